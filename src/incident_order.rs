@@ -2,7 +2,8 @@
 
 use std::{env, fs, process::ExitCode};
 
-use epwatch_page::{NewOrder, OrderError, OrderKind};
+use epwatch_model::OrderKind;
+use epwatch_page::{NewOrder, OrderError};
 use epwatch_server::Period;
 
 use crate::{

@@ -7,8 +7,9 @@ use clickhouse::{Client, Row, RowWrite};
 use epwatch_model::summary::{IncidentSummary, SignalSummary};
 use epwatch_model::{
     CohortEvidence, CohortVerdict, Incident, IncidentKey, Order, OrderKind, State, VerdictClass,
-    WindowStatistics,
+    WindowStatistics, read_document, write_document,
 };
+use epwatch_proto::error_chain;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -199,10 +200,7 @@ pub(crate) struct StoredOrder {
 impl OrderRow {
     /// Returns the order; `None` for one of a newer version.
     fn order(self) -> Option<StoredOrder> {
-        let kind = OrderKind::ALL
-            .iter()
-            .find(|kind| kind.as_str() == self.kind);
-        let Some(kind) = kind else {
+        let Some(kind) = OrderKind::parse(&self.kind) else {
             let (incident, kind) = (self.incident_id, self.kind);
             tracing::error!(
                 incident,
@@ -214,7 +212,7 @@ impl OrderRow {
         let until = Timestamp::from_millisecond(self.until_ms).ok();
         let order = Order {
             n: self.n,
-            kind: *kind,
+            kind,
             who: self.who,
             at: Timestamp::from_millisecond(self.at_ms).ok()?,
             until: until.filter(|_| self.until_ms > 0),
@@ -435,10 +433,10 @@ impl VerdictStore {
             match read_document(&row.document) {
                 Ok(incident) => stored.incidents.push(incident),
                 Err(error) => {
-                    let incident = row.incident_id;
+                    let (incident, error) = (row.incident_id, error_chain(&error));
                     tracing::error!(
                         incident,
-                        %error,
+                        error,
                         "a stored incident was made by another version of epwatch: it stays as it is, and nothing ends it"
                     );
                     stored.unreadable.insert(incident);
@@ -592,40 +590,6 @@ fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
             0 => String::new(),
             _ => block(&Notification::news(incident.clone())),
         },
-        document: document_of(incident),
+        document: write_document(incident),
     }
-}
-
-/// Version of the documents of incidents. It grows when an earlier version would misread a document.
-pub(crate) const DOCUMENT_VERSION: u32 = 1;
-
-/// A document, as it is stored.
-#[derive(Debug, Serialize)]
-struct StoredDocument<'a> {
-    version: u32,
-    #[serde(flatten)]
-    incident: &'a Incident,
-}
-
-#[derive(Debug, Deserialize)]
-struct VersionOnly {
-    version: u32,
-}
-
-fn document_of(incident: &Incident) -> String {
-    let document = StoredDocument {
-        version: DOCUMENT_VERSION,
-        incident,
-    };
-    serde_json::to_string(&document).expect("an incident has text keys only")
-}
-
-/// Reads a document of this version.
-fn read_document(document: &str) -> Result<Incident, serde_json::Error> {
-    let VersionOnly { version } = serde_json::from_str(document)?;
-    if version != DOCUMENT_VERSION {
-        let text = format!("its version is {version}, expected {DOCUMENT_VERSION}");
-        return Err(serde::de::Error::custom(text));
-    }
-    serde_json::from_str(document)
 }

@@ -14,13 +14,16 @@ use clickhouse::{Client, Row};
 use epwatch_collector::schema::{self, DATABASE, Retention};
 use epwatch_detector::{Detector, DetectorConfig};
 use epwatch_faults::Proxy;
-use epwatch_page::{NewOrder, OrderError, OrderKind};
+use epwatch_model::{
+    Cause, Headline, Incident, IncidentKey, ModelKey, OrderKind, Severity, State, VerdictClass,
+    write_document,
+};
+use epwatch_page::{NewOrder, OrderError};
 use epwatch_runtimes::is_nightly;
 use epwatch_server::{Period, SystemClock};
 use epwatch_store::migrate;
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::json;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Event, Metadata, Subscriber, field, span};
@@ -211,28 +214,29 @@ async fn leader(client: &Client, last: u32) -> u32 {
 /// Stores an open incident that people were notified of, and returns its id.
 async fn fire(client: &Client, n: usize) -> String {
     let (id, model, now) = (format!("late-{n}"), format!("m{n}"), Timestamp::now());
-    let document = json!({
-        "version": 1,
-        "id": id,
-        "key": {
-            "model": {"app_id": "com.example", "environment": "production", "model_id": model},
-            "model_version": "1",
-            "cause": "slower",
-        },
-        "state": "firing",
-        "started_at": now,
-        "fired_at": now,
-        "cohorts": [],
-        "headline": {"severity": "page", "class": "partial_fallback", "chipsets": ["SM8650"]},
-        "news": 1,
-        "delivered": {},
+    let key = IncidentKey {
+        model: ModelKey::of(("com.example", "production"), &model),
+        model_version: "1".to_owned(),
+        cause: Cause::Slower,
+    };
+    let document = write_document(&Incident {
+        id: id.clone(),
+        state: State::Firing,
+        fired_at: Some(now),
+        headline: Some(Headline {
+            severity: Severity::Page,
+            class: VerdictClass::PartialFallback,
+            chipsets: BTreeSet::from(["SM8650".to_owned()]),
+        }),
+        news: 1,
+        ..Incident::begin(key, (now, Duration::ZERO), now)
     });
     let insert = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
                   model_id, model_version, chipsets, started_at, document) \
                   SELECT ?, now64(3), 'firing', 'page', 'partial_fallback', 'com.example', 'production', ?, '1', \
                   ['SM8650'], now64(3), ?";
     let insert = client.query(insert).bind(&id).bind(&model);
-    insert.bind(document.to_string()).execute().await.unwrap();
+    insert.bind(document).execute().await.unwrap();
     id
 }
 

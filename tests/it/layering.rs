@@ -16,7 +16,7 @@ const MAY_USE: &str = "
     stats:
     gate: proto stats
     model: proto
-    grafana:
+    grafana: model
     engines: proto
     manifest: proto
     sdk: proto
@@ -30,7 +30,7 @@ const MAY_USE: &str = "
     runtimes: engines proto
     strict-collector: proto
     fleet: proto sdk
-    page: proto server
+    page: model proto server
     faults: collector engines proto server store
     detection: detector fleet model proto server stats
     epwatch: collector detector engines fleet gate manifest model page proto sdk server stats store

@@ -1,8 +1,15 @@
 //! Tokens of the page that are limited to apps: nothing of another app leaves through any page, form or drawing.
 
+use std::time::Duration;
+
 use clickhouse::Client;
+use epwatch_model::{
+    Cause, CohortKey, CohortVerdict, Incident, IncidentCohort, IncidentKey, ModelKey, Severity,
+    VerdictClass, write_document,
+};
 use epwatch_page::PageConfig;
 use hyper::Method;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
@@ -26,14 +33,41 @@ const SECRETS: [&str; 9] = [
     "why.secret",
 ];
 
+/// Returns an incident whose names end in `end`.
+fn incident(end: &str) -> Incident {
+    let name = |what: &str| format!("{what}.{end}");
+    let key = CohortKey {
+        model: ModelKey::of((&name("app"), "production"), &name("model")),
+        model_version: name("version"),
+        chipset: name("chipset"),
+        firmware: Some(name("firmware")),
+    };
+    let (now, class) = (Timestamp::now(), VerdictClass::PartialFallback);
+    let window = (now, Duration::from_secs(3_600));
+    let verdict = CohortVerdict {
+        next_step: format!("Keep {}", key.model_version),
+        ..CohortVerdict::new(key.clone(), window, class, Severity::Page)
+    };
+    let cohort = IncidentCohort {
+        confirmed: Severity::Page,
+        ..IncidentCohort::new(&verdict)
+    };
+    let key = IncidentKey {
+        model: key.model,
+        model_version: key.model_version,
+        cause: Cause::Slower,
+    };
+    Incident {
+        cohorts: vec![cohort],
+        ..Incident::begin(key, window, now)
+    }
+}
+
 /// Inserts an app with a window, its evidence, an open incident, a day of the ledger, and an answer. Names end in `end`.
 async fn put_app(store: &Client, end: &str, runs: u64) {
     let [app, model, version, chipset] =
         ["app", "model", "version", "chipset"].map(|name| format!("{name}.{end}"));
-    let document = serde_json::json!({"cohorts": [{"confirmed": "page", "verdict": {
-        "key": {"model_version": version, "chipset": chipset, "firmware": format!("firmware.{end}")},
-        "class": "partial_fallback", "severity": "page", "next_step": format!("Keep {version}"),
-    }}]});
+    let document = write_document(&incident(end));
     let statements = [
         format!(
             "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, model_version, chipset,

@@ -1,99 +1,69 @@
 //! The look of columns by their names, the same on every dashboard: headings, units, colours, links. Red is only for bad.
 
 use anyhow::{Context, ensure};
+use epwatch_model::{Severity, SignalId, State, VerdictClass};
 use serde_json::{Value, json};
 
 use crate::headings::HEADINGS;
 
-/// Verdicts, their titles on epwatch's page and their colours, the mildest first. A test compares the names with the
-/// detector's and the titles with the page's.
+/// Verdicts, their headings and their colours, the mildest first.
 pub(crate) const VERDICTS: [(&str, &str, &str); 12] = [
-    ("healthy", "Healthy", "green"),
-    ("not_enough_data", "Not enough data", "#8e8e8e"),
-    ("thermal_or_load", "Devices hot or busy", "blue"),
-    ("data_quality", "Counted differently", "blue"),
-    ("cv_spike", "Latency varies more", "yellow"),
-    ("slow_without_placement", "Slower, cause unknown", "yellow"),
-    (
-        "intermittent_fallback",
-        "Intermittent CPU fallback",
-        "orange",
-    ),
-    (
-        "some_devices_fallback",
-        "CPU fallback on some devices",
-        "orange",
-    ),
-    ("partial_fallback", "Partial CPU fallback", "orange"),
-    ("total_fallback", "Total CPU fallback", "red"),
-    ("npu_start_failure", "The NPU does not start", "red"),
-    ("wrong_outputs", "Wrong outputs", "red"),
+    verdict(VerdictClass::Healthy, "green"),
+    verdict(VerdictClass::NotEnoughData, "#8e8e8e"),
+    verdict(VerdictClass::ThermalOrLoad, "blue"),
+    verdict(VerdictClass::DataQuality, "blue"),
+    verdict(VerdictClass::CvSpike, "yellow"),
+    verdict(VerdictClass::SlowWithoutPlacement, "yellow"),
+    verdict(VerdictClass::IntermittentFallback, "orange"),
+    verdict(VerdictClass::SomeDevicesFallback, "orange"),
+    verdict(VerdictClass::PartialFallback, "orange"),
+    verdict(VerdictClass::TotalFallback, "red"),
+    verdict(VerdictClass::NpuStartFailure, "red"),
+    verdict(VerdictClass::WrongOutputs, "red"),
 ];
 const SEVERITIES: [(&str, &str, &str); 4] = [
-    ("page", "Page", "red"),
-    ("ticket", "Ticket", "orange"),
-    ("info", "For information", "blue"),
-    ("none", "Nothing to do", "text"),
+    (Severity::Page.as_str(), "Page", "red"),
+    (Severity::Ticket.as_str(), "Ticket", "orange"),
+    (Severity::Info.as_str(), "For information", "blue"),
+    (Severity::None.as_str(), "Nothing to do", "text"),
 ];
 const STATES: [(&str, &str, &str); 4] = [
-    ("firing", "Firing", "red"),
-    ("pending", "Pending", "orange"),
-    ("mitigated", "Held by a directive", "yellow"),
-    ("resolved", "Resolved", "green"),
+    (State::Firing.as_str(), "Firing", "red"),
+    (State::Pending.as_str(), "Pending", "orange"),
+    (State::Mitigated.as_str(), "Held by a directive", "yellow"),
+    (State::Resolved.as_str(), "Resolved", "green"),
 ];
 
-/// Signals and the questions that epwatch's page asks of them. A test compares both with the page's.
+/// Signals and the questions that they answer.
 const SIGNALS: [(&str, &str, &str); 13] = [
-    (
-        "slower_with_placement_change",
-        "Placement got worse and the device is slower",
-        "text",
-    ),
-    (
-        "placement_change",
-        "More of the model on the CPU than before",
-        "text",
-    ),
-    (
-        "certificate_drift",
-        "More of the model on the CPU than certified",
-        "text",
-    ),
-    ("median_ratio", "Median device against its own past", "text"),
-    (
-        "slow_device_share",
-        "Devices slower than their own past",
-        "text",
-    ),
-    (
-        "slow_device_share_of_model",
-        "Devices slower than others of their make were",
-        "text",
-    ),
-    (
-        "intermittent_runs",
-        "Devices with many runs far beyond their own p95",
-        "text",
-    ),
-    (
-        "near_intermittent_runs",
-        "Devices with slow runs that are a group of their own",
-        "text",
-    ),
-    (
-        "moved_median",
-        "Median moved while the fastest runs did not",
-        "text",
-    ),
-    ("start_failure", "The NPU does not start", "text"),
-    ("output_mismatch", "Outputs differ from the CPU's", "text"),
-    (
-        "output_difference",
-        "Outputs differ between devices",
-        "text",
-    ),
-    ("cv_increase", "Spread within a device grew", "text"),
+    signal(SignalId::SlowerAndMoved),
+    signal(SignalId::Placement),
+    signal(SignalId::Certificate),
+    signal(SignalId::Median),
+    signal(SignalId::Shift),
+    signal(SignalId::ShiftOfModel),
+    signal(SignalId::Tail),
+    signal(SignalId::NearTail),
+    signal(SignalId::Moved),
+    signal(SignalId::Start),
+    signal(SignalId::Outputs),
+    signal(SignalId::OutputHash),
+    signal(SignalId::CvIncrease),
 ];
+
+const fn verdict(
+    class: VerdictClass,
+    colour: &'static str,
+) -> (&'static str, &'static str, &'static str) {
+    (class.as_str(), class.heading(), colour)
+}
+
+const fn signal(id: SignalId) -> (&'static str, &'static str, &'static str) {
+    match (id.name(), id.question()) {
+        (Some(name), Some(question)) => (name, question, "text"),
+        _ => panic!("a count of history has no question"),
+    }
+}
 
 /// Counts of devices that the detector keeps for each limit, with the limit in the signal's name.
 const COUNTS: [(&str, &str); 3] = [

@@ -1,9 +1,9 @@
 //! A cohort's latencies in bins that are equally wide on a logarithmic axis: quantiles, and the shape that a plot draws.
 
+use epwatch_model::LATENCY_BINS;
 use serde::Serialize;
 
-/// Bins of an octave in the evidence, and with few runs.
-const FINE: f64 = 16.0;
+/// Bins of an octave with few runs. The evidence has [`LATENCY_BINS`].
 const COARSE: f64 = 8.0;
 
 /// Runs from which bins are fine.
@@ -77,7 +77,7 @@ impl Latencies {
         let total = runs.iter().try_fold(0_u64, |sum, n| sum.checked_add(*n))?;
         let quantile = |q: f64| {
             let bin = bin_of_quantile(runs, total, q)?;
-            Some(((f64::from(first) + bin as f64 + 0.5) / FINE).exp2())
+            Some(((f64::from(first) + bin as f64 + 0.5) / LATENCY_BINS).exp2())
         };
         let quantiles = Quantiles {
             p10_us: quantile(0.1)?,
@@ -116,7 +116,11 @@ impl Density {
         }
         let from = bin_of_quantile(runs, total, OUTSIDE)?;
         let to = bin_of_quantile(runs, total, 1.0 - OUTSIDE)?;
-        let per_octave = if total >= MANY_RUNS { FINE } else { COARSE };
+        let per_octave = if total >= MANY_RUNS {
+            LATENCY_BINS
+        } else {
+            COARSE
+        };
         let wide = if total >= MANY_RUNS { 1 } else { 2 };
         let bin = |at: usize| Some((first + i32::try_from(at).ok()?).div_euclid(wide));
         let begin = bin(from)?;
@@ -235,7 +239,7 @@ mod tests {
         assert!((mode.share - 0.1).abs() < 1e-9 && mode.at_us > 200_000.0);
         let many: Vec<u64> = runs.iter().map(|n| n * 10).collect();
         let fine = Latencies::of_bins(16 * 16, &many).unwrap().density;
-        assert!((fine.bins_per_octave - FINE).abs() < 1e-9 && fine.shares.len() == 30);
+        assert!((fine.bins_per_octave - LATENCY_BINS).abs() < 1e-9 && fine.shares.len() == 30);
     }
 
     /// The same shape in bins of two widths has the same height.

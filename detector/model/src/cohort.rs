@@ -19,6 +19,7 @@ pub type VersionOnChipset = (ModelKey, String, String);
 
 /// A model of an app in one environment. Versions are compared within it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ModelKey {
     /// App id of the app key that signed the reports.
     pub app_id: String,
@@ -48,6 +49,7 @@ impl ModelKey {
 
 /// Devices that run one model version on one chipset, all firmwares or one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CohortKey {
     /// The model in its app and environment.
     pub model: ModelKey,

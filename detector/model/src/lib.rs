@@ -6,7 +6,10 @@
 
 mod class;
 mod cohort;
+mod document;
+mod document_version;
 mod evidence;
+mod headings;
 mod incident;
 mod late_runs;
 mod names;
@@ -21,6 +24,8 @@ mod verdict;
 
 pub use class::{Severity, TOTAL_FALLBACK_BELOW, VerdictClass};
 pub use cohort::{App, CohortKey, Installation, ModelKey, VersionOnChipset};
+pub use document::{DocumentError, read_document, write_document};
+pub use document_version::{DOCUMENT_VERSION, DocumentVersion};
 pub use evidence::{CohortEvidence, LATENCY_BINS, LatencyBins, RATIO_BINS, RatioBins};
 pub use incident::{
     CLEAN_WINDOWS, Cause, EvidenceStrength, FailedAttempts, Headline, HeldEffect, Hold, Incident,

@@ -21,9 +21,15 @@ macro_rules! named {
             /// Every value, in order.
             $vis const ALL: &'static [Self] = &[$( Self::$value, )+];
 
+            /// Returns the value with a name; `None` for an unknown name.
+            #[must_use]
+            $vis fn parse(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|value| value.as_str() == name)
+            }
+
             /// Returns the name used in the store, in JSON and in labels.
             #[must_use]
-            $vis fn as_str(self) -> &'static str {
+            $vis const fn as_str(self) -> &'static str {
                 match self {
                     $( Self::$value => $text, )+
                 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How a placement was read. Only equal methods compare: another source or fingerprint algorithm counts
 /// differently, and a precompiled graph shows a partition as one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlacementMethod {
     /// `jit`, `epcontext` or `unknown`.
     pub graph_kind: String,
@@ -34,6 +35,7 @@ impl PlacementMethod {
 
 /// One placement: how it was read, its fingerprint, and where the work went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Placement {
     /// How it was read.
     pub method: PlacementMethod,

@@ -23,7 +23,7 @@ pub enum Origin {
 
 /// A placement, or a share of one, to compare with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum PlacementReference {
     /// A whole placement.
     Placement {

@@ -55,7 +55,9 @@ macro_rules! names {
         impl SignalId {
             const NAMED: &'static [Self] = &[$(Self::$signal,)+];
 
-            fn name(self) -> Option<&'static str> {
+            /// Returns the name of a signal without a number.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$signal => Some($name),)+
                     Self::ShiftBeyond(_) | Self::TailBeyond(_) | Self::NearTailBeyond(_) => None,
@@ -127,6 +129,7 @@ impl SignalId {
 
 /// The result of one signal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Signal {
     /// Its name.
     pub id: SignalId,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Statistics of the clean runs of a cohort's commonest input shape.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct WindowStatistics {
     /// The input shape; other shapes differ in latency by design.
     pub shape_key: String,
@@ -29,6 +30,7 @@ pub struct WindowStatistics {
 
 /// Two lognormal groups of runs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Mixture {
     /// Share of the runs in the slower one, in [0, 1].
     pub slow_share: f64,
@@ -50,6 +52,7 @@ impl Mixture {
 
 /// Two modes of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Modes {
     /// The faster one, in microseconds.
     pub fast_us: f64,

@@ -15,6 +15,7 @@ use crate::statistics::WindowStatistics;
 
 /// The verdict on one cohort window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CohortVerdict {
     /// The cohort that was judged.
     pub key: CohortKey,
@@ -58,6 +59,37 @@ pub struct CohortVerdict {
 }
 
 impl CohortVerdict {
+    /// Returns a verdict without numbers, reasons or signals; `window_end` comes with the window's length.
+    #[must_use]
+    pub fn new(
+        key: CohortKey,
+        (window_end, window): (Timestamp, Duration),
+        class: VerdictClass,
+        severity: Severity,
+    ) -> Self {
+        CohortVerdict {
+            key,
+            window_end,
+            window,
+            class,
+            severity,
+            reasons: Vec::new(),
+            numbers: VerdictNumbers::default(),
+            statistics: WindowStatistics::default(),
+            cpu_ops: Vec::new(),
+            cpu_macs_share: None,
+            next_step: String::new(),
+            signals: Vec::new(),
+            tallies: Vec::new(),
+            devices_directed: 0,
+            follows: None,
+            takes_over: Vec::new(),
+            references: Vec::new(),
+            cv_rules: Vec::new(),
+            p: 1.0,
+        }
+    }
+
     /// Returns the sentences of the reasons, with the word for the cohort's accelerator.
     pub fn reason_texts(&self) -> impl Iterator<Item = String> + '_ {
         let reasons = self.reasons.iter();
@@ -85,6 +117,7 @@ impl CohortVerdict {
 
 /// A version with an open incident, whose devices have another version by now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TakenOver {
     /// The version with the incident.
     pub version: String,
@@ -98,6 +131,7 @@ pub struct TakenOver {
 
 /// Sizes and effects of a verdict.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct VerdictNumbers {
     /// Devices that vote.
     pub devices_seen: u64,
@@ -124,4 +158,20 @@ pub struct VerdictNumbers {
     /// Runs beyond the model's deadline; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_runs: Option<LateRuns>,
+}
+
+impl VerdictNumbers {
+    /// Returns the median of the devices hit and of their reference, in microseconds.
+    #[must_use]
+    pub fn medians(&self) -> Option<(f64, f64)> {
+        let us = |value: Option<f64>| value.filter(|us| us.is_finite() && *us > 0.0);
+        Some((us(self.hit_p50_us)?, us(self.reference_p50_us)?))
+    }
+
+    /// As [`Self::medians`], if most devices were hit: then they are the medians of a chart of all runs.
+    #[must_use]
+    pub fn medians_of_most(&self) -> Option<(f64, f64)> {
+        self.medians()
+            .filter(|_| self.devices_hit.saturating_mul(2) > self.devices_seen)
+    }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use epwatch_model::{
     CohortKey, CohortVerdict, ModelKey, Reason, Severity, VerdictClass, VerdictNumbers,
-    WindowStatistics,
 };
 use jiff::Timestamp;
 
@@ -101,17 +100,13 @@ fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Opt
             .to_owned(),
         false => String::new(),
     };
+    let key = CohortKey {
+        model: reporting.model.clone(),
+        model_version: reporting.version.clone(),
+        chipset: String::new(),
+        firmware: None,
+    };
     Some(CohortVerdict {
-        key: CohortKey {
-            model: reporting.model.clone(),
-            model_version: reporting.version.clone(),
-            chipset: String::new(),
-            firmware: None,
-        },
-        window_end,
-        window,
-        class,
-        severity,
         reasons: reasons.into_iter().collect(),
         numbers: VerdictNumbers {
             devices_seen: usual,
@@ -120,18 +115,9 @@ fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Opt
             devices_hit: missing,
             ..VerdictNumbers::default()
         },
-        statistics: WindowStatistics::default(),
-        cpu_ops: Vec::new(),
-        cpu_macs_share: None,
         next_step,
-        signals: Vec::new(),
-        tallies: Vec::new(),
-        devices_directed: 0,
-        follows: None,
-        takes_over: Vec::new(),
-        references: Vec::new(),
-        cv_rules: Vec::new(),
         p,
+        ..CohortVerdict::new(key, (window_end, window), class, severity)
     })
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::slice;
 
 use askama::Template;
+use epwatch_model::{CohortVerdict, Mixture, SignalId};
 use jiff::SignedDuration;
 
 use super::changes::{self, ChangesHtml};
@@ -16,7 +17,6 @@ use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline::{self, Lane, Mark, Moment, OverTime};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
-use crate::read::document::{DocumentMixture, DocumentVerdict};
 use crate::read::evidence::Evidence;
 use crate::read::gaps;
 use crate::read::windows::{CohortRow, SignalRow, Slot};
@@ -26,7 +26,7 @@ use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
 
 /// The detector's counts of devices beyond a ratio to their own past, kept with each window.
-const BEYOND: [&str; 5] = ["1.6", "2.0", "2.5", "3.2", "4.0"];
+const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
 
 /// Share of the compared devices from which a cohort moved as a whole.
 const NEARLY_ALL: f64 = 0.9;
@@ -60,7 +60,7 @@ impl<'a> CohortHtml<'a> {
     }
 
     /// Returns the verdict in the incident, whose numbers were sent to people.
-    fn sent(&self) -> Option<&'a DocumentVerdict> {
+    fn sent(&self) -> Option<&'a CohortVerdict> {
         self.page.document.of_chipset(&self.page.query.chipset)
     }
 
@@ -139,14 +139,14 @@ impl<'a> CohortHtml<'a> {
     }
 
     /// Returns the incident's verdict on the window that the page shows.
-    fn same_window(&self) -> Option<&'a DocumentVerdict> {
-        let is_same = |sent: &&DocumentVerdict| sent.window_end == self.cohort().window_end;
+    fn same_window(&self) -> Option<&'a CohortVerdict> {
+        let is_same = |sent: &&CohortVerdict| Some(sent.window_end) == self.cohort().window_end;
         self.sent().filter(is_same)
     }
 
     /// Returns the medians behind the ratio, of the verdict.
     fn medians(&self) -> Option<(String, String)> {
-        let (now, before) = self.same_window()?.medians()?;
+        let (now, before) = self.same_window()?.numbers.medians()?;
         Some((number::bare_ms(Some(now)), number::ms(Some(before))))
     }
 
@@ -207,7 +207,7 @@ impl<'a> CohortHtml<'a> {
             self.is_page(),
             self.cohort().latency_ratio,
             self.same_window()
-                .and_then(DocumentVerdict::medians_of_most),
+                .and_then(|verdict| verdict.numbers.medians_of_most()),
         )
     }
 
@@ -250,9 +250,9 @@ impl<'a> CohortHtml<'a> {
         {
             parts.push(format!(
                 "two groups of runs, {} of them around {} and the others around {}",
-                number::share(mixture.slow_share),
-                number::ms(mixture.slow_us),
-                number::ms(mixture.fast_us)
+                number::share(Some(mixture.slow_share)),
+                number::ms(Some(mixture.slow_us)),
+                number::ms(Some(mixture.fast_us))
             ));
         }
         let parts =
@@ -288,15 +288,15 @@ impl<'a> CohortHtml<'a> {
     /// Returns the devices beyond ratios to their own past: this chipset and, as controls, the others.
     fn beyond(&self) -> Vec<Beyond<'a>> {
         let cells = |row: &CohortRow| -> Option<Vec<String>> {
-            let cell = |ratio: &str| {
-                let signal = row.signal(&format!("slower_than_{ratio}x"))?;
+            let cell = |tenths: u16| {
+                let signal = row.signal(SignalId::ShiftBeyond(tenths))?;
                 Some(format!(
                     "{} of {}",
                     number::count(signal.hits),
                     number::count(signal.devices)
                 ))
             };
-            let cells: Vec<_> = BEYOND.iter().map(|ratio| cell(ratio)).collect();
+            let cells: Vec<_> = BEYOND_TENTHS.map(cell).into();
             let has_any = cells.iter().any(Option::is_some);
             has_any.then(|| {
                 cells
@@ -317,8 +317,8 @@ impl<'a> CohortHtml<'a> {
             .collect()
     }
 
-    fn beyond_heads(&self) -> [&'static str; 5] {
-        BEYOND
+    fn beyond_heads(&self) -> [String; 5] {
+        BEYOND_TENTHS.map(|tenths| format!("{}.{}", tenths / 10, tenths % 10))
     }
 
     fn link(&self, row: &CohortRow) -> Link {
@@ -576,10 +576,10 @@ fn moved_as_a_whole(cohort: &CohortRow, evidence: &Evidence) -> Option<String> {
     let slower = cohort.slower()?;
     let are_all = slower.devices as f64 >= NEARLY_ALL * slower.compared as f64;
     let is_spread = cohort
-        .signal("cv_increase")
+        .signal(SignalId::CvIncrease)
         .is_some_and(|signal| signal.fires);
     let mixture = evidence.mixture.as_ref();
-    let are_two = evidence.modes.is_some() || mixture.is_some_and(DocumentMixture::are_two);
+    let are_two = evidence.modes.is_some() || mixture.is_some_and(Mixture::are_two);
     (cohort.tone() <= Tone::Ticket && are_all && !is_spread && !are_two).then(|| {
         format!(
             "The one mode moved as a whole: each device is steady (CV {} within a device), so no measure of spread \

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use askama::Template;
+use epwatch_model::{Severity, State, VerdictClass};
 
 use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
@@ -51,11 +52,12 @@ const ALONE: [&str; 4] = [
 
 /// Returns the answer in a sentence, made from the verdicts.
 pub(crate) fn headline(page: &FleetPage) -> String {
-    let with = |severity: &str| {
+    let with = |severity: Severity| {
         let open = page.open.iter();
-        open.filter(|open| open.row.severity == severity).count()
+        open.filter(|open| open.row.severity == severity.as_str())
+            .count()
     };
-    let (pages, tickets) = (with("page"), with("ticket"));
+    let (pages, tickets) = (with(Severity::Page), with(Severity::Ticket));
     let open = words::open(pages, tickets);
     let rest = rest(page, pages + tickets == 0);
     match rest.is_empty() {
@@ -273,18 +275,14 @@ impl OpenIncident {
     }
 
     fn tag(&self, frame: &Frame) -> String {
-        let severity = match &*self.row.severity {
-            "page" => "Page",
-            "ticket" => "Ticket",
-            other => other,
-        };
-        let held = if self.row.state == "mitigated" {
-            ", held by a directive"
-        } else {
-            ""
+        let severity = words::severity(&self.row.severity);
+        let held = match self.row.state() {
+            Some(State::Mitigated) => ", held by a directive",
+            _ => "",
         };
         // The window that showed it first may have begun a day before.
-        match self.document.fired_at.or(self.row.started_at) {
+        let fired_at = self.document.incident.as_ref().and_then(|of| of.fired_at);
+        match fired_at.or(self.row.started_at) {
             Some(at) => {
                 let seconds = frame.now.as_second() - at.as_second();
                 format!("{severity}{held}, for {}", length(seconds))
@@ -301,15 +299,15 @@ impl OpenIncident {
     fn effect(&self) -> String {
         match number::times_slower(self.row.latency_ratio) {
             Some(slower) => format!("runs {slower}"),
-            None => match &*self.row.verdict {
-                "wrong_outputs" => "computes wrong outputs".to_owned(),
-                "npu_start_failure" => {
+            None => match self.row.class() {
+                Some(VerdictClass::WrongOutputs) => "computes wrong outputs".to_owned(),
+                Some(VerdictClass::NpuStartFailure) => {
                     let chipset = self.row.chipsets.first().map_or("", String::as_str);
                     words::of_accelerator(chipset, "does not start on the NPU")
                 }
-                "cv_spike" => "varies more".to_owned(),
-                other => {
-                    let fault = words::within_sentence(&words::fault(other));
+                Some(VerdictClass::CvSpike) => "varies more".to_owned(),
+                _ => {
+                    let fault = words::within_sentence(&words::fault(&self.row.verdict));
                     format!("shows \u{201c}{fault}\u{201d}")
                 }
             },
@@ -428,7 +426,7 @@ fn multiples(at: usize, group: &ModelGroup, page: &FleetPage) -> Option<[Drawing
         .map(|(row, now, (label, label_before), chipset)| {
             let before = row.latencies_before.as_ref();
             let medians = page.verdict_on(&row.cohort);
-            let medians = medians.and_then(|verdict| verdict.medians_of_most());
+            let medians = medians.and_then(|verdict| verdict.numbers.medians_of_most());
             let (median, median_before) = medians.unwrap_or((
                 now.quantiles.p50_us,
                 before.map_or(f64::NAN, |before| before.quantiles.p50_us),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use epwatch_model::{Severity, State};
 use jiff::Timestamp;
 
 use crate::read::history::{IncidentChange, IncidentNews};
@@ -50,16 +51,18 @@ pub(crate) fn channels(
     now: Timestamp,
     clock: impl Fn(Timestamp) -> String,
 ) -> Vec<(&str, String)> {
-    let document = &page.document;
+    let Some(incident) = &page.document.incident else {
+        return Vec::new();
+    };
     let muted = page.row.muted_until;
     let muted = muted.filter(|until| page.row.is_open() && *until > now);
-    let names: BTreeSet<&String> = document
+    let names: BTreeSet<&String> = incident
         .delivered
         .keys()
-        .chain(document.failing.keys())
+        .chain(incident.failing.keys())
         .collect();
     let channels = names.into_iter().map(|name| {
-        let news = document.delivered.get(name).copied().unwrap_or(0);
+        let news = incident.delivered.get(name).copied().unwrap_or(0);
         let mut all = page.history.channels.iter();
         let mut said = Vec::new();
         if let Some(channel) = all.find(|channel| channel.notifier == *name) {
@@ -78,7 +81,7 @@ pub(crate) fn channels(
                 said.push(format!("{n} given up, refused until the incident was over for a day"));
             }
         }
-        let is_missing = news < document.news;
+        let is_missing = news < incident.news;
         match muted.filter(|_| is_missing) {
             Some(until) => said.push(format!(
                 "the latest is held back by the mute until {}",
@@ -87,8 +90,8 @@ pub(crate) fn channels(
             None if is_missing => said.push("the latest is still to be told".to_owned()),
             None => {}
         }
-        if let Some(of) = document.failing.get(name) {
-            let since = of.since.map_or_else(String::new, &clock);
+        if let Some(of) = incident.failing.get(name) {
+            let since = clock(of.since);
             let times = number::count(of.times);
             let answer = visible(&of.answer);
             said.push(format!(
@@ -106,14 +109,18 @@ fn state(change: &IncidentChange) -> String {
         number::count(change.devices_hit),
         number::of_them(change.devices_seen, "device")
     );
-    match (&*change.state, &*change.severity) {
-        ("pending", _) => format!("Pending, so nobody is told yet; {devices}"),
-        ("firing", "page") => format!("Page; {devices}"),
-        ("firing", "ticket") => format!("Ticket; {devices}"),
-        ("mitigated", _) => "Held: a directive took its devices off the NPU".to_owned(),
-        ("resolved", _) => "Resolved".to_owned(),
-        ("inactive", _) => "Not confirmed, so it is over".to_owned(),
-        (state, severity) => format!("{}, {}; {devices}", visible(state), visible(severity)),
+    let severity = Severity::parse(&change.severity);
+    match (State::parse(&change.state), severity) {
+        (Some(State::Pending), _) => format!("Pending, so nobody is told yet; {devices}"),
+        (Some(State::Firing), Some(Severity::Page)) => format!("Page; {devices}"),
+        (Some(State::Firing), Some(Severity::Ticket)) => format!("Ticket; {devices}"),
+        (Some(State::Mitigated), _) => "Held: a directive took its devices off the NPU".to_owned(),
+        (Some(State::Resolved), _) => "Resolved".to_owned(),
+        (Some(State::Inactive), _) => "Not confirmed, so it is over".to_owned(),
+        _ => {
+            let (state, severity) = (visible(&change.state), visible(&change.severity));
+            format!("{state}, {severity}; {devices}")
+        }
     }
 }
 
@@ -133,21 +140,23 @@ impl IncidentNews {
 
 #[cfg(test)]
 mod tests {
+    use epwatch_model::FailedAttempts;
+
     use super::*;
-    use crate::read::document::DocumentAttempts;
     use crate::read::incident::tests::fallback;
 
     /// It was never told, so it stands in no list of deliveries.
     #[test]
     fn a_channel_that_takes_nothing_says_how_often_since_when_and_why() {
         let mut page = fallback("");
-        page.document.news = 1;
-        let attempts = DocumentAttempts {
-            since: Timestamp::from_second(1_800_000_000).ok(),
+        let incident = page.document.incident.as_mut().unwrap();
+        incident.news = 1;
+        let attempts = FailedAttempts {
+            since: Timestamp::from_second(1_800_000_000).unwrap(),
             times: 14,
             answer: "404".to_owned(),
         };
-        page.document.failing.insert("slack".to_owned(), attempts);
+        incident.failing.insert("slack".to_owned(), attempts);
         let now = Timestamp::from_second(1_800_000_600).unwrap();
         let said = channels(&page, now, |at| format!("{at:.0}"));
         let expected = "the latest is still to be told, failed 14 times since 2027-01-15T08:00:00Z: 404; it is tried again until it \
@@ -158,8 +167,9 @@ mod tests {
     #[test]
     fn a_mute_holds_back_the_latest_news_until_it_is_over() {
         let mut page = fallback("");
-        page.document.news = 4;
-        page.document.delivered.insert("slack".to_owned(), 2);
+        let incident = page.document.incident.as_mut().unwrap();
+        incident.news = 4;
+        incident.delivered.insert("slack".to_owned(), 2);
         let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
         page.row.muted_until = Some(at(60));
         let said = |page: &IncidentPage, now| {
@@ -169,7 +179,8 @@ mod tests {
         let expected = "the latest is held back by the mute until 2027-01-15T08:01:00Z";
         assert_eq!(said(&page, at(0)), expected);
         assert_eq!(said(&page, at(61)), "the latest is still to be told");
-        page.document.delivered.insert("slack".to_owned(), 4);
+        let incident = page.document.incident.as_mut().unwrap();
+        incident.delivered.insert("slack".to_owned(), 4);
         assert_eq!(said(&page, at(0)), "");
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use askama::Template;
+use epwatch_model::{CohortVerdict, IncidentCohort, State, VerdictClass};
 
 use super::changes::{self, ChangesHtml};
 use super::distribution::{distribution, short};
@@ -13,7 +14,6 @@ use super::orders::{OrderForm, form, states_of};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline::{self, OverTime};
-use crate::read::document::{DocumentCohort, DocumentVerdict};
 use crate::read::gaps;
 use crate::read::history::IncidentNews;
 use crate::read::incident::IncidentPage;
@@ -31,7 +31,7 @@ pub(crate) const MOST_COHORTS: usize = 100;
 struct IncidentHtml<'a> {
     frame: &'a Frame,
     page: &'a IncidentPage,
-    lead: Option<&'a DocumentVerdict>,
+    lead: Option<&'a CohortVerdict>,
 }
 
 /// A part of a step.
@@ -45,7 +45,7 @@ enum StepPart {
 
 impl<'a> IncidentHtml<'a> {
     fn tone(&self) -> Tone {
-        match self.page.row.is_open() || self.page.row.state == "pending" {
+        match self.page.row.state().is_some_and(State::is_open) {
             true => Tone::of(&self.page.row.verdict, &self.page.row.severity),
             false => Tone::Quiet,
         }
@@ -70,14 +70,10 @@ impl<'a> IncidentHtml<'a> {
     }
 
     fn tag(&self) -> String {
-        let severity = match &*self.page.row.severity {
-            "page" => "Page",
-            "ticket" => "Ticket",
-            other => other,
-        };
-        let state = match &*self.page.row.state {
-            "mitigated" => "held by a directive",
-            state => state,
+        let severity = words::severity(&self.page.row.severity);
+        let state = match self.page.row.state() {
+            Some(State::Mitigated) => "held by a directive",
+            _ => &self.page.row.state,
         };
         let states = [severity, state].into_iter().chain(states_of(self.page));
         states.collect::<Vec<&str>>().join(", ")
@@ -98,13 +94,15 @@ impl<'a> IncidentHtml<'a> {
         // Without a ratio the first half has the verdict.
         number::times_slower(self.page.row.latency_ratio)?;
         let share = number::finite(self.page.row.cpu_macs_share).filter(|share| *share > 0.0);
-        Some(match (&*self.page.row.verdict, share) {
-            ("total_fallback", _) => "its work runs on the CPU".to_owned(),
-            ("partial_fallback", Some(share)) => {
+        Some(match (self.page.row.class()?, share) {
+            (VerdictClass::TotalFallback, _) => "its work runs on the CPU".to_owned(),
+            (VerdictClass::PartialFallback, Some(share)) => {
                 format!("{} of its work runs on the CPU", number::share(Some(share)))
             }
-            ("some_devices_fallback", _) => "on some devices its work runs on the CPU".to_owned(),
-            ("npu_start_failure", _) => self.said("the NPU does not start"),
+            (VerdictClass::SomeDevicesFallback, _) => {
+                "on some devices its work runs on the CPU".to_owned()
+            }
+            (VerdictClass::NpuStartFailure, _) => self.said("the NPU does not start"),
             _ => return None,
         })
     }
@@ -130,14 +128,13 @@ impl<'a> IncidentHtml<'a> {
 
     fn when(&self) -> String {
         let row = &self.page.row;
+        let incident = self.page.document.incident.as_ref();
         let mut parts = Vec::new();
         if let Some(at) = row.started_at {
             let until = match row.is_open() {
                 true => self.frame.now,
-                false => self
-                    .page
-                    .document
-                    .resolved_at
+                false => incident
+                    .and_then(|incident| incident.resolved_at)
                     .or(row.changed_at)
                     .unwrap_or(self.frame.now),
             };
@@ -145,13 +142,13 @@ impl<'a> IncidentHtml<'a> {
             parts.push(format!("since {} UTC, {lasted}", self.frame.clock(&at)));
         }
         parts.extend(self.page.seen_in.map(SeenIn::words));
-        if let Some(at) = self.page.document.fired_at {
+        if let Some(at) = incident.and_then(|incident| incident.fired_at) {
             parts.push(format!("fired at {}", self.frame.clock(&at)));
         }
-        if let Some(at) = self.page.document.mitigated_at {
+        if let Some(at) = incident.and_then(|incident| incident.mitigated_at) {
             parts.push(format!("held since {}", self.frame.clock(&at)));
         }
-        if let Some(at) = self.page.document.resolved_at {
+        if let Some(at) = incident.and_then(|incident| incident.resolved_at) {
             parts.push(format!("resolved at {}", self.frame.clock(&at)));
         }
         parts.join("; ")
@@ -181,7 +178,7 @@ impl<'a> IncidentHtml<'a> {
     }
 
     fn chance(&self) -> Option<String> {
-        let p = number::finite(self.lead?.p).filter(|p| *p < 1.0)?;
+        let p = Some(self.lead?.p).filter(|p| *p < 1.0)?;
         Some(number::chance(Some(p)))
     }
 
@@ -240,7 +237,8 @@ impl<'a> IncidentHtml<'a> {
             chipsets: &row.chipsets,
         };
         let link = grafana::dashboard(self.frame.grafana.as_deref()?, &shown);
-        let ended = self.page.document.resolved_at;
+        let incident = self.page.document.incident.as_ref();
+        let ended = incident.and_then(|incident| incident.resolved_at);
         Some(match row.started_at {
             Some(started) => grafana::around(link, started, ended),
             None => link,
@@ -298,7 +296,7 @@ impl<'a> IncidentHtml<'a> {
         let reference = evidence.reference.as_ref();
         let before = reference.map(|of| (&*of.version, &of.latencies));
         let now = (&*self.page.row.version, evidence.latencies.as_ref()?);
-        let medians = self.lead.and_then(DocumentVerdict::medians_of_most);
+        let medians = self.lead.and_then(|lead| lead.numbers.medians_of_most());
         distribution(
             now,
             before,
@@ -315,10 +313,16 @@ impl<'a> IncidentHtml<'a> {
     }
 
     /// Returns the cohorts by chipset, each chipset's whole before its firmwares.
-    fn cohorts(&self) -> Vec<&'a DocumentCohort> {
-        let mut all: Vec<_> = self.page.document.cohorts.iter().collect();
+    fn cohorts(&self) -> Vec<ShownCohort<'a>> {
+        let mut all: Vec<_> = self
+            .page
+            .document
+            .cohorts()
+            .iter()
+            .map(ShownCohort)
+            .collect();
         all.sort_by_key(|cohort| {
-            let key = &cohort.verdict.key;
+            let key = &cohort.verdict().key;
             (key.chipset.clone(), key.firmware.clone())
         });
         all.truncate(MOST_COHORTS);
@@ -327,7 +331,7 @@ impl<'a> IncidentHtml<'a> {
 
     /// Returns a sentence on cohorts that are left out.
     fn cohorts_left_out(&self) -> Option<String> {
-        let n = self.page.document.cohorts.len();
+        let n = self.page.document.cohorts().len();
         let more = n.checked_sub(MOST_COHORTS).filter(|more| *more > 0)?;
         Some(format!(
             "{} more are left out.",
@@ -340,8 +344,8 @@ impl<'a> IncidentHtml<'a> {
         let with = self
             .cohorts()
             .into_iter()
-            .filter(|cohort| cohort.verdict.key.firmware.is_some());
-        let classes: Vec<&str> = with.map(|cohort| &*cohort.verdict.class).collect();
+            .filter(|cohort| cohort.verdict().key.firmware.is_some());
+        let classes: Vec<VerdictClass> = with.map(|cohort| cohort.verdict().class).collect();
         let first = classes.first()?;
         let alike = classes.iter().all(|class| class == first);
         let n = number::in_words(classes.len());
@@ -419,46 +423,56 @@ fn options(command: &str) -> Vec<String> {
     parts
 }
 
-impl DocumentCohort {
+/// A cohort of the table.
+struct ShownCohort<'a>(&'a IncidentCohort);
+
+impl<'a> ShownCohort<'a> {
+    fn verdict(&self) -> &'a CohortVerdict {
+        &self.0.verdict
+    }
+
     fn tone(&self) -> Tone {
-        Tone::of(&self.verdict.class, &self.verdict.severity)
+        Tone::of(
+            self.verdict().class.as_str(),
+            self.verdict().severity.as_str(),
+        )
     }
 
     fn icon(&self) -> Icon {
         self.tone().icon()
     }
 
-    fn title(&self) -> Cow<'_, str> {
-        words::fault(&self.verdict.class)
+    fn title(&self) -> Cow<'a, str> {
+        words::fault(self.verdict().class.as_str())
     }
 
     fn firmware(&self) -> Option<String> {
-        let firmware = self.verdict.key.firmware.as_deref()?;
+        let firmware = self.verdict().key.firmware.as_deref()?;
         Some(firmware.chars().take(12).collect())
     }
 
     fn hit(&self) -> String {
-        number::count(self.verdict.numbers.devices_hit)
+        number::count(self.verdict().numbers.devices_hit)
     }
 
     fn seen(&self) -> String {
-        number::count(self.verdict.numbers.devices_seen)
+        number::count(self.verdict().numbers.devices_seen)
     }
 
     fn times(&self) -> String {
-        number::times(self.verdict.numbers.latency_ratio)
+        number::times(self.verdict().numbers.latency_ratio)
     }
 
     fn median(&self) -> String {
-        number::ms(self.verdict.numbers.hit_p50_us)
+        number::ms(self.verdict().numbers.hit_p50_us)
     }
 
     fn share(&self) -> String {
-        number::share(self.verdict.numbers.npu_share)
+        number::share(self.verdict().numbers.npu_share)
     }
 
     fn cv(&self) -> String {
-        number::cv(self.verdict.statistics.cv_within)
+        number::cv(self.verdict().statistics.cv_within)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use askama::Template;
+use epwatch_model::{Severity, State};
 use jiff::Timestamp;
 
 use super::frame::Frame;
@@ -21,12 +22,12 @@ struct IncidentsHtml<'a> {
 
 impl IncidentsHtml<'_> {
     fn headline(&self) -> String {
-        let open = |severity| {
+        let open = |severity: Severity| {
             let all = self.page.incidents.iter();
-            all.filter(|row| row.is_open() && row.severity == severity)
+            all.filter(|row| row.is_open() && row.severity == severity.as_str())
                 .count()
         };
-        words::capital(&words::open(open("page"), open("ticket")))
+        words::capital(&words::open(open(Severity::Page), open(Severity::Ticket)))
     }
 }
 
@@ -53,9 +54,9 @@ impl IncidentRow {
     }
 
     fn words(&self) -> String {
-        let state = match &*self.state {
-            "mitigated" => "held",
-            state => state,
+        let state = match self.state() {
+            Some(State::Mitigated) => "held",
+            _ => &self.state,
         };
         format!("{} {state}", self.severity)
     }

@@ -1,9 +1,10 @@
 //! Orders: the section of an incident with its form, the audit page, and an order that was not taken.
 
 use askama::Template;
+use epwatch_model::{OrderKind, VerdictClass};
 
 use super::frame::{Frame, OrderRight};
-use crate::orders::{MAX_WHO, MAX_WHY, OrderKind};
+use crate::orders::{MAX_WHO, MAX_WHY};
 use crate::read::document::IncidentDocument;
 use crate::read::incident::IncidentPage;
 use crate::read::orders::{OrderRow, OrdersPage, called_false, last_number};
@@ -47,7 +48,7 @@ pub(super) fn form<'a>(frame: &'a Frame, page: &IncidentPage) -> Option<OrderFor
 }
 
 fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
-    let orders = &page.document.orders;
+    let orders = page.document.orders();
     let mut buttons = Vec::new();
     if page.row.is_open() {
         if orders.ack.is_none() {
@@ -55,7 +56,7 @@ fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
         }
         buttons.push((OrderKind::Mute, "Mute"));
         buttons.push((OrderKind::Resolve, "Resolve"));
-        if page.row.verdict != "wrong_outputs" {
+        if page.row.class() != Some(VerdictClass::WrongOutputs) {
             buttons.push((OrderKind::Accept, "Accept: meant so"));
         }
     }
@@ -72,8 +73,8 @@ fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
 /// Returns the states that orders gave an incident, in words, with feedback that came after its end.
 pub(crate) fn states_of(page: &IncidentPage) -> Vec<&'static str> {
     let mut states = states(&page.document);
-    let end = page.document.orders.end.as_ref();
-    if end.is_none_or(|end| end.kind != "false") && called_false(&page.orders).is_some() {
+    let end = page.document.orders().end.as_ref();
+    if end.is_none_or(|end| end.kind != OrderKind::False) && called_false(&page.orders).is_some() {
         states.push("called a false alarm");
     }
     states
@@ -81,10 +82,10 @@ pub(crate) fn states_of(page: &IncidentPage) -> Vec<&'static str> {
 
 /// Returns the states that orders gave an incident, in words, and whether this version cannot read all of it.
 fn states(document: &IncidentDocument) -> Vec<&'static str> {
-    let orders = &document.orders;
-    let ended = orders.end.as_ref().map(|end| match &*end.kind {
-        "accept" => "accepted",
-        "false" => "a false alarm",
+    let orders = document.orders();
+    let ended = orders.end.as_ref().map(|end| match end.kind {
+        OrderKind::Accept => "accepted",
+        OrderKind::False => "a false alarm",
         _ => "by a person",
     });
     let states = [

@@ -3,12 +3,12 @@
 //! An order is checked, appended with the number after the last one that its author saw, and read back. Of two with one
 //! number the store's first counts, so one author wins and the other is told. The detector that leads does what counts.
 
-mod kind;
 mod mark;
+mod new_order;
 mod place;
 
-pub use kind::{BadField, NewOrder, OrderKind};
-pub(crate) use kind::{MAX_WHO, MAX_WHY};
 pub use mark::{NewMark, PlacedMark, mark};
+pub use new_order::{BadField, NewOrder};
+pub(crate) use new_order::{MAX_WHO, MAX_WHY};
 pub(crate) use place::place;
 pub use place::{OrderError, PlacedOrder, order};

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use clickhouse::{Client, Row};
+use epwatch_model::{OrderKind, State, VerdictClass};
 use epwatch_proto::visible;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::kind::{BadField, NewOrder, OrderKind};
+use super::new_order::{BadField, NewOrder};
 use crate::read::document::IncidentDocument;
 use crate::read::incident::one;
 use crate::read::incidents::IncidentRow;
@@ -259,7 +260,7 @@ impl Standing {
         trail: &[OrderRow],
         now: Timestamp,
     ) -> Self {
-        let done = &document.orders;
+        let done = document.orders();
         let by = |order: &OrderRow| {
             let at = order.ordered_at.map(|at| ago(at, now));
             format!("{} {}", visible(&order.who), at.unwrap_or_default())
@@ -276,7 +277,7 @@ impl Standing {
             .iter()
             .filter(|order| order.is_counted && order.n > done.last)
         {
-            match OrderKind::named(&order.kind) {
+            match OrderKind::parse(&order.kind) {
                 Some(OrderKind::Ack) => standing.acked = Some(by(order)),
                 Some(OrderKind::Mute) => standing.is_muted = true,
                 // Of an incident that is over it is feedback alone.
@@ -298,7 +299,7 @@ impl Standing {
     /// Checks that an order changes something; the error is a line for the person.
     fn allows(&self, kind: OrderKind, row: &IncidentRow, now: Timestamp) -> Result<(), String> {
         let id = visible(&row.incident);
-        if row.state == "pending" {
+        if row.state() == Some(State::Pending) {
             return Err(format!(
                 "incident {id} is pending: nobody was notified of it, so {kind} changes nothing"
             ));
@@ -332,7 +333,7 @@ impl Standing {
         if let (OrderKind::Ack, Some(who)) = (kind, &self.acked) {
             return Err(format!("incident {id} is acknowledged already, by {who}"));
         }
-        if kind == OrderKind::Accept && row.verdict == "wrong_outputs" {
+        if kind == OrderKind::Accept && row.class() == Some(VerdictClass::WrongOutputs) {
             return Err(format!(
                 "incident {id} is of wrong outputs, which are never accepted; resolve ends it"
             ));

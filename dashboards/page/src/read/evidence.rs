@@ -3,18 +3,15 @@
 use std::collections::HashMap;
 
 use clickhouse::Row;
+use epwatch_model::{Mixture, RATIO_BINS};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::document::DocumentMixture;
 use super::progress::time;
 use super::store::{ReadError, StoreReader, filtered};
 use super::windows::{CohortName, Slower};
 use crate::histogram::{Latencies, Quantiles};
 use crate::text::number;
-
-/// Bins of an octave of a ratio.
-const RATIO_BINS: f64 = 8.0;
 
 /// Days after which a version that is gone from a chipset is no longer shown.
 const DAYS: u32 = 30;
@@ -28,7 +25,7 @@ pub(crate) struct Evidence {
     pub(crate) reference: Option<Reference>,
     pub(crate) ratios: Ratios,
     /// Two groups of runs, if two fit better than one.
-    pub(crate) mixture: Option<DocumentMixture>,
+    pub(crate) mixture: Option<Mixture>,
     /// Two modes and the depth of the valley between them.
     pub(crate) modes: Option<Modes>,
 }
@@ -197,12 +194,11 @@ impl EvidenceRow {
                 on_cpu: self.ratio_cpu_devices,
                 without_past: self.devices_without_past,
             },
-            mixture: self.mixture_slow_share.map(|slow_share| DocumentMixture {
-                slow_share: Some(slow_share),
-                fast_us: self.mixture_fast_us,
-                slow_us: self.mixture_slow_us,
-                separation: self.mixture_separation,
-            }),
+            mixture: mixture(
+                self.mixture_slow_share,
+                self.mixture_fast_us.zip(self.mixture_slow_us),
+                self.mixture_separation,
+            ),
             modes: modes.map(|((fast_us, slow_us), valley_depth)| Modes {
                 fast_us,
                 slow_us,
@@ -211,6 +207,20 @@ impl EvidenceRow {
         };
         ((self.model, self.chipset, self.version), evidence)
     }
+}
+
+fn mixture(
+    slow_share: Option<f64>,
+    medians_us: Option<(f64, f64)>,
+    separation: Option<f64>,
+) -> Option<Mixture> {
+    let (fast_us, slow_us) = medians_us?;
+    Some(Mixture {
+        slow_share: slow_share?,
+        fast_us,
+        slow_us,
+        separation: separation?,
+    })
 }
 
 /// Returns the latest evidence of each cohort; of all models without `model`. A version that no device runs any more is

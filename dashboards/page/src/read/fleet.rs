@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use epwatch_model::CohortVerdict;
 use jiff::Timestamp;
 use serde::Serialize;
 
 use super::choices::{self, Choice};
-use super::document::{DocumentVerdict, IncidentDocument};
+use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
 use super::gaps::{self, WindowGap};
 use super::health::{self, Arrivals, Fact};
@@ -68,13 +69,13 @@ pub(crate) struct FleetPage {
 
 impl FleetPage {
     /// Returns the open incident's verdict on a cohort's window, whose numbers people were told.
-    pub(crate) fn verdict_on(&self, cohort: &CohortRow) -> Option<&DocumentVerdict> {
+    pub(crate) fn verdict_on(&self, cohort: &CohortRow) -> Option<&CohortVerdict> {
         let its = self
             .open
             .iter()
             .filter(|open| open.row.model == cohort.model && open.row.version == cohort.version);
         let mut verdicts = its.filter_map(|open| open.document.of_chipset(&cohort.chipset));
-        verdicts.find(|verdict| verdict.window_end == cohort.window_end)
+        verdicts.find(|verdict| Some(verdict.window_end) == cohort.window_end)
     }
 }
 
@@ -263,7 +264,7 @@ fn groups(
                 .map(|cohort| cohort.version.clone())
                 .collect();
             for (at, cohort) in cohorts.into_iter().enumerate() {
-                let is_bad = matches!(&*cohort.severity, "page" | "ticket");
+                let is_bad = cohort.is_finding();
                 let is_found = search.is_empty()
                     || model.to_lowercase().contains(&search)
                     || chipset.to_lowercase().contains(&search);

@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use clickhouse::Row;
-use jiff::Timestamp;
+use epwatch_model::{CohortVerdict, VerdictClass};
 use serde::{Deserialize, Serialize};
 
 use super::changes::{self, Change, ChangesAsked};
-use super::document::{DocumentVerdict, IncidentDocument};
+use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
 use super::gaps::{self, WindowGap};
 use super::history::{self, IncidentHistory};
@@ -52,15 +52,14 @@ pub(crate) struct IncidentPage {
 
 impl IncidentPage {
     /// Returns the verdict on the worst cohort.
-    pub(crate) fn lead(&self) -> Option<&DocumentVerdict> {
-        let lead = self.document.lead(&self.row.verdict)?;
-        Some(&lead.verdict)
+    pub(crate) fn lead(&self) -> Option<&CohortVerdict> {
+        self.document.lead()
     }
 
     /// Returns the number of the last order that the detector has obeyed. `None` once it reads no more orders of the
     /// incident, because the incident is over and nothing of it is held.
     pub(crate) fn last_obeyed(&self) -> Option<u64> {
-        let orders = &self.document.orders;
+        let orders = self.document.orders();
         (self.row.is_open() || orders.hold.is_some()).then_some(orders.last)
     }
 
@@ -117,34 +116,23 @@ pub(crate) async fn read(
     let mut left_out = LeftOut::default();
     let of = (&*row.app, &*row.environment);
     let model = Some(&*row.model);
-    let lead = document
-        .lead(&row.verdict)
-        .map(|cohort| cohort.verdict.clone())
-        .unwrap_or_default();
+    let lead = document.lead().cloned();
+    let lead = lead.as_ref();
     let (orders, history, reasons) = tokio::join!(
         orders::of_incident(store, id),
         history::read(store, id),
-        reasons(
-            store,
-            &row,
-            &lead.key.chipset,
-            &lead.key.firmware,
-            lead.window_end,
-        ),
+        reasons(store, &row, lead),
     );
     let orders = left_out.part("orders", orders);
     let history = left_out.part("history", history);
     let judged = left_out.part("reasons", reasons);
     let end = row.is_open().then_some(progress.judged_until).flatten();
-    let end = end.or(row.changed_at).or(lead.window_end);
-    let began = document
-        .cohorts
-        .iter()
-        .filter_map(|cohort| cohort.began)
-        .min()
-        .or(row.started_at);
+    let last = lead.map(|lead| lead.window_end);
+    let end = end.or(row.changed_at).or(last);
+    let began = document.cohorts().iter().map(|cohort| cohort.began);
+    let began = began.min().or(row.started_at);
     let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
-    let chipset = &*lead.key.chipset;
+    let chipset = lead.map_or("", |lead| &*lead.key.chipset);
     let (slots, gaps, evidence, latest, changes) = tokio::join!(
         async {
             match period {
@@ -159,10 +147,11 @@ pub(crate) async fn read(
             }
         },
         async {
-            match lead.window_end {
-                Some(end) => {
+            match lead {
+                Some(lead) => {
                     let cohort = (&*row.model, chipset, &*row.version);
-                    evidence::of_window(store, of, cohort, lead.follows.as_deref(), end).await
+                    let (follows, end) = (lead.follows.as_deref(), lead.window_end);
+                    evidence::of_window(store, of, cohort, follows, end).await
                 }
                 None => Ok(None),
             }
@@ -195,8 +184,9 @@ pub(crate) async fn read(
     let changes = left_out.part("changes", changes);
     let evidence = left_out.part("evidence", evidence);
     let latest = left_out.part("other chipsets", latest);
-    let is_fine =
-        |cohort: &&CohortRow| cohort.version == row.version && cohort.verdict == "healthy";
+    let is_fine = |cohort: &&CohortRow| {
+        cohort.version == row.version && cohort.class() == Some(VerdictClass::Healthy)
+    };
     let fine = latest.iter().filter(is_fine);
     let fine = fine.map(|cohort| cohort.chipset.clone()).collect();
     Ok(Some(IncidentPage {
@@ -220,21 +210,19 @@ pub(crate) async fn read(
 async fn reasons(
     store: &StoreReader,
     row: &IncidentRow,
-    chipset: &str,
-    firmware: &Option<String>,
-    window_end: Option<Timestamp>,
+    lead: Option<&CohortVerdict>,
 ) -> Result<ReasonsRow, ReadError> {
-    let Some(end) = window_end else {
+    let Some(lead) = lead else {
         return Ok(ReasonsRow::default());
     };
     let rows: Vec<ReasonsRow> = store
         .rows(REASONS, |query| {
-            let query = query.bind(Slower::SIGNAL).bind(&row.app);
+            let query = query.bind(Slower::SIGNAL.to_string()).bind(&row.app);
             let query = query.bind(&row.environment).bind(&row.model);
-            let query = query.bind(&row.version).bind(chipset);
+            let query = query.bind(&row.version).bind(&lead.key.chipset);
             query
-                .bind(firmware.as_deref().unwrap_or_default())
-                .bind(end.as_millisecond())
+                .bind(lead.key.firmware.as_deref().unwrap_or_default())
+                .bind(lead.window_end.as_millisecond())
         })
         .await?;
     Ok(rows.into_iter().next().unwrap_or_default())
@@ -242,17 +230,47 @@ async fn reasons(
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Duration;
+
+    use epwatch_model::{
+        Cause, CohortKey, Incident, IncidentCohort, IncidentKey, ModelKey, Severity,
+    };
+    use jiff::Timestamp;
+
     use super::*;
-    use crate::read::document::DocumentCohort;
+
+    /// Returns an incident with a partial fallback on one chipset.
+    fn incident(next_step: &str) -> Incident {
+        let model = ModelKey::of(("camera", "production"), "scenes");
+        let end = Timestamp::from_second(1_800_000_000).unwrap();
+        let window = Duration::from_secs(86_400);
+        let key = CohortKey {
+            model: model.clone(),
+            model_version: "2".to_owned(),
+            chipset: "SM8635".to_owned(),
+            firmware: None,
+        };
+        let class = VerdictClass::PartialFallback;
+        let verdict = CohortVerdict {
+            next_step: next_step.to_owned(),
+            ..CohortVerdict::new(key, (end, window), class, Severity::Page)
+        };
+        let key = IncidentKey {
+            model,
+            model_version: "2".to_owned(),
+            cause: Cause::Slower,
+        };
+        Incident {
+            cohorts: vec![IncidentCohort::new(&verdict)],
+            ..Incident::begin(key, (end, window), end)
+        }
+    }
 
     /// Returns an open page about a partial fallback, whose worst cohort has this next step.
     pub(crate) fn fallback(next_step: &str) -> IncidentPage {
-        let mut cohort = DocumentCohort::default();
-        cohort.verdict.key.chipset = "SM8635".to_owned();
-        cohort.verdict.next_step = next_step.to_owned();
         let document = IncidentDocument {
-            cohorts: vec![cohort],
-            ..IncidentDocument::default()
+            incident: Some(incident(next_step)),
+            is_of_another_version: false,
         };
         let row = IncidentRow {
             incident: "i-1".to_owned(),
@@ -300,7 +318,7 @@ pub(crate) mod tests {
         let mut page = fallback("On call: wait.\nThe model's owner: look.");
         assert_eq!(page.steps().count(), 2);
         assert_eq!(fallback("").steps().count(), 0);
-        page.document.cohorts.clear();
+        page.document.incident.as_mut().unwrap().cohorts.clear();
         assert_eq!(page.steps().count(), 0);
     }
 }

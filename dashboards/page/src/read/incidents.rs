@@ -1,6 +1,7 @@
 //! Incidents: the list, and those that other pages name.
 
 use clickhouse::Row;
+use epwatch_model::{Severity, State, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -150,7 +151,21 @@ impl IncidentRow {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        matches!(&*self.state, "firing" | "mitigated")
+        self.state().is_some_and(State::is_notified)
+    }
+
+    pub(crate) fn state(&self) -> Option<State> {
+        State::parse(&self.state)
+    }
+
+    /// Returns the verdict; `None` for one of a newer detector.
+    pub(crate) fn class(&self) -> Option<VerdictClass> {
+        VerdictClass::parse(&self.verdict)
+    }
+
+    /// Whether a person has to look at it.
+    pub(crate) fn is_finding(&self) -> bool {
+        Severity::parse(&self.severity).is_some_and(|severity| severity >= Severity::Ticket)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use clickhouse::Row;
+use epwatch_model::{State, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -305,8 +306,8 @@ fn answers(
             let its = open.iter().find(|incident| {
                 incident.model == query.model
                     && incident.version == query.version
-                    && incident.state != "pending"
-                    && matches!(&*incident.severity, "page" | "ticket")
+                    && incident.state() != Some(State::Pending)
+                    && incident.is_finding()
                     && (incident.chipsets.is_empty()
                         || incident.chipsets.iter().any(|name| name == chipset))
             });
@@ -357,7 +358,7 @@ fn decide(
     in_last: Option<&CohortRow>,
 ) {
     let first_reason = |row: &CohortRow| row.reasons.first().cloned().unwrap_or_default();
-    let is_bad = own.filter(|row| matches!(&*row.severity, "page" | "ticket"));
+    let is_bad = own.filter(|row| row.is_finding());
     if let Some(incident) = incident {
         answer.answer = RolloutAnswer::Stop;
         let verdict = words::verdict(&incident.verdict);
@@ -372,7 +373,7 @@ fn decide(
         answer.why = format!("{}: {}", words::verdict(&bad.verdict), first_reason(bad));
         return;
     }
-    let is_healthy = in_last.is_some_and(|row| row.verdict == "healthy");
+    let is_healthy = in_last.is_some_and(|row| row.class() == Some(VerdictClass::Healthy));
     if is_healthy && answer.compared >= answer.needed {
         answer.answer = RolloutAnswer::Go;
         answer.why = format!(
@@ -397,7 +398,7 @@ fn decide(
             "no device ran it in the last window; {} are needed",
             answer.needed
         ),
-        Some(row) if !is_healthy && row.verdict != "not_enough_data" => {
+        Some(row) if !is_healthy && row.class() != Some(VerdictClass::NotEnoughData) => {
             format!("{}: {}", words::verdict(&row.verdict), first_reason(row))
         }
         // More devices of this version need not help, for example where nothing can be compared with.

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use clickhouse::Row;
+use epwatch_model::{Severity, SignalId, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -61,7 +62,7 @@ pub(crate) struct Slower {
 impl Slower {
     /// The least ratio that counts, and the signal that counts it.
     pub(crate) const RATIO: f64 = 1.6;
-    pub(crate) const SIGNAL: &'static str = "slower_than_1.6x";
+    pub(crate) const SIGNAL: SignalId = SignalId::ShiftBeyond(16);
 
     /// `None` if no device was compared.
     pub(crate) fn of(devices: u64, compared: u64) -> Option<Self> {
@@ -153,8 +154,19 @@ impl CohortRow {
         Slower::of(signal.hits, signal.devices)
     }
 
-    pub(crate) fn signal(&self, id: &str) -> Option<&SignalRow> {
+    pub(crate) fn signal(&self, id: SignalId) -> Option<&SignalRow> {
+        let id = id.to_string();
         self.signals.iter().find(|signal| signal.id == id)
+    }
+
+    /// Returns the verdict; `None` for one of a newer detector.
+    pub(crate) fn class(&self) -> Option<VerdictClass> {
+        VerdictClass::parse(&self.verdict)
+    }
+
+    /// Whether a person has to look at it.
+    pub(crate) fn is_finding(&self) -> bool {
+        Severity::parse(&self.severity).is_some_and(|severity| severity >= Severity::Ticket)
     }
 }
 
@@ -345,7 +357,10 @@ mod tests {
 
     #[test]
     fn the_sentence_on_slower_devices_has_the_signals_ratio_and_counts() {
-        assert_eq!(Slower::SIGNAL, format!("slower_than_{:.1}x", Slower::RATIO));
+        assert_eq!(
+            Slower::SIGNAL.to_string(),
+            format!("slower_than_{:.1}x", Slower::RATIO)
+        );
         assert_eq!(Slower::of(0, 0), None);
         let words = |devices, without| Slower::of(devices, 9).unwrap().words(without);
         assert_eq!(

@@ -7,6 +7,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use clickhouse::Client;
+use epwatch_model::OrderKind;
 use epwatch_server::Period;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde::Serialize;
 use super::access::Admitted;
 use super::answer::{HTML, Pages};
 use crate::html::{self, Frame, OrderRight};
-use crate::orders::{BadField, NewOrder, OrderError, OrderKind, place};
+use crate::orders::{BadField, NewOrder, OrderError, place};
 use crate::text::name::Link;
 
 /// Bound of a form's body: its texts have some 600 characters, each up to twelve bytes when percent-encoded.
@@ -116,9 +117,9 @@ fn new_order(fields: &HashMap<String, String>) -> Result<NewOrder, BadField> {
     let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
     let bad = |field, problem| BadField { field, problem };
     let kind = field("kind");
-    let kind = OrderKind::named(&kind).ok_or_else(|| {
-        let names = OrderKind::ALL.map(OrderKind::as_str).join(", ");
-        bad("kind", format!("must be one of {names}"))
+    let kind = OrderKind::parse(&kind).ok_or_else(|| {
+        let names: Vec<&str> = OrderKind::ALL.iter().map(|kind| kind.as_str()).collect();
+        bad("kind", format!("must be one of {}", names.join(", ")))
     })?;
     // The form sends the length with every button.
     let mute_for = match kind {

@@ -114,7 +114,7 @@ pub(super) fn incident(
         _ = writeln!(text, "- Ops on the CPU: {}", ops.join(", "));
     }
     text.push_str("\n## Devices\n\n");
-    for cohort in page.document.cohorts.iter().take(html::MOST_COHORTS) {
+    for cohort in page.document.cohorts().iter().take(html::MOST_COHORTS) {
         let of = &cohort.verdict;
         let firmware = of.key.firmware.as_deref().map(|name| text_of.name(name));
         _ = writeln!(
@@ -125,14 +125,14 @@ pub(super) fn incident(
                 || "all firmwares".to_owned(),
                 |name| format!("firmware {name}")
             ),
-            words::fault(&of.class),
+            words::fault(of.class.as_str()),
             number::count(of.numbers.devices_hit),
             number::count(of.numbers.devices_seen)
         );
     }
     match page
         .document
-        .cohorts
+        .cohorts()
         .len()
         .saturating_sub(html::MOST_COHORTS)
     {
@@ -157,12 +157,15 @@ pub(super) fn incident(
         }
     }
     text.push_str("\n## History\n\n");
-    let document = &page.document;
+    let incident = page.document.incident.as_ref();
     let times = [
         ("since", row.started_at),
-        ("fired", document.fired_at),
-        ("held by a directive", document.mitigated_at),
-        ("resolved", document.resolved_at),
+        ("fired", incident.and_then(|of| of.fired_at)),
+        (
+            "held by a directive",
+            incident.and_then(|of| of.mitigated_at),
+        ),
+        ("resolved", incident.and_then(|of| of.resolved_at)),
     ];
     for (word, at) in times {
         if let Some(at) = at {

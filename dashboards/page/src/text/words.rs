@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 
 use askama::filters::HtmlSafe;
+use epwatch_model::{Severity, SignalId, VerdictClass};
 use epwatch_proto::chipset::SOCS;
 use epwatch_proto::{Outcome, accelerator};
 
@@ -12,28 +13,26 @@ use super::number;
 
 /// Returns a verdict as a title.
 pub(crate) fn verdict(name: &str) -> Cow<'_, str> {
-    Cow::Borrowed(match name {
-        "total_fallback" => "Total CPU fallback",
-        "partial_fallback" => "Partial CPU fallback",
-        "some_devices_fallback" => "CPU fallback on some devices",
-        "intermittent_fallback" => "Intermittent CPU fallback",
-        "wrong_outputs" => "Wrong outputs",
-        "npu_start_failure" => "The NPU does not start",
-        "slow_without_placement" => "Slower, cause unknown",
-        "cv_spike" => "Latency varies more",
-        "thermal_or_load" => "Devices hot or busy",
-        "data_quality" => "Counted differently",
-        "not_enough_data" => "Not enough data",
-        "healthy" => "Healthy",
-        other => return Cow::Owned(visible(other)),
-    })
+    match VerdictClass::parse(name) {
+        Some(class) => Cow::Borrowed(class.heading()),
+        None => Cow::Owned(visible(name)),
+    }
 }
 
 /// Returns the verdict of an incident as a title. Of data quality there is one kind: next to no devices report.
 pub(crate) fn fault(name: &str) -> Cow<'_, str> {
-    match name {
-        "data_quality" => Cow::Borrowed("Next to no reports"),
-        other => verdict(other),
+    match VerdictClass::parse(name) {
+        Some(VerdictClass::DataQuality) => Cow::Borrowed("Next to no reports"),
+        _ => verdict(name),
+    }
+}
+
+/// Returns a severity as the begin of a label.
+pub(crate) fn severity(name: &str) -> &str {
+    match Severity::parse(name) {
+        Some(Severity::Page) => "Page",
+        Some(Severity::Ticket) => "Ticket",
+        _ => name,
     }
 }
 
@@ -96,11 +95,11 @@ pub(crate) enum Tone {
 
 impl Tone {
     pub(crate) fn of(verdict: &str, severity: &str) -> Self {
-        match (severity, verdict) {
-            ("page", _) => Self::Page,
-            ("ticket", _) => Self::Ticket,
-            (_, "healthy") => Self::Fine,
-            (_, "not_enough_data") => Self::Quiet,
+        match (Severity::parse(severity), VerdictClass::parse(verdict)) {
+            (Some(Severity::Page), _) => Self::Page,
+            (Some(Severity::Ticket), _) => Self::Ticket,
+            (_, Some(VerdictClass::Healthy)) => Self::Fine,
+            (_, Some(VerdictClass::NotEnoughData)) => Self::Quiet,
             _ => Self::Info,
         }
     }
@@ -155,56 +154,15 @@ pub(crate) struct Question {
 
 /// Returns the question of a signal; `None` for statistics and for counts kept as history.
 pub(crate) fn question(signal: &str) -> Option<Question> {
-    let (text, unit, is_ratio) = match signal {
-        "slower_with_placement_change" => (
-            "Placement got worse and the device is slower",
-            "of those that ran often enough",
-            false,
-        ),
-        "placement_change" => (
-            "More of the model on the CPU than before",
-            "of the work, on devices hit",
-            false,
-        ),
-        "certificate_drift" => (
-            "More of the model on the CPU than certified",
-            "of the work, on devices hit",
-            false,
-        ),
-        "median_ratio" => ("Median device against its own past", "times slower", true),
-        "slow_device_share" => (
-            "Devices slower than their own past",
-            "share of devices",
-            false,
-        ),
-        "slow_device_share_of_model" => (
-            "Devices slower than others of their make were",
-            "share of devices",
-            false,
-        ),
-        "intermittent_runs" => (
-            "Devices with many runs far beyond their own p95",
-            "share of devices",
-            false,
-        ),
-        "near_intermittent_runs" => (
-            "Devices with slow runs that are a group of their own",
-            "share of devices",
-            false,
-        ),
-        "moved_median" => (
-            "Median moved while the fastest runs did not",
-            "share of devices",
-            false,
-        ),
-        "start_failure" => ("The NPU does not start", "share of devices", false),
-        "output_mismatch" => ("Outputs differ from the CPU's", "share of devices", false),
-        "output_difference" => ("Outputs differ between devices", "share of devices", false),
-        "cv_increase" => ("Spread within a device grew", "share of devices", false),
-        _ => return None,
+    let signal = SignalId::parse(signal)?;
+    let (unit, is_ratio) = match signal {
+        SignalId::SlowerAndMoved => ("of those that ran often enough", false),
+        SignalId::Placement | SignalId::Certificate => ("of the work, on devices hit", false),
+        SignalId::Median => ("times slower", true),
+        _ => ("share of devices", false),
     };
     Some(Question {
-        text,
+        text: signal.question()?,
         unit,
         is_ratio,
     })

@@ -14,6 +14,7 @@ pub const CLEAN_WINDOWS: u32 = 3;
 
 /// A cohort inside an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IncidentCohort {
     /// Its latest verdict of this cause.
     pub verdict: CohortVerdict,
@@ -43,6 +44,7 @@ pub struct IncidentCohort {
 
 /// A clean version that devices of a cohort have by now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MovedTo {
     /// Its name.
     pub version: String,

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::class::{Severity, VerdictClass};
 use crate::cohort::ModelKey;
+use crate::document_version::DocumentVersion;
 use crate::named;
 use crate::verdict::{CohortVerdict, VerdictNumbers};
 
@@ -94,6 +95,7 @@ impl Cause {
 
 /// Identifies an open incident: there is one for each model version and cause.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct IncidentKey {
     /// The model in its app and environment.
     pub model: ModelKey,
@@ -155,7 +157,10 @@ impl State {
 
 /// One incident, as its stored document holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Incident {
+    /// Version of the document.
+    pub version: DocumentVersion,
     /// The fingerprint and the end of its first window, so that every detector that judges this window makes
     /// the same id.
     pub id: String,
@@ -165,8 +170,7 @@ pub struct Incident {
     pub state: State,
     /// Start of the first window that shows it. The fault may have begun at any time in that window.
     pub started_at: Timestamp,
-    /// When that window was judged; `None` in a document that an earlier commit stored.
-    #[serde(default)]
+    /// When that window was judged.
     pub detected_at: Option<Timestamp>,
     /// When enough windows had confirmed it; people are notified from then on.
     pub fired_at: Option<Timestamp>,
@@ -185,10 +189,8 @@ pub struct Incident {
     /// The headline before that.
     pub superseded: Option<Headline>,
     /// The incident that it is a part of: both have one cause, and that one is sent.
-    #[serde(default)]
     pub part_of: Option<String>,
     /// Model and version of the incidents that are or were parts of it.
-    #[serde(default)]
     pub parts: BTreeSet<String>,
     /// Number of news so far; notifiers deliver up to it.
     pub news: u64,
@@ -202,12 +204,12 @@ pub struct Incident {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failing: BTreeMap<String, FailedAttempts>,
     /// People's orders.
-    #[serde(default)]
     pub orders: Orders,
 }
 
 /// Attempts to deliver an incident that failed one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FailedAttempts {
     /// Time of the first one that was recorded.
     pub since: Timestamp,
@@ -219,6 +221,7 @@ pub struct FailedAttempts {
 
 /// The labels of an incident in notifications.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Headline {
     /// The severity that was confirmed.
     pub severity: Severity,
@@ -266,6 +269,7 @@ impl Incident {
         now: Timestamp,
     ) -> Self {
         Incident {
+            version: DocumentVersion,
             id: format!("{}-{}", key.fingerprint(), window_end.as_millisecond()),
             key,
             state: State::Pending,

@@ -46,6 +46,7 @@ impl OrderKind {
 
 /// One order, as the store has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Order {
     /// Its number among the orders of its incident.
     pub n: u64,
@@ -63,7 +64,7 @@ pub struct Order {
 
 /// The orders of an incident that are in force.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(deny_unknown_fields)]
 pub struct Orders {
     /// Number of the last order that was handed in.
     pub last: u64,
@@ -83,6 +84,7 @@ pub struct Orders {
 
 /// News of an incident that an order made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct OrderNews {
     /// The incident's count of news then.
     pub news: u64,
@@ -92,6 +94,7 @@ pub struct OrderNews {
 
 /// The size of a fault when a person ended it, or when it was repaired.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Hold {
     /// Devices hit, over its chipsets.
     pub devices_hit: u64,
@@ -109,6 +112,7 @@ pub struct Hold {
 
 /// The effect of a fault on a chipset: the worst of its firmwares.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HeldEffect {
     /// Ratio of median latency to its reference.
     pub latency_ratio: Option<f64>,

@@ -45,7 +45,7 @@ impl SlowLimit {
 
 /// One reason of a verdict. It is not an error: `thiserror` only derives `Display` from the sentences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
-#[serde(tag = "kind", rename_all = "snake_case")]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 #[expect(
     missing_docs,

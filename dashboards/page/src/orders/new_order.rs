@@ -1,8 +1,8 @@
-//! The kinds of orders, and the texts that come with one.
+//! An order as a person gives it, with its texts, and what they may be.
 
-use std::fmt;
 use std::time::Duration;
 
+use epwatch_model::OrderKind;
 use epwatch_server::Period;
 
 /// A mute that is forgotten must not hide a fault for longer than a month.
@@ -13,58 +13,6 @@ pub(crate) const MAX_WHO: usize = 64;
 
 /// Longest reason, in characters.
 pub(crate) const MAX_WHY: usize = 500;
-
-/// What a person orders of an incident.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OrderKind {
-    /// Somebody works on it.
-    Ack,
-    /// Channels are silent for a time.
-    Mute,
-    /// It is over.
-    Resolve,
-    /// It is meant so.
-    Accept,
-    /// It never was a fault.
-    False,
-    /// Takes back the others.
-    Reopen,
-}
-
-impl OrderKind {
-    /// Every kind, in the order of the form's buttons.
-    pub const ALL: [Self; 6] = [
-        Self::Ack,
-        Self::Mute,
-        Self::Resolve,
-        Self::Accept,
-        Self::False,
-        Self::Reopen,
-    ];
-
-    /// Returns its name in the store, at a shell and in forms.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ack => "ack",
-            Self::Mute => "mute",
-            Self::Resolve => "resolve",
-            Self::Accept => "accept",
-            Self::False => "false",
-            Self::Reopen => "reopen",
-        }
-    }
-
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
-    }
-}
-
-impl fmt::Display for OrderKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 /// An order as a person gives it, unchecked.
 #[derive(Debug, Clone)]
