@@ -73,7 +73,8 @@ fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
 /// Returns the states that orders gave an incident, in words, with feedback that came after its end.
 pub(crate) fn states_of(page: &IncidentPage) -> Vec<&'static str> {
     let mut states = states(&page.document);
-    let end = page.document.orders().end.as_ref();
+    let orders = page.document.orders();
+    let end = orders.end.as_ref();
     if end.is_none_or(|end| end.kind != OrderKind::False) && called_false(&page.orders).is_some() {
         states.push("called a false alarm");
     }

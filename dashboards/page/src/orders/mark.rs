@@ -5,7 +5,7 @@ use epwatch_proto::visible;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-use super::kind::{BadField, MAX_WHO, text};
+use super::new_order::{BadField, MAX_WHO, text};
 use super::place::{OrderError, random_id};
 use crate::read::store::{ReadError, StoreReader, filtered};
 
