@@ -66,7 +66,7 @@ pub(super) fn cohort(page: &CohortPage) -> String {
     text.push_str(&table(&rows));
     text.push_str(&distribution(own, page.latencies_before.as_ref()));
     if let Some(evidence) = &page.evidence {
-        text.push_str(&evidence_lines(evidence, page.slower));
+        text.push_str(&evidence_lines(evidence, page.slower, &query.chipset));
     }
     let nodes: Vec<_> = page.cpu_nodes.iter().filter(|node| !node.benign).collect();
     if !nodes.is_empty() {
@@ -97,7 +97,7 @@ pub(super) fn cohort(page: &CohortPage) -> String {
 }
 
 /// Returns the devices by ratio to their own past, a line of marks for each bin, and the two modes.
-fn evidence_lines(evidence: &Evidence, slower: Option<Slower>) -> String {
+fn evidence_lines(evidence: &Evidence, slower: Option<Slower>, chipset: &str) -> String {
     const WIDTH: usize = 40;
     let mut text = String::new();
     let mut rows = vec![head(&["TIMES ITS OWN PAST", "DEVICES", ""])];
@@ -113,7 +113,7 @@ fn evidence_lines(evidence: &Evidence, slower: Option<Slower>) -> String {
     if rows.len() > 1 {
         text.push('\n');
         text.push_str(&table(&rows));
-        let on_npu = words::of_accelerator(&page.query.chipset, "on the NPU");
+        let on_npu = words::of_accelerator(chipset, "on the NPU");
         _ = writeln!(text, "N: wholly {on_npu}; C: with work on the CPU");
         _ = writeln!(text, "{}", evidence.ratio_words(slower));
     }
