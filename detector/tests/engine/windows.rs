@@ -424,8 +424,8 @@ async fn the_share_of_late_runs_is_stored_with_a_verdict() {
              arrayExists(reason -> reason LIKE '% later than 16 ms on SM8635%', reasons) \
          FROM cohort_windows_v1 WHERE chipset = 'SM8635' AND firmware = ''",
     );
-    let rows = query.fetch_all::<(f64, f64, bool)>().await.unwrap();
-    assert_eq!(rows, [(16_000.0, sick.share, true)]);
+    let rows = query.fetch_all::<(f64, f64, u8)>().await.unwrap();
+    assert_eq!(rows, [(16_000.0, sick.share, 1)]);
     store.stop().await;
 }
 
