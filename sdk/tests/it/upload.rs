@@ -120,7 +120,7 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
         panic!("{error}");
     };
     assert_eq!(refusal.outcome, Some(Outcome::RefusedWrongApp));
-    support::check_explains(&watch, " s ago: 1 reports, 1 of them refused");
+    support::check_explains(&watch, " s ago: 1 report, 1 of them refused");
     assert_eq!(watch.explain().last_problem, Some(problem));
     watch.flush(PATIENCE).unwrap();
     assert_eq!(watch.explain().last_problem, None);
@@ -158,7 +158,7 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
         "the collector does not admit this app key",
         "register it there",
         "it is tried again in ",
-        " min, or at once by Watch::flush",
+        " min, or at once by a flush",
     ] {
         assert!(problem.contains(part), "no {part:?} in {problem}");
     }
