@@ -5,7 +5,8 @@
 //!
 //! ```
 //! # use std::time::Duration;
-//! # use epwatch_sdk::{Core, CoreConfig, Now, SessionInfo, ModelInfo, random_stream, simulated_device};
+//! # use epwatch_sdk::ModelInfo;
+//! # use epwatch_sdk::simulation::{Core, CoreConfig, Now, SessionInfo, random_stream, simulated_device};
 //! # use epwatch_proto::{InstallationId, Placement, ReasonCode};
 //! let at = |s: u64| Now::simulated(Duration::from_secs(s), 1_800_000_000_000 + 1000 * s as i64);
 //! let config = CoreConfig::new("com.example.camera", simulated_device("SM8650"))?;
