@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::{Admission, Loader, keep_loading};
 use crate::config::CollectorConfig;
+use crate::context::Context;
 use crate::deletions::{Deletions, Worker};
 use crate::directives::{self, DirectiveBook};
 use crate::encode::{CardinalityLimiter, Encoder};
@@ -31,7 +32,6 @@ use crate::ingest::limits::ReportLimits;
 use crate::ingest::shares::AppShares;
 use crate::loss_ledger_gauges;
 use crate::metrics::{KeyMetrics, Metrics};
-use crate::parts::Parts;
 use crate::proxy_watch::{self, ProxyWatch};
 use crate::rebuilds::RebuildWorker;
 use crate::refusal_counts::RefusalCounts;
@@ -151,7 +151,7 @@ impl Collector {
             metrics.show_limits(&config);
             metrics.show_also(tasks.registry());
             let metrics = Arc::new(metrics);
-            let parts = Arc::new(Parts {
+            let context = Arc::new(Context {
                 refusals: RefusalCounts::new(config.rollup.bucket.0),
                 shares: AppShares::default(),
                 rechecked_ms: AtomicI64::new(0),
@@ -166,16 +166,21 @@ impl Collector {
 
             let stop_writer = CancellationToken::new();
             let mut services =
-                BackgroundServices::start(&parts, checkpoint.offset, &stop_writer).await?;
+                BackgroundServices::start(&context, checkpoint.offset, &stop_writer).await?;
             let start_deadline = Instant::now() + START_TIMEOUT;
             // Before the port opens, so that other collectors' roll-ups wait for this one.
             let deletions = services.deletions.clone();
-            let writer = start_writer(&parts, deletions, checkpoint, stop_writer.clone()).await?;
+            let writer = start_writer(&context, deletions, checkpoint, stop_writer.clone()).await?;
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
-            let server =
-                device_server(&parts, &access, &services, (listener, listen), stop.clone());
+            let server = device_server(
+                &context,
+                &access,
+                &services,
+                (listener, listen),
+                stop.clone(),
+            );
             let tls = access.tls.clone();
-            reload::watch(&parts, access.keys, access.tls, stop.clone(), &tasks);
+            reload::watch(&context, access.keys, access.tls, stop.clone(), &tasks);
             let pages = admin_pages(&metrics, &wal);
             let admin = AdminServer::start(http_listener, pages, stop_writer.clone(), &tasks);
 
@@ -224,7 +229,7 @@ impl Collector {
                 admin.stopped().await;
                 finish.cancel();
             });
-            warn_of_plain_keys(&parts.config, listen);
+            warn_of_plain_keys(&context.config, listen);
             tracing::info!(%listen, %http_listen, collector = %wal.collector_id(), "collector started");
             Ok(Self {
                 listen,
@@ -406,19 +411,19 @@ async fn open_current_wal(
 /// Starts the writer, the roll-up and the worker of rebuilds on a thread of their own. Encoding takes tens of
 /// milliseconds at a time, and acks must not wait for it.
 async fn start_writer(
-    parts: &Arc<Parts>,
+    context: &Arc<Context>,
     deletions: Arc<Deletions>,
     checkpoint: Checkpoint,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, StartError> {
-    let config = &parts.config;
+    let config = &context.config;
     let mut names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
         .map_err(StartError::Names)?;
     let decided_until = checkpoint.batch_end.unwrap_or(checkpoint.offset);
-    names.begin_wal(decided_until.0, parts.wal.stats().end);
-    let encoder = Encoder::new(parts.collector_id(), parts.bucket(), names);
-    let mut writer = Writer::new(parts.clone(), deletions, encoder, checkpoint);
-    let rollup = roll_up(parts);
+    names.begin_wal(decided_until.0, context.wal.stats().end);
+    let encoder = Encoder::new(context.collector_id(), context.bucket(), names);
+    let mut writer = Writer::new(context.clone(), deletions, encoder, checkpoint);
+    let rollup = roll_up(context);
     let period = config.rollup.enabled.then_some(config.rollup.period());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -426,20 +431,20 @@ async fn start_writer(
         .map_err(StartError::Thread)?;
     let (began_sender, has_begun) = oneshot::channel();
     let closing = close_buckets(rollup, period, stop.clone());
-    let closing = parts.tasks.essential("roll-up", &stop, closing);
+    let closing = context.tasks.essential("roll-up", &stop, closing);
     // Ends the worker of rebuilds, after the last request of the drain.
     let drained = CancellationToken::new();
     let rebuilding = {
-        let (rollup, stop, drained) = (roll_up(parts), stop.clone(), drained.clone());
+        let (rollup, stop, drained) = (roll_up(context), stop.clone(), drained.clone());
         move || {
             let worker = RebuildWorker::new(rollup.clone());
             worker.run(stop.clone(), drained.clone())
         }
     };
-    let tasks = parts.tasks.clone();
+    let tasks = context.tasks.clone();
     let rebuilding = tasks.restarted("rebuilds".to_owned(), stop.clone(), rebuilding);
     let stopped = stop.clone();
-    let writing = parts.tasks.essential("writer", &stop, async move {
+    let writing = context.tasks.essential("writer", &stop, async move {
         let drained = drained.drop_guard();
         writer.begin().await;
         let _ = began_sender.send(());
@@ -474,7 +479,7 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
         };
         tokio::select! {
             closed = closing => if let Err(error) = closed {
-                note_failure(&rollup.parts.metrics, "rollup", &error);
+                note_failure(&rollup.context.metrics, "rollup", &error);
             },
             () = stop.cancelled() => return,
         }
@@ -482,27 +487,27 @@ async fn close_buckets(rollup: RollUp, period: Option<Duration>, stop: Cancellat
 }
 
 fn device_server(
-    parts: &Arc<Parts>,
+    context: &Arc<Context>,
     access: &AccessControl,
     services: &BackgroundServices,
     (listener, listen): (TcpListener, SocketAddr),
     stop: CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
-    let config = &parts.config;
+    let config = &context.config;
     let ingest = Ingest {
-        parts: parts.clone(),
+        context: context.clone(),
         deletions: services.deletions.clone(),
         directives: services.directives.clone(),
-        calls: Calls::new(parts.clone(), services.deletions.clone()),
+        calls: Calls::new(context.clone(), services.deletions.clone()),
         seen: Arc::new(SeenKeys::new(config.seen_keys)),
         warnings: Arc::default(),
         limits: Arc::new(ReportLimits::new(&config.limits)),
         admission: services.admission.clone(),
-        says_unweighed: AtomicBool::new(true),
+        may_warn_unweighed: AtomicBool::new(true),
         proxy_watch: ProxyWatch::new(config, listen),
     };
     let (keys, tls) = (access.keys.clone(), access.tls.clone());
-    let front = DeviceServer::new(config, ingest, keys, tls, parts.metrics.clone());
+    let front = DeviceServer::new(config, ingest, keys, tls, context.metrics.clone());
     front.serve(listener, stop)
 }
 
@@ -519,47 +524,47 @@ struct BackgroundServices {
 
 impl BackgroundServices {
     async fn start(
-        parts: &Arc<Parts>,
+        context: &Arc<Context>,
         checkpoint: WalOffset,
         stop: &CancellationToken,
     ) -> Result<Self, StartError> {
-        let config = &parts.config;
-        let (dir, of_log) = (config.wal.dir.clone(), parts.clock.clone());
-        let wal_end = WalOffset(parts.wal.stats().end);
+        let config = &context.config;
+        let (dir, of_log) = (config.wal.dir.clone(), context.clock.clone());
+        let wal_end = WalOffset(context.wal.stats().end);
         let opening = move || Deletions::open(&dir, of_log, wal_end);
         let opening = tokio::task::spawn_blocking(opening).await;
         let opened = opening.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
         let deletions = Arc::new(opened.map_err(StartError::Deletions)?);
         let worker = Worker {
             deletions: deletions.clone(),
-            rollup: roll_up(parts),
-            parts: parts.clone(),
+            rollup: roll_up(context),
+            context: context.clone(),
         };
         let working = worker.run(stop.clone());
-        let worker = tokio::spawn(parts.tasks.essential("deletions", stop, working));
+        let worker = tokio::spawn(context.tasks.essential("deletions", stop, working));
         if config.rollup.enabled {
             let period = config.refresh.0 * REFRESHES_A_LEDGER;
-            let (of, stopped) = (roll_up(parts), stop.clone());
-            restarted(parts, "loss-ledger", stop, move || {
+            let (of, stopped) = (roll_up(context), stop.clone());
+            restarted(context, "loss-ledger", stop, move || {
                 loss_ledger_gauges::keep_fresh(of.clone(), period, stopped.clone())
             });
         }
         let directives = Arc::<DirectiveBook>::default();
-        let (of, book, stopped) = (parts.clone(), directives.clone(), stop.clone());
-        let started_at_ms = parts.now_ms();
-        restarted(parts, "directives", stop, move || {
+        let (of, book, stopped) = (context.clone(), directives.clone(), stop.clone());
+        let started_at_ms = context.now_ms();
+        restarted(context, "directives", stop, move || {
             directives::keep_fresh(of.clone(), book.clone(), started_at_ms, stopped.clone())
         });
-        let admission = Admission::new(&config.new_installations, parts.metrics.clone());
+        let admission = Admission::new(&config.new_installations, context.metrics.clone());
         let admission = Arc::new(admission);
         let loader = Loader {
             admission: admission.clone(),
-            parts: parts.clone(),
+            context: context.clone(),
             checkpoint,
         };
         let (began_sender, is_loaded) = oneshot::channel();
         let (mut first_try, stopped) = (Some(began_sender), stop.clone());
-        restarted(parts, "known-installations", stop, move || {
+        restarted(context, "known-installations", stop, move || {
             keep_loading(loader.clone(), first_try.take(), stopped.clone())
         });
         Ok(Self {
@@ -574,20 +579,20 @@ impl BackgroundServices {
 
 /// Runs a task that is started again if it ends by itself: reports are taken and stored without it.
 fn restarted<F>(
-    parts: &Parts,
+    context: &Context,
     name: &str,
     stop: &CancellationToken,
     make: impl FnMut() -> F + Send + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let tasks = parts.tasks.clone();
+    let tasks = context.tasks.clone();
     tokio::spawn(tasks.restarted(name.to_owned(), stop.clone(), make));
 }
 
-fn roll_up(parts: &Arc<Parts>) -> RollUp {
-    let parts = parts.clone();
-    RollUp { parts }
+fn roll_up(context: &Arc<Context>) -> RollUp {
+    let context = context.clone();
+    RollUp { context }
 }
 
 /// App keys and certificate of the port, whose files are reloaded while it is open.

@@ -6,7 +6,7 @@
 //! and the latest one counts. A deletion and a late backlog change earlier days, whose entries are written again as
 //! long as raw holds these days whole.
 
-use crate::parts::Parts;
+use crate::context::Context;
 use crate::rollup::RollUp;
 use crate::store::SinkError;
 
@@ -91,7 +91,7 @@ const EVENTS: [Events; 3] = [
 ///
 /// # Errors
 /// The store did not answer.
-pub(crate) async fn refresh(parts: &Parts, rollup: &RollUp) -> Result<(), SinkError> {
+pub(crate) async fn refresh(context: &Context, rollup: &RollUp) -> Result<(), SinkError> {
     // The view has other entries for streams on the first days that raw holds.
     let whole_since = rollup.raw_since().await? / DAY + 1;
     let entries = changed(
@@ -107,8 +107,11 @@ pub(crate) async fn refresh(parts: &Parts, rollup: &RollUp) -> Result<(), SinkEr
                   WHERE day >= toDate({whole_since})"
         ),
     );
-    parts.sink.execute("loss_ledger_readings", &entries).await?;
-    let yesterday = (parts.clock.now_us() / 1_000_000 / DAY).saturating_sub(1);
+    context
+        .sink
+        .execute("loss_ledger_readings", &entries)
+        .await?;
+    let yesterday = (context.clock.now_us() / 1_000_000 / DAY).saturating_sub(1);
     let fresh = COUNTS.map(|(view, columns)| {
         let pairs = columns.iter().map(|column| format!("('{column}', toUInt64({column}))"));
         let pairs: Vec<String> = pairs.collect();
@@ -128,10 +131,10 @@ pub(crate) async fn refresh(parts: &Parts, rollup: &RollUp) -> Result<(), SinkEr
             "SELECT app_id, environment, day, name, total FROM daily_counts_v1 WHERE day >= toDate({yesterday})"
         ),
     );
-    parts.sink.execute("daily_counts", &counts).await?;
+    context.sink.execute("daily_counts", &counts).await?;
     for events in &EVENTS {
         let statement = events.changed(yesterday);
-        parts.sink.execute(events.table, &statement).await?;
+        context.sink.execute(events.table, &statement).await?;
     }
     Ok(())
 }

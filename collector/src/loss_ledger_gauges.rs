@@ -10,9 +10,9 @@ use epwatch_proto::{DropReason, Outcome};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::context::Context;
 use crate::ledger_readings;
 use crate::metrics::{LedgerGauges, LedgerLabels, LossLedgerGauges};
-use crate::parts::Parts;
 use crate::rollup::RollUp;
 use crate::store::{SinkError, note_failure};
 use crate::store_size;
@@ -53,23 +53,23 @@ fn rest(period: Duration, took: Duration) -> Duration {
 
 /// Reads the ledger every `period`, or less often if a reading takes long, until `stop` is cancelled.
 pub(crate) async fn keep_fresh(rollup: RollUp, period: Duration, stop: CancellationToken) {
-    let parts = rollup.parts.clone();
+    let context = rollup.context.clone();
     let mut shown = Shown::default();
     loop {
         let began = Instant::now();
         let read = async {
-            ledger_readings::refresh(&parts, &rollup).await?;
-            refresh(&parts, &mut shown).await
+            ledger_readings::refresh(&context, &rollup).await?;
+            refresh(&context, &mut shown).await
         };
         tokio::select! {
             read = read => if let Err(error) = read {
-                note_failure(&parts.metrics, "loss_ledger", &error);
+                note_failure(&context.metrics, "loss_ledger", &error);
             },
             () = stop.cancelled() => return,
         }
         tokio::select! {
-            read = store_size::refresh(&parts) => if let Err(error) = read {
-                note_failure(&parts.metrics, "store_size", &error);
+            read = store_size::refresh(&context) => if let Err(error) = read {
+                note_failure(&context.metrics, "store_size", &error);
             },
             () = stop.cancelled() => return,
         }
@@ -83,8 +83,8 @@ pub(crate) async fn keep_fresh(rollup: RollUp, period: Duration, stop: Cancellat
 /// Labels of all current gauges, by view.
 type Shown = BTreeMap<&'static str, HashSet<LedgerLabels>>;
 
-async fn refresh(parts: &Parts, shown: &mut Shown) -> Result<(), SinkError> {
-    let (sink, metrics) = (&parts.sink, &parts.metrics);
+async fn refresh(context: &Context, shown: &mut Shown) -> Result<(), SinkError> {
+    let (sink, metrics) = (&context.sink, &context.metrics);
     // Outcomes and streams exist for reports, not for runs.
     let none = "toInt64(0) AS implausible, dropped_by_reason, CAST(map(), 'Map(String, Int64)') AS answered_by_outcome";
     let both = [

@@ -241,7 +241,7 @@ impl Metrics {
                 "series_dropped",
                 "Latency series with numbers that no device can measure, left out of their reports",
             ),
-            new_installations: table.add("new_installations", "New installations in the room of their app and network"),
+            new_installations: table.add("new_installations", "New installations in the quota of their app and network"),
             reports_weighed: table.add(
                 "weighed_reports",
                 "Reports of keys of kind app from a known network",
@@ -353,7 +353,7 @@ impl Metrics {
         self.cardinality_limited.get_or_create(&labels).clone()
     }
 
-    /// Unproven reports beyond the app's room.
+    /// Unproven reports beyond the app's quota.
     pub(crate) fn beyond_app(&self) -> &Counter {
         &self.unproven_reports[0]
     }

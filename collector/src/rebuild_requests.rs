@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use clickhouse::Row;
 use serde::Serialize;
 
-use crate::parts::Parts;
+use crate::context::Context;
 use crate::store::SinkError;
 
 /// A row of `rebuild_requests`. Times in milliseconds since 1970.
@@ -24,31 +24,31 @@ pub(crate) struct RequestRow {
 ///
 /// # Errors
 /// The store did not answer; nothing may be recorded.
-pub(crate) async fn request(parts: &Parts, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
-    let now_ms = parts.now_ms();
+pub(crate) async fn request(context: &Context, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
+    let now_ms = context.now_ms();
     let row = |bucket: &u32| RequestRow {
         bucket: *bucket,
-        collector_id: parts.collector_id(),
+        collector_id: context.collector_id(),
         asked_at: now_ms,
         is_done: false,
         written_at: now_ms,
     };
-    insert(parts, &buckets.iter().map(row).collect::<Vec<_>>()).await?;
-    show_oldest(parts, Some(now_ms), true);
-    parts.rebuild_bell.notify_one();
+    insert(context, &buckets.iter().map(row).collect::<Vec<_>>()).await?;
+    show_oldest(context, Some(now_ms), true);
+    context.rebuild_bell.notify_one();
     Ok(())
 }
 
-pub(crate) async fn insert(parts: &Parts, rows: &[RequestRow]) -> Result<(), SinkError> {
-    let sink = &parts.sink;
+pub(crate) async fn insert(context: &Context, rows: &[RequestRow]) -> Result<(), SinkError> {
+    let sink = &context.sink;
     sink.insert::<RequestRow>("rebuild_requests", rows, None)
         .await
 }
 
 /// Shows when the oldest open request was made. `is_one_more`: others may be older.
-pub(crate) fn show_oldest(parts: &Parts, asked_at_ms: Option<i64>, is_one_more: bool) {
+pub(crate) fn show_oldest(context: &Context, asked_at_ms: Option<i64>, is_one_more: bool) {
     let since_us = asked_at_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0).max(1) * 1_000);
-    let shown = &parts.metrics.progress.rebuild_since_us;
+    let shown = &context.metrics.progress.rebuild_since_us;
     if !is_one_more || shown.load(Relaxed) == 0 {
         shown.store(since_us, Relaxed);
     }

@@ -54,9 +54,9 @@ pub(crate) async fn ask(rollup: &RollUp, buckets: &BTreeSet<u32>) -> Result<(), 
     // worker does it too.
     let within = among(closed.iter().copied());
     if let Err(error) = rollup.name_surplus(&within, closed_until).await {
-        note_failure(&rollup.parts.metrics, "rebuild", &error);
+        note_failure(&rollup.context.metrics, "rebuild", &error);
     }
-    request(&rollup.parts, &closed).await
+    request(&rollup.context, &closed).await
 }
 
 /// Builds the requested summaries.
@@ -81,7 +81,7 @@ impl RebuildWorker {
         drained.cancelled().await;
         match timeout(LAST_TRY, self.work()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => note_failure(&self.rollup.parts.metrics, "rebuild", &error),
+            Ok(Err(error)) => note_failure(&self.rollup.context.metrics, "rebuild", &error),
             Err(_elapsed) => {
                 tracing::warn!("summaries are left to be rebuilt after the next start");
             }
@@ -90,7 +90,7 @@ impl RebuildWorker {
 
     async fn work_until(&mut self, stop: &CancellationToken) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LOOK_EVERY);
-        let parts = self.rollup.parts.clone();
+        let context = self.rollup.context.clone();
         loop {
             let pause = tokio::select! {
                 worked = self.work() => match worked {
@@ -99,14 +99,14 @@ impl RebuildWorker {
                         self.pause()
                     }
                     Err(error) => {
-                        note_failure(&self.rollup.parts.metrics, "rebuild", &error);
+                        note_failure(&self.rollup.context.metrics, "rebuild", &error);
                         backoff.pause()
                     }
                 },
                 () = stop.cancelled() => return,
             };
             tokio::select! {
-                () = parts.rebuild_bell.notified() => {}
+                () = context.rebuild_bell.notified() => {}
                 () = tokio::time::sleep(pause) => {}
                 () = stop.cancelled() => return,
             }
@@ -123,21 +123,21 @@ impl RebuildWorker {
 
     /// Builds each open request once, unless its bucket's pause lasts.
     async fn work(&mut self) -> Result<(), SinkError> {
-        let parts = self.rollup.parts.clone();
+        let context = self.rollup.context.clone();
         let open = self.open().await?;
         let buckets: BTreeSet<u32> = open.iter().map(|request| request.bucket).collect();
         self.failed.retain(|bucket, _| buckets.contains(bucket));
         show_oldest(
-            &parts,
+            &context,
             open.iter().map(|request| request.asked_at).min(),
             false,
         );
-        let now_ms = parts.now_ms();
+        let now_ms = context.now_ms();
         // Another collector's request is due once the roll-up no longer waits for that collector.
-        let others_after = parts.config.rollup.collector_timeout();
+        let others_after = context.config.rollup.collector_timeout();
         let others_ms = i64::try_from(others_after.as_millis()).unwrap_or(i64::MAX);
         let is_due = |request: &&OpenRequest| {
-            request.collector_id == parts.collector_id()
+            request.collector_id == context.collector_id()
                 || request.asked_at.saturating_add(others_ms) <= now_ms
         };
         let is_rested = |bucket: &u32| match self.failed.get(bucket) {
@@ -153,7 +153,7 @@ impl RebuildWorker {
         if !due.is_empty() {
             let left = self.open().await?;
             show_oldest(
-                &parts,
+                &context,
                 left.iter().map(|request| request.asked_at).min(),
                 false,
             );
@@ -167,7 +167,7 @@ impl RebuildWorker {
             "SELECT toUInt32(bucket) AS bucket, collector_id, toUnixTimestamp64Milli(open_rebuilds_v1.asked_at) AS asked_at \
              FROM open_rebuilds_v1 ORDER BY asked_at, bucket LIMIT {AT_ONCE}"
         );
-        let sink = &self.rollup.parts.sink;
+        let sink = &self.rollup.context.sink;
         sink.fetch::<OpenRequest>("open_rebuilds_v1", &sql).await
     }
 
@@ -192,7 +192,7 @@ impl RebuildWorker {
     }
 
     fn note_failed(&mut self, bucket: u32, error: &SinkError) {
-        let metrics = &self.rollup.parts.metrics;
+        let metrics = &self.rollup.context.metrics;
         note_failure(metrics, "rebuild", error);
         let first = || (Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), Instant::now());
         let (backoff, next) = self.failed.entry(bucket).or_insert_with(first);
@@ -209,8 +209,8 @@ impl RebuildWorker {
         built: &BTreeSet<u32>,
         open: &[OpenRequest],
     ) -> Result<(), SinkError> {
-        let parts = &self.rollup.parts;
-        let written_at = parts.now_ms();
+        let context = &self.rollup.context;
+        let written_at = context.now_ms();
         let done = open
             .iter()
             .filter(|request| built.contains(&request.bucket));
@@ -221,7 +221,7 @@ impl RebuildWorker {
             is_done: true,
             written_at,
         });
-        insert(parts, &done.collect::<Vec<_>>()).await?;
+        insert(context, &done.collect::<Vec<_>>()).await?;
         self.failed.retain(|bucket, _| !built.contains(bucket));
         Ok(())
     }

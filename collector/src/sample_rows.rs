@@ -19,7 +19,7 @@ pub struct ReceivedReport {
     pub received_at_us: u64,
     /// The device's clocks at the upload.
     pub sent: SendClock,
-    /// New beyond the room of its app or network.
+    /// New beyond the quota of its app or network.
     pub is_unproven: bool,
     /// The app, environment and installation that the key proved are its own.
     pub report: Report,

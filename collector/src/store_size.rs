@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use clickhouse::Row;
 use serde::Deserialize;
 
-use crate::parts::Parts;
+use crate::context::Context;
 use crate::store::SinkError;
 
 /// Tables of a cluster's shards lie in a database of their own.
@@ -24,16 +24,16 @@ struct AppRows {
     n: u64,
 }
 
-pub(crate) async fn refresh(parts: &Parts) -> Result<(), SinkError> {
+pub(crate) async fn refresh(context: &Context) -> Result<(), SinkError> {
     let mut found = [0; 2];
     for ((sql, gauge), found) in [
-        (DISK_BYTES, &parts.metrics.store_disk_bytes),
-        (FREE_BYTES, &parts.metrics.store_disk_free_bytes),
+        (DISK_BYTES, &context.metrics.store_disk_bytes),
+        (FREE_BYTES, &context.metrics.store_disk_free_bytes),
     ]
     .into_iter()
     .zip(&mut found)
     {
-        *found = parts
+        *found = context
             .sink
             .first::<u64>("system tables", sql)
             .await?
@@ -41,13 +41,16 @@ pub(crate) async fn refresh(parts: &Parts) -> Result<(), SinkError> {
         gauge.set(i64::try_from(*found).unwrap_or(i64::MAX));
     }
     let [bytes, free] = found;
-    let apps = parts.sink.fetch::<AppRows>("reports", ROWS_OF_APPS).await?;
+    let apps = context
+        .sink
+        .fetch::<AppRows>("reports", ROWS_OF_APPS)
+        .await?;
     let n_rows: u64 = apps.iter().map(|app| app.n).sum();
     let part = |n: u64| {
         let part = u128::from(bytes) * u128::from(n) / u128::from(n_rows.max(1));
         u64::try_from(part).expect("at most all bytes")
     };
     let sizes: HashMap<String, u64> = apps.into_iter().map(|app| (app.app, part(app.n))).collect();
-    parts.shares.set_store(sizes, free);
+    context.shares.set_store(sizes, free);
     Ok(())
 }

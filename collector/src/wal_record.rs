@@ -22,7 +22,7 @@ const FIXED_BYTES_V1: usize = 21;
 /// What the collector decided about the sender of a report, once, at ingest: see [`crate::admission`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SenderMark {
-    /// New beyond the room of its app or network.
+    /// New beyond the quota of its app or network.
     pub(crate) is_unproven: bool,
     /// It came with a key of kind `own`.
     pub(crate) is_own: bool,

@@ -33,7 +33,7 @@ use crate::read::{
 use crate::signals::{
     Controls, Evidence, Limits, MIN_ELIGIBLE, MIN_HITS, PeerRatios, PlacementChange,
 };
-use crate::standing::Senders;
+use crate::sybil_resistance::Senders;
 use crate::verdict::{CpuNodes, completeness, doubt, doubt_networks, judge, quiet};
 use crate::window::{CohortWindow, count_devices};
 
@@ -104,7 +104,7 @@ struct EvaluationRun {
     inputs: EvaluationInputs,
     limits: Limits,
     rates: BaseRates,
-    frozen: PinnedReferences,
+    pinned: PinnedReferences,
 }
 
 /// Judges windows; holds nothing between them but what its source keeps of the look-back.
@@ -140,12 +140,12 @@ impl Evaluator {
     pub fn evaluate_beside(
         &self,
         window_end: Timestamp,
-        frozen: PinnedReferences,
+        pinned: PinnedReferences,
     ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
         Box::pin(async move {
             let span = self.span(window_end);
             let inputs = self.source.begin(&span).await?;
-            let judging = self.judging(span, inputs, frozen);
+            let judging = self.judging(span, inputs, pinned);
             let quiet = quiet(&judging.inputs.reporting(), window_end, span.window);
             let judged = Arc::new(judging).evaluate().await;
             Ok(Evaluation { quiet, ..judged })
@@ -166,9 +166,9 @@ impl Evaluator {
         let models = to_recover(incidents.clone());
         let due = Recovery::looked_for(window_end, window, bucket);
         let due = due.filter(|_| !models.is_empty());
-        let frozen = due.map(|_| PinnedReferences::of(incidents));
+        let pinned = due.map(|_| PinnedReferences::of(incidents));
         Box::pin(async move {
-            let Some((recovery, frozen)) = due.zip(frozen) else {
+            let Some((recovery, pinned)) = due.zip(pinned) else {
                 return Ok(None);
             };
             let span = Span {
@@ -179,7 +179,7 @@ impl Evaluator {
             };
             let mut inputs = self.source.begin(&span).await?;
             inputs.models.retain(|found| models.contains(&found.model));
-            let judging = self.judging(span, inputs, frozen);
+            let judging = self.judging(span, inputs, pinned);
             Ok(Some((
                 recovery,
                 Arc::new(judging).evaluate().await.verdicts,
@@ -199,7 +199,7 @@ impl Evaluator {
         &self,
         span: Span,
         inputs: EvaluationInputs,
-        frozen: PinnedReferences,
+        pinned: PinnedReferences,
     ) -> EvaluationRun {
         let cohorts: u64 = inputs.models.iter().map(|found| found.cohorts).sum();
         let windows_a_day = 86_400.0 / span.window.as_secs_f64();
@@ -209,7 +209,7 @@ impl Evaluator {
             limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
             rates: self.source.rates(&span),
             inputs,
-            frozen,
+            pinned,
         }
     }
 
@@ -287,9 +287,9 @@ impl EvaluationRun {
         let mut peers = PeerRatios::default();
         for mut read in models {
             for window in &mut read.cohorts {
-                drop_faulty_pasts(window, &self.frozen);
+                drop_faulty_pasts(window, &self.pinned);
             }
-            if let Err(error) = self.fill_selves(&mut read).await {
+            if let Err(error) = self.fill_device_baselines(&mut read).await {
                 evaluation.failures.push((read.model, error));
                 continue;
             }
@@ -417,7 +417,7 @@ impl EvaluationRun {
             .iter()
             .chain(&baseline.previous_version);
         let before = before.map(String::as_str);
-        baseline.placements = self.frozen.applied(baseline.placements, cohort, before);
+        baseline.placements = self.pinned.applied(baseline.placements, cohort, before);
         let control = self.control_version(&window.key, &past);
         let previous = previous_of(window, read, control);
         let others = others_of(window, read);
@@ -454,7 +454,7 @@ impl EvaluationRun {
     }
 
     /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.
-    async fn fill_selves(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
+    async fn fill_device_baselines(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
         let own = |settled| (Before::SameVersion, settled);
         let in_turn = [(Before::PreviousVersion, false), own(true), own(false)];
         for (before, is_settled) in in_turn {
@@ -504,10 +504,10 @@ impl EvaluationRun {
                     wanted.iter().map(|(_, key)| key.clone()).collect();
                 keys.sort();
                 keys.dedup();
-                let selves = self.inputs.selves_before(&keys, asked).await?;
+                let baselines = self.inputs.device_baselines(&keys, asked).await?;
                 for (at, key) in wanted {
-                    if let Some(selves) = selves.get(&key) {
-                        selves.fill(&mut read.cohorts[at]);
+                    if let Some(baselines) = baselines.get(&key) {
+                        baselines.fill(&mut read.cohorts[at]);
                     }
                 }
             }
@@ -521,7 +521,7 @@ impl EvaluationRun {
         for at in 0..read.cohorts.len() {
             let key = read.cohorts[at].key.clone();
             let (version, chipset) = (&key.model_version, &key.chipset);
-            let has_lost = self.frozen.has_lost(&key);
+            let has_lost = self.pinned.has_lost(&key);
             if !has_lost && !read.earlier.has_gained(version, chipset) {
                 continue;
             }
@@ -531,10 +531,12 @@ impl EvaluationRun {
                 votes: read.cohorts[at].votes.len() as u64,
             };
             let of = (read.model.clone(), version.clone(), chipset.clone());
-            let selves = self.inputs.selves_before(std::slice::from_ref(&of), asked);
-            let mut selves = selves.await?;
-            let selves = selves.remove(&of).unwrap_or_default();
-            selves.fill_faster(&mut read.cohorts[at], has_lost);
+            let baselines = self
+                .inputs
+                .device_baselines(std::slice::from_ref(&of), asked);
+            let mut baselines = baselines.await?;
+            let baselines = baselines.remove(&of).unwrap_or_default();
+            baselines.fill_faster(&mut read.cohorts[at], has_lost);
         }
         Ok(())
     }
@@ -688,22 +690,22 @@ impl EvaluationRun {
             votes: window.votes.len() as u64,
         };
         let wanted = std::slice::from_ref(&version);
-        let selves = self.inputs.selves_before(wanted, asked).await?;
+        let baselines = self.inputs.device_baselines(wanted, asked).await?;
         let mut filled = window.clone();
-        if let Some(selves) = selves.get(&version) {
-            selves.fill(&mut filled);
+        if let Some(baselines) = baselines.get(&version) {
+            baselines.fill(&mut filled);
         }
         Ok(filled)
     }
 
     fn past_of(&self, window: &CohortWindow, read: &ModelWindows) -> PastVersion {
-        PastVersion::of(window, &read.versions, &self.frozen)
+        PastVersion::of(window, &read.versions, &self.pinned)
     }
 
     /// Returns the version before a cohort's that is a control: without an open incident, since that one is slow anyway.
     fn control_version<'a>(&self, key: &CohortKey, past: &'a PastVersion) -> Option<&'a str> {
         let version = past.version.as_deref()?;
-        let began = self.frozen.version_began(key, version);
+        let began = self.pinned.version_began(key, version);
         began.is_none().then_some(version)
     }
 
@@ -714,7 +716,7 @@ impl EvaluationRun {
         known: &mut BTreeMap<VersionOnChipset, Succession>,
     ) -> Vec<TakenOver> {
         let mut taken = Vec::new();
-        for version in self.frozen.versions_at_fault(key) {
+        for version in self.pinned.versions_at_fault(key) {
             if version == key.model_version {
                 continue;
             }
@@ -736,7 +738,7 @@ impl EvaluationRun {
     /// Returns the versions on a cohort's chipset that have an open incident, or may share the cohort's incident.
     fn with_shared_fault(&self, window: &CohortWindow, read: &ModelWindows) -> Vec<String> {
         let key = &window.key;
-        let has_incident = |version: &str| self.frozen.version_began(key, version).is_some();
+        let has_incident = |version: &str| self.pinned.version_began(key, version).is_some();
         let is_at_fault = has_incident(&key.model_version);
         let others = read.cohorts.iter().map(|other| &other.key).filter(|other| {
             other.chipset == key.chipset && other.model_version != key.model_version
@@ -758,7 +760,7 @@ impl EvaluationRun {
     /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.
     fn own_past_until(&self, cohort: &CohortKey) -> Timestamp {
         let start = self.span.start();
-        self.frozen.began(cohort).unwrap_or(start).min(start)
+        self.pinned.began(cohort).unwrap_or(start).min(start)
     }
 }
 

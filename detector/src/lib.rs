@@ -6,6 +6,7 @@
 //! Everything between `read` and `notify` is pure: no I/O, no clock. It never judges merged runs, because devices are
 //! the sample.
 
+mod alert_reconciler;
 mod base_rates;
 mod baseline;
 mod certified;
@@ -37,8 +38,7 @@ pub mod replay;
 mod run_loop;
 mod settled_orders;
 pub mod signals;
-mod standing;
-mod standing_alerts;
+mod sybil_resistance;
 mod tally;
 #[cfg(test)]
 mod testing;
@@ -63,5 +63,5 @@ pub use device_events::DeviceEvents;
 pub use evaluate::{Evaluation, Evaluator};
 pub use metrics::Metrics;
 pub use pinned_references::PinnedReferences;
-pub use standing::{NetworkHash, Sender};
+pub use sybil_resistance::{NetworkHash, Sender};
 pub use verdict_store::VerdictStore;

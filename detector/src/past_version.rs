@@ -62,8 +62,10 @@ pub(crate) fn drop_faulty_pasts(window: &mut CohortWindow, pinned: &PinnedRefere
     let mut known: BTreeMap<Arc<str>, bool> = BTreeMap::new();
     let latencies = window.votes.iter_mut();
     for latency in latencies.filter_map(|vote| vote.latency.as_mut()) {
-        let Ok(SelfBaselineKind::PreviousVersion(version)) =
-            latency.earlier_self.as_ref().map(|earlier| &earlier.kind)
+        let Ok(SelfBaselineKind::PreviousVersion(version)) = latency
+            .device_baseline
+            .as_ref()
+            .map(|earlier| &earlier.kind)
         else {
             continue;
         };
@@ -71,7 +73,7 @@ pub(crate) fn drop_faulty_pasts(window: &mut CohortWindow, pinned: &PinnedRefere
             .entry(version.clone())
             .or_insert_with(|| pinned.version_began(&key, version).is_some());
         if *is_faulty {
-            latency.earlier_self = Err(BaselineAbsence::AtFault(version.clone()));
+            latency.device_baseline = Err(BaselineAbsence::AtFault(version.clone()));
             (latency.against_self, latency.own_against_self) = (None, None);
         }
     }
@@ -81,7 +83,7 @@ pub(crate) fn drop_faulty_pasts(window: &mut CohortWindow, pinned: &PinnedRefere
 fn named_by_devices(window: &CohortWindow) -> BTreeMap<Arc<str>, u64> {
     let mut named: BTreeMap<Arc<str>, u64> = BTreeMap::new();
     for latency in window.votes.iter().filter_map(|vote| vote.latency.as_ref()) {
-        let name = match &latency.earlier_self {
+        let name = match &latency.device_baseline {
             Ok(earlier) => match &earlier.kind {
                 SelfBaselineKind::PreviousVersion(name) => name,
                 _ => continue,

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::alert_reconciler;
 use crate::config::DetectorConfig;
 use crate::evaluate::{Evaluation, Evaluator};
 use crate::incident_set::IncidentSet;
@@ -27,7 +28,6 @@ use crate::notify::{Deliveries, Heartbeat, Notifier, deliver};
 use crate::pinned_references::PinnedReferences;
 use crate::read::SourceError;
 use crate::settled_orders::SettledOrders;
-use crate::standing_alerts;
 use crate::unwritten::UnwrittenWindows;
 use crate::verdict_store::{JudgedWindow, StoreError, StoredState, VerdictStore};
 use crate::window_schedule::WindowSchedule;
@@ -189,8 +189,8 @@ impl Leader {
         self.publish();
 
         for notifier in &notifiers {
-            if notifier.standing_alerts().is_some() && notifier.repeat_every().is_some() {
-                self.keep_standing_alerts(notifier, &term);
+            if notifier.held_alerts().is_some() && notifier.repeat_every().is_some() {
+                self.reconcile_alerts(notifier, &term);
             }
         }
         let (deliveries, mut delivered) = mpsc::channel(MAX_WAITING_DELIVERIES);
@@ -218,7 +218,7 @@ impl Leader {
                 () = sleep_until(next_look) => {
                     next_look = tokio::time::Instant::now() + self.look().await;
                 }
-                _ = order_ticks.tick() => self.obey().await,
+                _ = order_ticks.tick() => self.apply_orders().await,
                 Some(done) = delivered.recv() => {
                     self.incident_set.delivered(done);
                     // One write stores all deliveries that are queued.
@@ -245,14 +245,14 @@ impl Leader {
     }
 
     /// Keeps the watchdog of a channel and ends its strays, until `term` is cancelled.
-    fn keep_standing_alerts(&self, notifier: &Arc<dyn Notifier>, term: &CancellationToken) {
+    fn reconcile_alerts(&self, notifier: &Arc<dyn Notifier>, term: &CancellationToken) {
         let name = format!("watchdog:{}", notifier.name());
         let (notifier, store) = (notifier.clone(), self.store.clone());
         let (incidents, clock) = (self.published.incidents.clone(), self.clock.clone());
         let (judging, unreadable) = (self.published.judging.clone(), self.unreadable.clone());
         let stop = term.clone();
         let keep = move || {
-            standing_alerts::keep(
+            alert_reconciler::keep(
                 notifier.clone(),
                 store.clone(),
                 (incidents.subscribe(), unreadable.clone()),
@@ -326,7 +326,7 @@ impl Leader {
             let until_due = judging.timetable().until_next(now);
             return until_due.clamp(Duration::from_millis(10), LONGEST_LOOK);
         };
-        self.obey().await;
+        self.apply_orders().await;
         let may_judge = self.lease.state() == LeaseState::Leads && !self.cancel.is_cancelled();
         judging.waits_for(WaitsFor::Evaluation);
         let is_done = match newest {
@@ -534,7 +534,7 @@ impl Leader {
     }
 
     /// Obeys people's orders to the incidents that this detector holds.
-    async fn obey(&mut self) {
+    async fn apply_orders(&mut self) {
         if self.lease.state() != LeaseState::Leads {
             return;
         }
@@ -557,7 +557,7 @@ impl Leader {
             // The reading took long: the detector that leads now obeys.
             return;
         }
-        if self.incident_set.obey(&orders, self.clock.now()) {
+        if self.incident_set.apply_orders(&orders, self.clock.now()) {
             self.publish();
             self.save().await;
         }

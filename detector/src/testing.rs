@@ -147,7 +147,7 @@ impl Fleet {
             for (bucket, count) in &counts {
                 *merged.entry(*bucket).or_default() += count;
             }
-            let earlier_self = self.before.map_or(
+            let device_baseline = self.before.map_or(
                 Err(BaselineAbsence::Told("first_version".into())),
                 |version| {
                     Ok(SelfBaseline {
@@ -174,7 +174,7 @@ impl Fleet {
                     healthy.clone()
                 },
                 created_s: None,
-                latency: Some(VoteLatency::from_sums(&histogram, moments, earlier_self)),
+                latency: Some(VoteLatency::from_sums(&histogram, moments, device_baseline)),
                 is_proven: true,
                 reports_heat: true,
             });
@@ -279,7 +279,7 @@ pub(crate) fn noisy(share: f64) -> CohortWindow {
         #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
         let counts = values.map(|us| (bucket_of_us(us as u64), 1));
         let histogram = histogram_of(counts).unwrap();
-        *latency = VoteLatency::from_sums(&histogram, moments, latency.earlier_self.clone());
+        *latency = VoteLatency::from_sums(&histogram, moments, latency.device_baseline.clone());
     }
     window
 }

@@ -3,17 +3,17 @@
 //! A backup is a folder with three entries. `store.tar.zst` is the engine's own archive of the database, and `wal/` is
 //! the WAL just before it. `backup.json` names every file with its SHA-256, and is written last.
 
-mod kept;
 mod manifest;
 mod open_store;
 mod restore;
+mod retention;
 mod save;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(crate) use kept::metrics;
 pub(crate) use open_store::{OpenStore, embedded_data_dir, move_wal};
+pub(crate) use retention::metrics;
 
 use crate::store_args::{FolderArgs, StoreArgs};
 use crate::store_check;
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             let by_time = || {
                 args.into
                     .as_ref()
-                    .map(|folder| folder.join(kept::name_now()))
+                    .map(|folder| folder.join(retention::name_now()))
             };
             let to = args.to.clone().or_else(by_time).unwrap_or_default();
             let keep = args.into.as_deref().zip(args.keep.map(usize::from));

@@ -12,9 +12,9 @@ use epwatch_store::embedded::backup::{self, backups_dir};
 use serde::Serialize;
 use tempfile::TempDir;
 
-use super::kept;
 use super::manifest::{ARCHIVE, Manifest, SavedFile, SavedWal, WAL, private_dir};
 use super::open_store::{OpenStore, embedded_data_dir, move_wal};
+use super::retention;
 use crate::output;
 use crate::output::WrongUse;
 use crate::server_config::ServerConfig;
@@ -56,9 +56,9 @@ pub(super) async fn backup(
     let manifest = made?;
     fs::rename(unfinished.path(), to)
         .with_context(|| format!("failed to name the backup {}", to.display()))?;
-    kept::note(&data_dir, manifest.taken_at_ms);
+    retention::note(&data_dir, manifest.taken_at_ms);
     let removed = match keep {
-        Some((folder, keep)) => kept::prune(folder, keep)?,
+        Some((folder, keep)) => retention::prune(folder, keep)?,
         None => Vec::new(),
     };
 

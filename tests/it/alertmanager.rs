@@ -10,7 +10,7 @@ use std::{
 
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::notify::{
-    self, AlertmanagerConfig, Notification, Notifier, Occasion, StandingAlerts,
+    self, AlertmanagerConfig, HeldAlerts, Notification, Notifier, Occasion,
 };
 use epwatch_model::{Severity, VerdictClass};
 use epwatch_runtimes::Package;
@@ -368,7 +368,7 @@ async fn the_example_routes_pages_tickets_and_the_watchdog() {
     send(Severity::Page, "slower", "SM8635").await;
     send(Severity::Ticket, "cv_spike", "SM8650").await;
     send(Severity::Ticket, "cv_spike", "SM8635").await;
-    let standing: &dyn StandingAlerts = channels[0].standing_alerts().unwrap();
+    let standing: &dyn HeldAlerts = channels[0].held_alerts().unwrap();
     standing.send_watchdog(now).await.unwrap();
 
     let of = |alerts: &[Value], name: &str, chipset: &str| {

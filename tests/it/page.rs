@@ -72,7 +72,7 @@ impl Served {
 
     /// With timeouts that are long enough for a machine full of tests.
     pub(crate) async fn with(store: Client, mut config: PageConfig) -> Self {
-        config.patience = 8;
+        config.timeout_factor = 8;
         Self::as_is(store, config).await
     }
 

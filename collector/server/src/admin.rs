@@ -19,8 +19,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::few_clients::serve_few_clients;
 use crate::page::plain_text;
+use crate::small_http_server::serve_few_clients;
 use crate::tasks::TaskSet;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -162,7 +162,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::few_clients::MAX_CONNECTIONS;
+    use crate::small_http_server::MAX_CONNECTIONS;
 
     async fn get(address: SocketAddr, path: &str) -> (u16, String) {
         get_as(address, path, "*/*").await

@@ -1,15 +1,17 @@
-//! Which installations of a recording without the mark `is_unproven` may vote: the collector's room, over one app. The
+//! Which installations of a recording without the mark `is_unproven` may vote: the collector's quota, over one app. The
 //! detector calls it. Pure: times in, a decision out.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use crate::room::{Decision, History, NetworkHashes, Room, RoomLimits};
+use crate::new_installation_quota::{
+    Decision, History, NetworkHashes, NewInstallationQuota, QuotaLimits,
+};
 
 const DAY_MS: i64 = 86_400_000;
 const HOUR_MS: i64 = 3_600_000;
 
-/// The room is for one app; its name decides nothing.
+/// The quota is for one app; its name decides nothing.
 const APP: &str = "";
 const UNKNOWN: NetworkHashes = [0, 0];
 
@@ -23,7 +25,7 @@ pub struct AppAdmission<Id> {
     /// The day of the first report of all.
     first_day: Option<u16>,
     history: History,
-    room: Room,
+    quota: NewInstallationQuota,
 }
 
 impl<Id> Default for AppAdmission<Id> {
@@ -32,7 +34,7 @@ impl<Id> Default for AppAdmission<Id> {
             installations: HashMap::new(),
             first_day: None,
             history: History::default(),
-            room: Room::new(RoomLimits::default()),
+            quota: NewInstallationQuota::new(QuotaLimits::default()),
         }
     }
 }
@@ -49,13 +51,13 @@ impl<Id: Eq + Hash> AppAdmission<Id> {
         }
         let is_unproven = match decided {
             None if day != first_day => {
-                self.room.set_history(&self.history, day);
-                self.room.take(APP, UNKNOWN, hour) != Decision::Proven
+                self.quota.set_history(&self.history, day);
+                self.quota.take(APP, UNKNOWN, hour) != Decision::Proven
             }
             decided => {
                 let is_unproven = decided.unwrap_or(false);
                 if !is_unproven {
-                    self.room.count(APP, UNKNOWN, hour, hour);
+                    self.quota.count(APP, UNKNOWN, hour, hour);
                 }
                 is_unproven
             }

@@ -10,15 +10,15 @@ mod admin;
 mod app_admission;
 mod backoff;
 mod clock;
-mod few_clients;
 mod files;
 mod forwarded_for;
 mod metrics;
+pub mod new_installation_quota;
 mod new_installations;
 mod page;
 mod problems;
 mod process;
-pub mod room;
+mod small_http_server;
 mod tasks;
 mod units;
 
@@ -27,7 +27,6 @@ pub use crate::admin::{AdminPages, AdminServer, BindError, bind};
 pub use crate::app_admission::AppAdmission;
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
-pub use crate::few_clients::serve_few_clients;
 pub use crate::files::{
     private_dir, read_secret, replace_file, replace_readable_file, warn_of_readers,
 };
@@ -35,5 +34,6 @@ pub use crate::forwarded_for::{forwarded_for, is_trusted};
 pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};
+pub use crate::small_http_server::serve_few_clients;
 pub use crate::tasks::{ENDING, End, FaultPoints, TaskGuard, TaskSet};
 pub use crate::units::{ByteSize, Period, UnitError};

@@ -1,5 +1,5 @@
 //! Hashes with the day they were last seen, in a table of fixed memory. Admission keeps known installations in one, and
-//! apps whose room is used up in another.
+//! apps whose quota is used up in another.
 //!
 //! Every report looks up here, so reads and writes take no lock. A row is one line of the processor's cache. In a full
 //! row the entry that was silent longest is replaced; its installation is new again when it comes back.

@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::network::NetworkKey;
 use super::{Admission, DAY_US, HOUR_US, KnownInstallation, day_of};
-use crate::joined::joined;
-use crate::parts::Parts;
+use crate::context::Context;
+use crate::join_task::join_task;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{WalError, WalOffset};
 use crate::wal_record::ReportRecord;
-use epwatch_server::{Backoff, room::History};
+use epwatch_server::{Backoff, new_installation_quota::History};
 
 /// Apps whose installations are loaded, those with most new ones first.
 const MAX_APPS: usize = 4_096;
@@ -37,7 +37,7 @@ const CHUNK_BYTES: usize = 16 << 20;
 /// Fills one collector's [`Admission`].
 #[derive(Debug, Clone)]
 pub(crate) struct Loader {
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) context: Arc<Context>,
     pub(crate) admission: Arc<Admission>,
     /// The writer's checkpoint at start.
     pub(crate) checkpoint: WalOffset,
@@ -95,10 +95,10 @@ impl Loader {
                     last = Some(now);
                     self.admission.set_ready();
                     backoff.reset();
-                    self.parts.config.new_installations.refresh.0
+                    self.context.config.new_installations.refresh.0
                 }
                 Err(LoadError::Store(error)) => {
-                    note_failure(&self.parts.metrics, "known_installations", &error);
+                    note_failure(&self.context.metrics, "known_installations", &error);
                     backoff.pause()
                 }
                 Err(error) => {
@@ -115,7 +115,7 @@ impl Loader {
     }
 
     async fn load(&self, last: Option<Loaded>) -> Result<Loaded, LoadError> {
-        let now_us = self.parts.clock.now_us();
+        let now_us = self.context.clock.now_us();
         let today = day_of(now_us);
         if self.admission.network_key.get().is_none() {
             let key = self.network_key().await?;
@@ -128,7 +128,7 @@ impl Loader {
             });
         }
         // Taken before the store is read: a report stored in between is found in the store or in the WAL.
-        let stored = WalOffset(self.parts.metrics.progress.checkpoint.load(Relaxed));
+        let stored = WalOffset(self.context.metrics.progress.checkpoint.load(Relaxed));
         let since_us = last.map_or(0, |last| last.until_us.saturating_sub(LATE_US));
         let apps = match last.filter(|last| last.day == today) {
             Some(_) => self.apps_since(since_us).await?,
@@ -136,7 +136,7 @@ impl Loader {
         };
         for app in &apps {
             let sql = self.installations_sql(app, since_us);
-            let known = self.parts.sink.fetch("reports", &sql).await?;
+            let known = self.context.sink.fetch("reports", &sql).await?;
             self.admission.add_known(app, &known, now_us);
         }
         if last.is_none() {
@@ -150,7 +150,7 @@ impl Loader {
 
     /// Returns the store's key of networks' hashes. The first that any collector made counts.
     async fn network_key(&self) -> Result<NetworkKey, LoadError> {
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let sql = "SELECT key FROM network_key ORDER BY created_at, key LIMIT 1";
         for is_last in [false, true] {
             let found = sink.first::<String>("network_key", sql).await?;
@@ -159,7 +159,7 @@ impl Loader {
             }
             if !is_last {
                 let row = NetworkKeyRow {
-                    created_at: i64::try_from(self.parts.clock.now_us()).unwrap_or(i64::MAX),
+                    created_at: i64::try_from(self.context.clock.now_us()).unwrap_or(i64::MAX),
                     key: NetworkKey::random()?.to_hex(),
                 };
                 sink.insert::<NetworkKeyRow>("network_key", &[row], None)
@@ -182,7 +182,7 @@ impl Loader {
         );
         let mut history = History::default();
         let mut n_by_app: HashMap<String, u64> = HashMap::new();
-        let rows = self.parts.sink.fetch::<NewOnDay>("reports", &sql).await?;
+        let rows = self.context.sink.fetch::<NewOnDay>("reports", &sql).await?;
         for (app_id, day, n) in rows {
             *n_by_app.entry(app_id.clone()).or_default() += n;
             history.add(app_id, day, n);
@@ -201,7 +201,7 @@ impl Loader {
              GROUP BY app_id ORDER BY n DESC LIMIT {MAX_APPS}",
             received_since(since_us)
         );
-        let rows = self.parts.sink.fetch::<NewOnDay>("reports", &sql).await?;
+        let rows = self.context.sink.fetch::<NewOnDay>("reports", &sql).await?;
         Ok(rows.into_iter().map(|(app, ..)| app).collect())
     }
 
@@ -216,13 +216,13 @@ impl Loader {
              SETTINGS max_bytes_before_external_group_by = 1073741824",
             literal(app_id),
             received_since(since_us),
-            self.parts.config.new_installations.known.max(1),
+            self.context.config.new_installations.known.max(1),
         )
     }
 
     /// Adds the proven installations whose reports wait for the store.
     async fn load_wal(&self, from: WalOffset, now_us: u64) -> Result<(), LoadError> {
-        let (admission, wal) = (self.admission.clone(), self.parts.wal.clone());
+        let (admission, wal) = (self.admission.clone(), self.context.wal.clone());
         let mut reading = tokio::task::spawn_blocking(move || {
             let end = *wal.durable().borrow();
             let mut from = from;
@@ -245,7 +245,7 @@ impl Loader {
             }
             Ok::<(), WalError>(())
         });
-        Ok(joined(&mut reading).await?)
+        Ok(join_task(&mut reading).await?)
     }
 }
 

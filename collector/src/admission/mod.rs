@@ -1,13 +1,13 @@
 //! Admission of new installations of public keys to the vote. An app key ships in an app, so installations can be made
-//! up. New ones beyond the app's room, or beyond a network's part of it, are `unproven`. Their reports are stored, do
+//! up. New ones beyond the app's quota, or beyond a network's part of it, are `unproven`. Their reports are stored, do
 //! not vote, and are in no summary.
 //!
 //! Ingest decides once for each report, before it goes into the WAL, whose record keeps the decision and the hashes of
-//! the sender's network. A new installation within the room is proven for good. One beyond it is not remembered, so
-//! that a flood takes no memory. Each of its later reports is decided again, and the first that finds room proves it.
+//! the sender's network. A new installation within the quota is proven for good. One beyond it is not remembered, so
+//! that a flood takes no memory. Each of its later reports is decided again, and the first one within the quota proves it.
 //!
 //! Known installations and usual numbers come from the store and the WAL. They are loaded at start, and again every
-//! `refresh` for installations that other collectors admitted; each collector has the whole room in between. Until
+//! `refresh` for installations that other collectors admitted; each collector has the whole quota in between. Until
 //! the first load no installation counts as new: a store that is away must not cost a fleet its votes.
 
 mod last_seen;
@@ -20,7 +20,9 @@ use std::sync::{Arc, OnceLock};
 
 use clickhouse::Row;
 use epwatch_proto::InstallationId;
-use epwatch_server::room::{Decision, History, NetworkHashes, Room, RoomLimits};
+use epwatch_server::new_installation_quota::{
+    Decision, History, NetworkHashes, NewInstallationQuota, QuotaLimits,
+};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
@@ -34,7 +36,7 @@ use crate::wal_record::SenderMark;
 
 const HOUR_US: u64 = 3_600_000_000;
 const DAY_US: u64 = 24 * HOUR_US;
-/// Networks of which it is known without a lock that an app has no room for them.
+/// Networks of which it is known without a lock that an app has no quota left for them.
 const MAX_FULL: usize = 1 << 10;
 
 /// Decides for one collector which installations are proven.
@@ -46,9 +48,9 @@ pub(crate) struct Admission {
     /// Keyed by random bits of this process, so that no sender can make up a known hash.
     hasher: RandomState,
     known: LastSeenTable,
-    /// Networks without room, by the hash of app, network and hour.
+    /// Networks whose quota is used up, by the hash of app, network and hour.
     full: LastSeenTable,
-    room: Mutex<Room>,
+    quota: Mutex<NewInstallationQuota>,
     /// Of the hashes of networks; the first load brings it.
     network_key: OnceLock<NetworkKey>,
     metrics: Arc<Metrics>,
@@ -62,7 +64,7 @@ fn day_of(now_us: u64) -> u16 {
 impl Admission {
     pub(crate) fn new(config: &NewInstallationsConfig, metrics: Arc<Metrics>) -> Self {
         let is_on = config.is_on();
-        let limits = RoomLimits {
+        let limits = QuotaLimits {
             at_least: config.at_least,
             per_network: config.per_network,
         };
@@ -72,7 +74,7 @@ impl Admission {
             hasher: RandomState::new(),
             known: LastSeenTable::new(if is_on { config.known } else { 0 }),
             full: LastSeenTable::new(MAX_FULL),
-            room: Mutex::new(Room::new(limits)),
+            quota: Mutex::new(NewInstallationQuota::new(limits)),
             network_key: OnceLock::new(),
             metrics,
         }
@@ -89,7 +91,7 @@ impl Admission {
         }
     }
 
-    /// True if a report of this installation of a public key does not vote. A new installation takes from the room.
+    /// True if a report of this installation of a public key does not vote. A new installation takes from the quota.
     pub(crate) fn is_unproven(
         &self,
         app_id: &str,
@@ -110,12 +112,12 @@ impl Admission {
             self.metrics.beyond_app().inc();
             return true;
         }
-        let mut room = self.room.lock();
+        let mut quota = self.quota.lock();
         // Another call of the same installation may have been first.
         if self.known.contains(hash, day) {
             return false;
         }
-        match room.take(app_id, network, hour) {
+        match quota.take(app_id, network, hour) {
             Decision::Proven => {
                 self.known.insert(hash, day);
                 self.metrics.new_installations.inc();
@@ -127,7 +129,7 @@ impl Admission {
                 // Once a day and app.
                 let warned = self.hasher.hash_one((app_id, day));
                 if self.full.insert(warned, day) {
-                    let limit = room.app_limit(app_id).unwrap_or(u64::MAX);
+                    let limit = quota.app_limit(app_id).unwrap_or(u64::MAX);
                     tracing::warn!(
                         app = app_id,
                         limit,
@@ -152,21 +154,21 @@ impl Admission {
     fn add_known(&self, app_id: &str, devices: &[KnownInstallation], now_us: u64) {
         // In steps, so that calls do not wait for a million insertions.
         for devices in devices.chunks(1_000) {
-            let mut room = self.room.lock();
+            let mut quota = self.quota.lock();
             for device in devices {
                 let hash = self.hash(app_id, &device.installation);
                 if self.known.insert(hash, device.last_day) {
                     let network = [device.network, device.network_wide];
                     let hour = u64::from(device.proven_hour);
-                    room.count(app_id, network, hour, now_us / HOUR_US);
+                    quota.count(app_id, network, hour, now_us / HOUR_US);
                 }
             }
         }
     }
 
     fn set_history(&self, history: &History, today: u16) {
-        let mut room = self.room.lock();
-        room.set_history(history, today);
+        let mut quota = self.quota.lock();
+        quota.set_history(history, today);
         // The limit may be higher now.
         self.full.clear();
     }

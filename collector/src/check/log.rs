@@ -8,7 +8,7 @@ use clickhouse::Client;
 use epwatch_proto::{ReportKey, hex};
 
 use super::finding::{CheckError, Checked};
-use crate::joined::joined;
+use crate::join_task::join_task;
 use crate::wal::{WalError, WalRecords, wal_files};
 use crate::wal_record::ReportRecord;
 
@@ -32,7 +32,7 @@ pub(super) async fn check(
             Ok::<_, WalError>((records, chunk))
         });
         let chunk;
-        (records, chunk) = joined(&mut reading).await?;
+        (records, chunk) = join_task(&mut reading).await?;
         n_unreadable += chunk.n_unreadable;
         missing.extend(missing_of(client, collector, &chunk.installations).await?);
         if chunk.is_last {

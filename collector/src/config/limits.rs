@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use epwatch_server::{AddressBlock, Period, room::RoomLimits};
+use epwatch_server::{AddressBlock, Period, new_installation_quota::QuotaLimits};
 use serde::{Deserialize, Serialize};
 
 /// Rates of one sender a minute, in the long run; 0 turns the limit off. Reports beyond are refused as a quota, with a
@@ -97,10 +97,10 @@ impl Default for NamesConfig {
 
 impl Default for NewInstallationsConfig {
     fn default() -> Self {
-        let RoomLimits {
+        let QuotaLimits {
             at_least,
             per_network,
-        } = RoomLimits::default();
+        } = QuotaLimits::default();
         Self {
             at_least,
             per_network,

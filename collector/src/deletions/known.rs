@@ -63,7 +63,7 @@ struct LastRead {
 
 impl KnownDeletions {
     /// Time of the installation's tombstone, in milliseconds since 1970.
-    pub(super) fn buried_at(&self, installation: &InstallationId) -> Option<i64> {
+    pub(super) fn tombstoned_at(&self, installation: &InstallationId) -> Option<i64> {
         if !self.has_any.load(Relaxed) {
             return None;
         }

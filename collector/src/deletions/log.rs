@@ -124,7 +124,7 @@ impl DeletionLog {
     }
 
     /// Makes the tombstone durable.
-    pub(super) fn bury(&mut self, tombstone: &Tombstone) -> io::Result<()> {
+    pub(super) fn add_tombstone(&mut self, tombstone: &Tombstone) -> io::Result<()> {
         if self.len >= self.full_bytes {
             self.make_room()?;
         }
@@ -258,7 +258,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
         for n in 1..=3 {
-            log.bury(&tombstone(n)).unwrap();
+            log.add_tombstone(&tombstone(n)).unwrap();
         }
         drop(log);
         let path = dir.path().join(NAME);
@@ -268,7 +268,7 @@ mod tests {
             fs::write(&path, &whole[..torn]).unwrap();
             let (mut log, found) = DeletionLog::open(dir.path()).unwrap();
             assert_eq!(found.all, [tombstone(1), tombstone(2)]);
-            log.bury(&tombstone(4)).unwrap();
+            log.add_tombstone(&tombstone(4)).unwrap();
             let (_, found) = DeletionLog::open(dir.path()).unwrap();
             assert_eq!(found.all, [tombstone(1), tombstone(2), tombstone(4)]);
         }
@@ -291,11 +291,11 @@ mod tests {
     fn tombstones_of_another_copy_are_added_once_more() {
         let (old, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (mut log, _) = DeletionLog::open(old.path()).unwrap();
-        log.bury(&tombstone(1)).unwrap();
+        log.add_tombstone(&tombstone(1)).unwrap();
         let (mut log, _) = DeletionLog::open(later.path()).unwrap();
-        log.bury(&tombstone(1)).unwrap();
+        log.add_tombstone(&tombstone(1)).unwrap();
         log.note_hidden(&[tombstone(1)]).unwrap();
-        log.bury(&tombstone(2)).unwrap();
+        log.add_tombstone(&tombstone(2)).unwrap();
         let records = tombstones_of(&fs::read(later.path().join(NAME)).unwrap());
         add_tombstones(old.path(), &records).unwrap();
         let (_, found) = DeletionLog::open(old.path()).unwrap();
@@ -318,7 +318,7 @@ mod tests {
                     // So few that the file is replaced between two promises, too.
                     log.full_bytes = 8 * RECORD_BYTES as u64;
                     for n in first..first + 7 {
-                        if log.bury(&tombstone(n)).is_ok() {
+                        if log.add_tombstone(&tombstone(n)).is_ok() {
                             promised.push(tombstone(n));
                         }
                         if n % 2 == 0 {
@@ -339,7 +339,7 @@ mod tests {
                         .count();
                     assert_eq!(n, 1, "{promise:?} after {fault:?} at call {nth}");
                 }
-                log.bury(&tombstone(99)).unwrap();
+                log.add_tombstone(&tombstone(99)).unwrap();
                 let (_, found) = DeletionLog::open(dir.path()).unwrap();
                 assert!(found.pending.contains(&tombstone(99)));
             },
@@ -352,13 +352,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
         for n in 1..=2 {
-            log.bury(&tombstone(n)).unwrap();
+            log.add_tombstone(&tombstone(n)).unwrap();
         }
         log.note_forgotten(&[tombstone(1)]).unwrap();
         let (mut log, found) = DeletionLog::open(dir.path()).unwrap();
         assert_eq!(found.all, [tombstone(2)]);
         assert_eq!(found.pending, [tombstone(2)]);
-        log.bury(&tombstone(1)).unwrap();
+        log.add_tombstone(&tombstone(1)).unwrap();
         let (_, found) = DeletionLog::open(dir.path()).unwrap();
         assert_eq!(found.pending, [tombstone(1), tombstone(2)]);
     }
@@ -368,7 +368,7 @@ mod tests {
     fn a_promise_that_stands_again_behind_its_end_is_carried_out_again() {
         let dir = tempfile::tempdir().unwrap();
         let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
-        log.bury(&tombstone(1)).unwrap();
+        log.add_tombstone(&tombstone(1)).unwrap();
         log.note_hidden(&[tombstone(1)]).unwrap();
         drop(log);
         let path = dir.path().join(NAME);
@@ -385,11 +385,11 @@ mod tests {
         let (mut log, _) = DeletionLog::open(dir.path()).unwrap();
         log.full_bytes = 8 * RECORD_BYTES as u64;
         for n in 1..=4 {
-            log.bury(&tombstone(n)).unwrap();
+            log.add_tombstone(&tombstone(n)).unwrap();
         }
-        log.bury(&tombstone(5)).unwrap_err();
+        log.add_tombstone(&tombstone(5)).unwrap_err();
         log.note_hidden(&[tombstone(1), tombstone(3)]).unwrap();
-        log.bury(&tombstone(5)).unwrap();
+        log.add_tombstone(&tombstone(5)).unwrap();
         assert_eq!(log.len, 6 * RECORD_BYTES as u64);
         log.note_hidden(&[tombstone(2)]).unwrap();
         drop(log);

@@ -77,7 +77,7 @@ pub(crate) struct Deletions {
     /// Promises for installations that the store did not have when it was last asked; the next to ask for is first.
     waiting: Mutex<VecDeque<Tombstone>>,
     /// True until the warning about a full set was written.
-    says_full: AtomicBool,
+    may_warn_full: AtomicBool,
     asked: Notify,
 }
 
@@ -94,7 +94,7 @@ impl Deletions {
             clock,
             pending: Mutex::new(found.pending.into_iter().map(promise).collect()),
             waiting: Mutex::default(),
-            says_full: AtomicBool::new(true),
+            may_warn_full: AtomicBool::new(true),
             asked: Notify::new(),
         };
         deletions.known.add(&found.all);
@@ -103,12 +103,12 @@ impl Deletions {
 
     /// True if the installation is deleted, so that its reports are refused.
     pub(crate) fn contains(&self, installation: &InstallationId) -> bool {
-        self.buried_at(installation).is_some()
+        self.tombstoned_at(installation).is_some()
     }
 
     /// Time of the installation's tombstone, in milliseconds since 1970.
-    pub(crate) fn buried_at(&self, installation: &InstallationId) -> Option<i64> {
-        self.known.buried_at(installation)
+    pub(crate) fn tombstoned_at(&self, installation: &InstallationId) -> Option<i64> {
+        self.known.tombstoned_at(installation)
     }
 
     /// Numbers of promises to be looked up in the store, and of those for installations that it does not know.
@@ -131,7 +131,7 @@ impl Deletions {
     pub(crate) fn is_full(&self) -> bool {
         let (pending, waiting) = self.n_open();
         let is_full = pending + waiting >= MAX_OPEN;
-        if is_full && self.says_full.swap(false, Relaxed) {
+        if is_full && self.may_warn_full.swap(false, Relaxed) {
             tracing::warn!(
                 pending,
                 waiting,
@@ -139,7 +139,7 @@ impl Deletions {
                  installations with reports in the store are deleted as ever"
             );
         } else if pending + waiting < MAX_OPEN / 10 * 9 {
-            self.says_full.store(true, Relaxed);
+            self.may_warn_full.store(true, Relaxed);
         }
         is_full
     }
@@ -162,12 +162,12 @@ impl Deletions {
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` and `UNAVAILABLE`, both with a delay.
-    pub(crate) async fn bury(
+    pub(crate) async fn add_tombstone(
         &self,
         installation: InstallationId,
         wal_end: WalOffset,
     ) -> Result<i64, Status> {
-        if let Some(at_ms) = self.buried_at(&installation) {
+        if let Some(at_ms) = self.tombstoned_at(&installation) {
             return Ok(at_ms);
         }
         let now_us = self.clock.now_us();
@@ -180,7 +180,7 @@ impl Deletions {
             installation,
             at_ms,
         };
-        match self.write(move |log| log.bury(&tombstone)).await {
+        match self.write(move |log| log.add_tombstone(&tombstone)).await {
             Ok(()) => {}
             Err(NotWritten::Disk(error)) => {
                 tracing::error!(%error, "failed to write down a deletion");
@@ -315,15 +315,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let deletions = open(dir.path());
         assert!(!deletions.contains(&id(1)));
-        let at = deletions.bury(id(1), END).await.unwrap();
-        deletions.bury(id(2), END).await.unwrap();
+        let at = deletions.add_tombstone(id(1), END).await.unwrap();
+        deletions.add_tombstone(id(2), END).await.unwrap();
         assert!(deletions.contains(&id(1)) && !deletions.contains(&id(3)));
         drop(deletions);
 
         let again = open(dir.path());
         assert!(again.contains(&id(1)) && again.contains(&id(2)));
         assert_eq!(
-            again.bury(id(1), END).await.unwrap(),
+            again.add_tombstone(id(1), END).await.unwrap(),
             at,
             "the first one counts"
         );
@@ -343,12 +343,12 @@ mod tests {
     async fn nothing_is_promised_after_the_stop() {
         let dir = tempfile::tempdir().unwrap();
         let deletions = open(dir.path());
-        deletions.bury(id(1), END).await.unwrap();
+        deletions.add_tombstone(id(1), END).await.unwrap();
         deletions.close();
         let again = open(dir.path());
-        let refused = deletions.bury(id(2), END).await.unwrap_err();
+        let refused = deletions.add_tombstone(id(2), END).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unavailable);
-        again.bury(id(3), END).await.unwrap();
+        again.add_tombstone(id(3), END).await.unwrap();
         drop(again);
 
         let last = open(dir.path());
@@ -360,7 +360,7 @@ mod tests {
     async fn a_promise_that_waits_is_one_after_a_restart_and_none_once_it_is_forgotten() {
         let dir = tempfile::tempdir().unwrap();
         let deletions = open(dir.path());
-        deletions.bury(id(1), END).await.unwrap();
+        deletions.add_tombstone(id(1), END).await.unwrap();
         let unknown = tombstones(&deletions);
         deletions.wait_for(&unknown);
         assert_eq!(deletions.n_open(), (0, 1));

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::known::{HiddenRow, IDS_AT_ONCE, IdRow, id_list, received};
 use super::{Deletions, Promise, Tombstone};
-use crate::parts::Parts;
+use crate::context::Context;
 use crate::rollup::{Rebuilt, RollUp};
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use epwatch_server::Backoff;
@@ -46,7 +46,7 @@ const HIDDEN_FOR_MS: i64 = 2 * 3_600_000;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) context: Arc<Context>,
     pub(crate) deletions: Arc<Deletions>,
     pub(crate) rollup: RollUp,
 }
@@ -79,7 +79,7 @@ impl Worker {
         };
         match timeout(LAST_TRY, last).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => note_failure(&self.parts.metrics, "tombstones", &error),
+            Ok(Err(error)) => note_failure(&self.context.metrics, "tombstones", &error),
             Err(_elapsed) => tracing::warn!("deletions are left for the next start"),
         }
     }
@@ -88,7 +88,7 @@ impl Worker {
         self.show_pending();
         let mut next_refresh = Instant::now();
         let mut next_erase = Instant::now();
-        let mut backoff = Backoff::new(FIRST_PAUSE, self.parts.config.refresh.0);
+        let mut backoff = Backoff::new(FIRST_PAUSE, self.context.config.refresh.0);
         loop {
             let working = self.work(&mut next_refresh, &mut next_erase);
             let pause = tokio::select! {
@@ -98,7 +98,7 @@ impl Worker {
                         self.pause_until(next_refresh.min(next_erase))
                     }
                     Err(error) => {
-                        note_failure(&self.parts.metrics, "tombstones", &error);
+                        note_failure(&self.context.metrics, "tombstones", &error);
                         backoff.pause()
                     }
                 },
@@ -118,7 +118,7 @@ impl Worker {
         let pause = next.saturating_duration_since(Instant::now());
         match self.deletions.n_open() {
             (0, _) => pause,
-            _ => pause.min(self.parts.config.batch.period.0),
+            _ => pause.min(self.context.config.batch.period.0),
         }
     }
 
@@ -127,12 +127,12 @@ impl Worker {
         next_refresh: &mut Instant,
         next_erase: &mut Instant,
     ) -> Result<(), SinkError> {
-        let config = &self.parts.config;
+        let config = &self.context.config;
         // One that cannot be hidden from a summary must not hold up the steps of others.
         let mut hidden = self.hide_pending().await;
         if Instant::now() >= *next_refresh {
             let known = &self.deletions.known;
-            known.catch_up(&self.parts.sink, Duration::ZERO).await?;
+            known.catch_up(&self.context.sink, Duration::ZERO).await?;
             if self.look_up_again().await? {
                 hidden = hidden.and(self.hide_pending().await);
             }
@@ -142,7 +142,7 @@ impl Worker {
             // One of several collectors is enough.
             if config.rollup.enabled {
                 let sql = "SELECT toUnixTimestamp64Milli(now64(3)) AS now";
-                let now_ms = self.parts.sink.first::<i64>("the time", sql).await?;
+                let now_ms = self.context.sink.first::<i64>("the time", sql).await?;
                 for which in [NOT_ERASED, CAME_LATE] {
                     let mut after = None;
                     while let Some(last) = self.erase(which, after).await? {
@@ -162,13 +162,13 @@ impl Worker {
     /// # Errors
     /// The store did not answer, or a summary still counts some of them; these are tried again.
     async fn hide_pending(&self) -> Result<(), SinkError> {
-        let parts = &self.parts;
+        let context = &self.context;
         let mut result = Ok(());
         for some in self.deletions.pending().chunks(AT_ONCE) {
             // Read before the store is asked.
-            let stored = parts.metrics.progress.checkpoint.load(Relaxed);
+            let stored = context.metrics.progress.checkpoint.load(Relaxed);
             let tombstones: Vec<Tombstone> = some.iter().map(|one| one.tombstone).collect();
-            let found = received(&parts.sink, &tombstones).await?;
+            let found = received(&context.sink, &tombstones).await?;
             let is_found = |one: &Tombstone| found.contains(one.installation.as_bytes());
             let found: Vec<Tombstone> = tombstones.into_iter().filter(is_found).collect();
             if !found.is_empty() {
@@ -191,16 +191,16 @@ impl Worker {
         if taken.is_empty() {
             return Ok(false);
         }
-        let found = match received(&self.parts.sink, &taken).await {
+        let found = match received(&self.context.sink, &taken).await {
             Ok(found) => found,
             Err(error) => {
                 self.deletions.give_back(taken);
                 return Err(error);
             }
         };
-        let kept_ms = self.parts.config.raw_retention.0.as_millis();
+        let kept_ms = self.context.config.raw_retention.0.as_millis();
         let kept_ms = i64::try_from(kept_ms).unwrap_or(i64::MAX);
-        let oldest_ms = self.parts.now_ms().saturating_sub(kept_ms);
+        let oldest_ms = self.context.now_ms().saturating_sub(kept_ms);
         let is_found = |one: &Tombstone| found.contains(one.installation.as_bytes());
         let (received, unknown): (Vec<_>, Vec<_>) = taken.into_iter().partition(is_found);
         let (over, waiting): (Vec<_>, Vec<_>) =
@@ -215,7 +215,7 @@ impl Worker {
     }
 
     fn show_pending(&self) {
-        self.deletions.show_open(&self.parts.metrics);
+        self.deletions.show_open(&self.context.metrics);
     }
 
     /// Hides installations. Returns those that no view and no summary shows any more, and why others are still counted in a
@@ -225,7 +225,7 @@ impl Worker {
         some: &[Tombstone],
     ) -> Result<(Vec<Tombstone>, Option<SinkError>), SinkError> {
         let rows: Vec<HiddenRow> = some.iter().map(HiddenRow::from).collect();
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         // Tombstones last; views read `hidden_installations`.
         for table in ["tombstones", "hidden_installations"] {
             sink.insert::<HiddenRow>(table, &rows, None).await?;
@@ -244,7 +244,7 @@ impl Worker {
         let is_done = |one: &&Tombstone| !counted.contains(one.installation.as_bytes());
         let done: Vec<Tombstone> = some.iter().filter(is_done).copied().collect();
         let n_buckets = rebuilt.slices;
-        let hidden_at = self.parts.now_ms();
+        let hidden_at = self.context.now_ms();
         let rows = rows
             .iter()
             .filter(|row| !counted.contains(&row.installation));
@@ -257,7 +257,7 @@ impl Worker {
         });
         let steps: Vec<LogRow> = steps.collect();
         sink.insert::<LogRow>("deletion_log", &steps, None).await?;
-        self.parts.metrics.deletions.inc_by(done.len() as u64);
+        self.context.metrics.deletions.inc_by(done.len() as u64);
         tracing::info!(
             installations = done.len(),
             buckets = n_buckets,
@@ -292,7 +292,7 @@ impl Worker {
              AND (toUInt32(bucket), toUInt8(epwatch_slice(installation))) IN ({})",
             slices.join(", ")
         );
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let found = sink.fetch::<IdRow>("report_copies", &sql).await?;
         Ok(found.into_iter().map(|row| row.installation).collect())
     }
@@ -307,7 +307,7 @@ impl Worker {
         LogRow {
             installation,
             step,
-            collector_id: self.parts.collector_id(),
+            collector_id: self.context.collector_id(),
             at,
             buckets,
             reports,
@@ -321,7 +321,7 @@ impl Worker {
         which: &'static str,
         after: Option<[u8; 16]>,
     ) -> Result<Option<[u8; 16]>, SinkError> {
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let sql = next_ids(which, after, AT_ONCE);
         let found = sink.fetch::<IdRow>("tombstones", &sql).await?;
         if found.is_empty() {
@@ -337,7 +337,7 @@ impl Worker {
              SELECT installation, reports AS n FROM deletion_log FINAL \
              WHERE step = 'erased' AND collector_id = {} AND installation IN ({list})) \
              GROUP BY installation",
-            self.parts.collector_id()
+            self.context.collector_id()
         );
         let counted = sink.fetch::<Counted>("reports", &sql).await?;
         let counted: HashMap<[u8; 16], u64> = counted
@@ -349,7 +349,7 @@ impl Worker {
             let condition = format!("installation IN ({list})");
             sink.delete(table, &condition).await?;
         }
-        let at = self.parts.now_ms();
+        let at = self.context.now_ms();
         let rows = found.iter().map(|row| {
             let n_reports = counted.get(&row.installation).copied().unwrap_or(0);
             self.step(row.installation, "erased", at, (0, n_reports))
@@ -363,7 +363,7 @@ impl Worker {
     /// Ends the hiding of installations whose rows were erased, so that views stay quick whatever is deleted. The writer
     /// hides one again before it inserts a late row.
     async fn end_hiding(&self, before_ms: i64) -> Result<(), SinkError> {
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let before = format!("hidden_at < fromUnixTimestamp64Milli(toInt64({before_ms}), 'UTC')");
         let which = format!(
             "SELECT DISTINCT installation FROM hidden_installations WHERE {before} \

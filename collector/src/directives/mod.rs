@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 use self::matching::Reporter;
 use self::sent::{Counter, SentCounts};
 use self::store::PublishedDirective;
+use crate::context::Context;
 use crate::ingest::auth::Scope;
-use crate::parts::Parts;
 use crate::store::note_failure;
 
 /// Size limit of all directives in an answer to a phone.
@@ -89,14 +89,14 @@ impl DirectiveBook {
         signed.map(v1::SignedDirective::from).collect()
     }
 
-    async fn write_sent(&self, parts: &Parts, counter: Counter) {
-        match self.sent.write(&parts.sink, counter).await {
+    async fn write_sent(&self, context: &Context, counter: Counter) {
+        match self.sent.write(&context.sink, counter).await {
             Ok(()) => {
                 let live = self.live.read().clone();
                 self.sent
                     .keep(|id| live.iter().any(|live| live.directive.id == id));
             }
-            Err(error) => note_failure(&parts.metrics, "directives", &error),
+            Err(error) => note_failure(&context.metrics, "directives", &error),
         }
     }
 }
@@ -104,19 +104,19 @@ impl DirectiveBook {
 /// Reloads published directives and writes how many devices they were sent to, every `refresh` until `stop` is cancelled
 /// and once after that. The counts of a process are stored under `started_at_ms`.
 pub(crate) async fn keep_fresh(
-    parts: Arc<Parts>,
+    context: Arc<Context>,
     book: Arc<DirectiveBook>,
     started_at_ms: i64,
     stop: CancellationToken,
 ) {
-    let metrics = &parts.metrics;
+    let metrics = &context.metrics;
     let counter = Counter {
-        collector_id: parts.collector_id(),
+        collector_id: context.collector_id(),
         started_at_ms,
     };
     while !stop.is_cancelled() {
         tokio::select! {
-            loaded = store::live(&parts.sink, parts.now_ms()) => match loaded {
+            loaded = store::live(&context.sink, context.now_ms()) => match loaded {
                 Ok(live) => {
                     metrics.directives_live.set(i64::try_from(live.len()).unwrap_or(i64::MAX));
                     book.replace(live);
@@ -125,13 +125,13 @@ pub(crate) async fn keep_fresh(
             },
             () = stop.cancelled() => {}
         }
-        book.write_sent(&parts, counter).await;
+        book.write_sent(&context, counter).await;
         tokio::select! {
-            () = tokio::time::sleep(parts.config.refresh.0) => {}
+            () = tokio::time::sleep(context.config.refresh.0) => {}
             () = stop.cancelled() => {}
         }
     }
-    book.write_sent(&parts, counter).await;
+    book.write_sent(&context, counter).await;
 }
 
 #[cfg(test)]

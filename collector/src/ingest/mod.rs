@@ -24,13 +24,13 @@ use tonic::{Code, Request, Response, Status};
 use self::refusal_warnings::RefusalWarnings;
 use self::validate::{RefusedReport, ValidReport, validate_report};
 use crate::admission::{Admission, Network};
+use crate::context::Context;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
 use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
 use crate::ingest::limits::ReportLimits;
 use crate::ingest::shares::ShareError;
-use crate::parts::Parts;
 use crate::proxy_watch::ProxyWatch;
 use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
@@ -53,7 +53,7 @@ const MANY_UNWEIGHED: u64 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Ingest {
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) context: Arc<Context>,
     pub(crate) seen: Arc<SeenKeys>,
     pub(crate) warnings: Arc<RefusalWarnings>,
     pub(crate) deletions: Arc<Deletions>,
@@ -62,7 +62,7 @@ pub(crate) struct Ingest {
     pub(crate) limits: Arc<ReportLimits>,
     pub(crate) admission: Arc<Admission>,
     /// True until the warning about unknown networks was written.
-    pub(crate) says_unweighed: AtomicBool,
+    pub(crate) may_warn_unweighed: AtomicBool,
     pub(crate) proxy_watch: ProxyWatch,
 }
 
@@ -108,7 +108,7 @@ impl Drop for TakenQuota {
 /// Counts all reports of a call that is refused as a whole. They count under the scope of its key, because the reports'
 /// own apps were not read or differ.
 struct CallCounts {
-    parts: Arc<Parts>,
+    context: Arc<Context>,
     warnings: Arc<RefusalWarnings>,
     scope: Arc<Scope>,
     n_reports: u64,
@@ -117,9 +117,9 @@ struct CallCounts {
 
 impl CallCounts {
     fn count(&self, outcome: Outcome) {
-        let Parts {
+        let Context {
             metrics, refusals, ..
-        } = &*self.parts;
+        } = &*self.context;
         let (scope, n) = (&self.scope, self.n_reports);
         metrics.count_refused(scope.key_name(), outcome, n);
         refusals.count(self.now_us, scope.proven(), outcome, n);
@@ -140,7 +140,7 @@ impl Ingest {
         clock: &SendClock,
         reports: &[Bytes],
     ) -> SortedReports {
-        let now_us = self.parts.clock.now_us();
+        let now_us = self.context.clock.now_us();
         let decided = self.admit_all(scope, self.validate_all(reports), now_us);
         let mut accepted = AcceptedReports {
             marks: Vec::with_capacity(reports.len()),
@@ -196,13 +196,13 @@ impl Ingest {
         if sender.is_own || n_reports == 0 {
             return;
         }
-        let metrics = &self.parts.metrics;
+        let metrics = &self.context.metrics;
         let by_network = [&metrics.reports_weighed, &metrics.reports_unweighed];
         by_network[usize::from(network.is_none())].inc_by(n_reports as u64);
         let [weighed, unweighed] = by_network.map(|counter| counter.get());
         if unweighed >= MANY_UNWEIGHED
             && unweighed > weighed
-            && self.says_unweighed.swap(false, Relaxed)
+            && self.may_warn_unweighed.swap(false, Relaxed)
         {
             tracing::warn!(
                 reports = unweighed,
@@ -307,22 +307,22 @@ impl Ingest {
             key,
             app,
         } = refusal;
-        let parts = &self.parts;
+        let context = &self.context;
         if outcome == Outcome::Duplicate {
-            parts.metrics.count(outcome);
+            context.metrics.count(outcome);
         } else {
             let app = app.as_ref().map_or("", |(app, _)| app);
             let key = scope.key_name();
-            parts.metrics.count_refused(key, outcome, 1);
+            context.metrics.count_refused(key, outcome, 1);
             self.warnings
                 .reports(key, || scope.describe(), outcome.label(), (app, 1));
         }
         // The app is not proven here: a label of the sender's choice.
         let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
         let named = named.map_or(("", ""), |(app, env)| (app, env));
-        parts
+        context
             .refusals
-            .count(parts.clock.now_us(), named, outcome, 1);
+            .count(context.clock.now_us(), named, outcome, 1);
         v1::ReportResult {
             index: u32::try_from(index).expect("at most 1,000 reports"),
             key: key.as_ref().map(Into::into),
@@ -337,20 +337,20 @@ impl Ingest {
         if !scope.is_one_of_several() {
             return Ok(());
         }
-        let parts = &self.parts;
-        let stored = parts.metrics.progress.checkpoint.load(Relaxed);
-        let max_bytes = parts.config.wal.max_bytes.0;
-        let wal = (&parts.wal.stats(), max_bytes, stored);
-        parts.shares.check(scope.app(), n_bytes, wal)
+        let context = &self.context;
+        let stored = context.metrics.progress.checkpoint.load(Relaxed);
+        let max_bytes = context.config.wal.max_bytes.0;
+        let wal = (&context.wal.stats(), max_bytes, stored);
+        context.shares.check(scope.app(), n_bytes, wal)
     }
 
     fn call_counts(&self, scope: &Arc<Scope>, n_reports: usize) -> CallCounts {
         CallCounts {
-            parts: self.parts.clone(),
+            context: self.context.clone(),
             warnings: self.warnings.clone(),
             scope: scope.clone(),
             n_reports: n_reports as u64,
-            now_us: self.parts.clock.now_us(),
+            now_us: self.context.clock.now_us(),
         }
     }
 
@@ -383,14 +383,14 @@ impl Ingest {
             match &end {
                 Ok(end) => {
                     taken.is_used = true;
-                    let (parts, scope) = (&call_counts.parts, &call_counts.scope);
+                    let (context, scope) = (&call_counts.context, &call_counts.scope);
                     if scope.is_one_of_several() {
-                        let max_bytes = parts.config.wal.max_bytes.0;
-                        parts.shares.add(scope.app(), n_bytes, end.0, max_bytes);
+                        let max_bytes = context.config.wal.max_bytes.0;
+                        context.shares.add(scope.app(), n_bytes, end.0, max_bytes);
                     }
                     let n_stored = marks.len() as u64;
                     seen.remember(marks);
-                    let metrics = &call_counts.parts.metrics;
+                    let metrics = &call_counts.context.metrics;
                     metrics.count_many(Outcome::Stored, n_stored);
                     if n_dropped_series > 0 {
                         metrics.series_dropped.inc_by(n_dropped_series);
@@ -403,7 +403,7 @@ impl Ingest {
             // A device that disconnected sends again and gets `duplicate`.
             let _ = answer.send(end.map(|_| ()));
         };
-        if let Err(error) = self.parts.wal.submit(batch, done) {
+        if let Err(error) = self.context.wal.submit(batch, done) {
             let call_counts = self.call_counts(scope, n_reports);
             call_counts.count(outcome_of(&error));
             return Err(error);
@@ -485,9 +485,9 @@ impl CollectorService for Ingest {
         } = Caller::of(&mut request);
         let call = UploadRequest::try_from(request.into_inner())
             .map_err(|error| Status::invalid_argument(error.detail()))?;
-        let (n_reports, metrics) = (call.reports.len(), &self.parts.metrics);
+        let (n_reports, metrics) = (call.reports.len(), &self.context.metrics);
         let key = || scope.describe();
-        let now_us = self.parts.clock.now_us();
+        let now_us = self.context.clock.now_us();
         if let Err(wait) = self.limits.take_call(key, n_reports, now_us) {
             let call_counts = self.call_counts(&scope, n_reports);
             call_counts.count(Outcome::RefusedQuota);
@@ -526,7 +526,7 @@ impl CollectorService for Ingest {
             .map(|(index, refusal)| self.answer(&scope, index, refusal))
             .collect();
         metrics.ack_seconds.observe(started.elapsed().as_secs_f64());
-        let server_time_unix_ms = self.parts.now_ms();
+        let server_time_unix_ms = self.context.now_ms();
         let held = &call.held_directive_ids;
         let directives =
             self.directives
@@ -539,7 +539,7 @@ impl CollectorService for Ingest {
             results,
             retry_after_ms: is_any_over_quota.then_some(QUOTA_RETRY_MS),
             server_time_unix_ms,
-            max_request_bytes: Some(self.parts.config.max_request_bytes.0),
+            max_request_bytes: Some(self.context.config.max_request_bytes.0),
             directives,
             n_reports: u32::try_from(n_reports).unwrap_or(u32::MAX),
             request_id: call.request_id,

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::parts::Parts;
+use crate::context::Context;
 use crate::rebuild_requests;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
@@ -121,7 +121,7 @@ pub(crate) struct Rebuilt {
 /// Builds the summaries of one collector.
 #[derive(Debug, Clone)]
 pub(crate) struct RollUp {
-    pub(crate) parts: Arc<Parts>,
+    pub(crate) context: Arc<Context>,
 }
 
 /// A condition in SQL: one of these buckets, by start time in seconds.
@@ -142,13 +142,13 @@ impl RollUp {
                    toUInt32(max(raw_retention.whole_since)) AS whole_since \
                    FROM raw_retention HAVING count() > 0";
         let changed = self.first::<(u16, u32)>("raw_retention", sql).await?;
-        let mut kept = self.parts.config.raw_retention.0;
+        let mut kept = self.context.config.raw_retention.0;
         let mut whole_since = 0;
         if let Some((raw_days, since)) = changed {
             kept = kept.min(DAY * u32::from(raw_days));
             whole_since = u64::from(since);
         }
-        let now = self.parts.clock.now_us() / 1_000_000;
+        let now = self.context.clock.now_us() / 1_000_000;
         let since = now.saturating_sub(kept.saturating_sub(DAY).as_secs());
         Ok(since.max(whole_since))
     }
@@ -156,7 +156,7 @@ impl RollUp {
     /// Closes buckets. Returns whether more may be closable at once.
     pub(crate) async fn close_buckets(&self, failed: &mut FailedBuilds) -> Result<bool, SinkError> {
         if let Err(error) = self.recheck().await {
-            note_failure(&self.parts.metrics, "rollup_recheck", &error);
+            note_failure(&self.context.metrics, "rollup_recheck", &error);
         }
         let state = self.state().await?;
         let look = self
@@ -164,11 +164,11 @@ impl RollUp {
             .await
             .unwrap_or_else(|error| {
                 // A failed check must not stop the next buckets.
-                note_failure(&self.parts.metrics, "rollup_check", &error);
+                note_failure(&self.context.metrics, "rollup_check", &error);
                 Look::Failed
             });
-        let now_us = self.parts.clock.now_us();
-        let rollup = &self.parts.config.rollup;
+        let now_us = self.context.clock.now_us();
+        let rollup = &self.context.config.rollup;
         let bucket = rollup.bucket.0;
         let Some(mut range) = closable(&state, now_us, bucket, rollup.collector_timeout()) else {
             return Ok(look == Look::GoesOn);
@@ -185,7 +185,7 @@ impl RollUp {
         if !range.is_empty() && has_reports {
             self.name_surplus(&within, range.end).await?;
             if let Err(error) = self.build(&within, "closed").await {
-                note_failure(&self.parts.metrics, "rollup", &error);
+                note_failure(&self.context.metrics, "rollup", &error);
                 let all = range.end;
                 (range.end, unbuilt) = self.build_each(range.clone(), failed).await?;
                 if range.end < all {
@@ -202,17 +202,17 @@ impl RollUp {
             range.end,
             now_us / 1000
         );
-        self.parts.sink.execute("rollup_watermark", &sql).await?;
+        self.context.sink.execute("rollup_watermark", &sql).await?;
         if !unbuilt.is_empty() {
             // Before they count as checked, so that a crash here loses none.
-            rebuild_requests::request(&self.parts, &unbuilt).await?;
+            rebuild_requests::request(&self.context, &unbuilt).await?;
         }
         // A silent collector may have stored reports here during the build. It reads the watermark after its insert:
         // either it finds this one and rebuilds the buckets itself, or its rows are found now.
         if Some(self.n_rows(&within).await?) != rows_before {
             let sql =
                 format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
-            let buckets = self.parts.sink.fetch::<u32>("reports", &sql).await?;
+            let buckets = self.context.sink.fetch::<u32>("reports", &sql).await?;
             let buckets = BTreeSet::from_iter(buckets);
             let raw_since = self.raw_since().await?;
             self.build_again(&buckets, raw_since, "check").await?;
@@ -222,7 +222,7 @@ impl RollUp {
             self.note_checked(range.end).await?;
         }
         let n_buckets = (range.end - range.start) / bucket.as_secs();
-        self.parts.metrics.buckets_closed.inc_by(n_buckets);
+        self.context.metrics.buckets_closed.inc_by(n_buckets);
         Ok(n_buckets == MAX_BUCKETS as u64 || look == Look::GoesOn)
     }
 
@@ -237,7 +237,7 @@ impl RollUp {
         failed: &mut FailedBuilds,
     ) -> Result<(u64, BTreeSet<u32>), SinkError> {
         let mut unbuilt = BTreeSet::new();
-        let length = self.parts.bucket().as_secs();
+        let length = self.context.bucket().as_secs();
         let mut at = range.start;
         while at < range.end {
             let bucket = u32::try_from(at).unwrap_or(u32::MAX);
@@ -247,7 +247,7 @@ impl RollUp {
                 if *tries < TRIES && at == range.start {
                     return Err(error);
                 }
-                note_failure(&self.parts.metrics, "rollup", &error);
+                note_failure(&self.context.metrics, "rollup", &error);
                 if *tries < TRIES {
                     break;
                 }
@@ -301,16 +301,16 @@ impl RollUp {
     where
         T: clickhouse::RowOwned + clickhouse::RowRead,
     {
-        self.parts.sink.first(what, sql).await
+        self.context.sink.first(what, sql).await
     }
 
     async fn note_checked(&self, until: u64) -> Result<(), SinkError> {
         let sql = format!(
             "INSERT INTO rollup_checks (checked_until, checked_at) \
              SELECT toDateTime({until}, 'UTC'), fromUnixTimestamp64Milli(toInt64({}), 'UTC')",
-            self.parts.now_ms()
+            self.context.now_ms()
         );
-        self.parts.sink.execute("rollup_checks", &sql).await
+        self.context.sink.execute("rollup_checks", &sql).await
     }
 
     async fn n_rows(&self, within: &str) -> Result<u64, SinkError> {
@@ -326,7 +326,7 @@ impl RollUp {
         let is_too_old = |bucket: &&u32| u64::from(**bucket) < raw_since;
         let too_old = buckets.iter().filter(is_too_old).count();
         if too_old > 0 {
-            let metrics = &self.parts.metrics;
+            let metrics = &self.context.metrics;
             metrics.buckets_incomplete.inc_by(too_old as u64);
             tracing::error!(
                 buckets = too_old,
@@ -349,8 +349,8 @@ impl RollUp {
         let Err(error) = self.build_again(buckets, raw_since, reason).await else {
             return Ok(());
         };
-        note_failure(&self.parts.metrics, "rollup_check", &error);
-        rebuild_requests::request(&self.parts, buckets).await
+        note_failure(&self.context.metrics, "rollup_check", &error);
+        rebuild_requests::request(&self.context, buckets).await
     }
 
     /// Rebuilds the closed ones of `buckets`, and buckets that counted a later copy of their reports so far. Buckets before
@@ -377,7 +377,7 @@ impl RollUp {
              (SELECT app_id, installation, stream_id, sequence FROM report_copies WHERE {within}) \
              ORDER BY seconds"
         );
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let affected = sink.fetch::<u32>("affected buckets", &sql).await?;
         // Their own reports may be hidden still.
         let own = buckets.iter().copied().filter(is_whole);
@@ -407,7 +407,7 @@ impl RollUp {
              FROM report_copies WHERE installation IN ({installations}) \
              AND bucket >= toDateTime({raw_since}, 'UTC') ORDER BY slice, seconds"
         );
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let affected = sink.fetch::<(u32, u8)>("affected slices", &sql).await?;
         let mut failed = Vec::new();
         for same_slice in affected.chunk_by(|a, b| a.1 == b.1) {
@@ -419,7 +419,7 @@ impl RollUp {
                 let Err(error) = self.build(&within(some_buckets.clone()), "deletion").await else {
                     continue;
                 };
-                note_failure(&self.parts.metrics, "tombstones", &error);
+                note_failure(&self.context.metrics, "tombstones", &error);
                 for bucket in some_buckets {
                     if let Err(error) = self.build(&within(vec![bucket]), "deletion").await {
                         failed.push((bucket, slice, error));
@@ -447,7 +447,11 @@ impl RollUp {
         Ok(ClosingState {
             closed_until,
             first_open: first_open.map(u64::from),
-            collectors: self.parts.sink.fetch("collector_checkpoints", sql).await?,
+            collectors: self
+                .context
+                .sink
+                .fetch("collector_checkpoints", sql)
+                .await?,
         })
     }
 
@@ -490,7 +494,7 @@ impl RollUp {
     /// Inserts the selected rows into a list that the next statement reads, and returns once it shows all of them. Rows that
     /// become visible meanwhile may belong on the list too, so it inserts again.
     async fn list(&self, table: &str, columns: &str, select: &str) -> Result<(), SinkError> {
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let any = format!("SELECT count() AS n FROM ({select})");
         if self.first::<u64>(table, &any).await? == Some(0) {
             return Ok(());
@@ -528,17 +532,17 @@ impl RollUp {
                    sum(DISTINCT cityHash64(installation)) AS n \
                    FROM hidden_installations GROUP BY slice";
         let what = "hidden_installations";
-        let rows = self.parts.sink.fetch::<(u8, u64)>(what, sql).await?;
+        let rows = self.context.sink.fetch::<(u8, u64)>(what, sql).await?;
         Ok(rows.into_iter().collect())
     }
 
     async fn build_once(&self, within: &str, reason: &str) -> Result<(), SinkError> {
-        let sink = &self.parts.sink;
-        let now_ms = self.parts.clock.now_us() / 1000;
+        let sink = &self.context.sink;
+        let now_ms = self.context.clock.now_us() / 1000;
         let sql = format!("SELECT max(revision) AS n FROM bucket_revisions WHERE {within}");
         let latest = self.first("bucket_revisions", &sql).await?.unwrap_or(0);
         // The collector's id is a part, so that builders of the same millisecond differ.
-        let revision = next_revision(now_ms, latest, self.parts.collector_id());
+        let revision = next_revision(now_ms, latest, self.context.collector_id());
         for (table, columns) in SUMMARIES {
             let sql = format!(
                 "INSERT INTO {table} ({columns}, revision) \

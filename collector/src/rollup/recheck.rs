@@ -71,9 +71,13 @@ impl RollUp {
         let sql = format!(
             "SELECT toUInt32(bucket) AS seconds, count() AS n FROM reports WHERE {within} GROUP BY bucket"
         );
-        let counted = self.parts.sink.fetch::<(u32, u64)>("reports", &sql).await?;
+        let counted = self
+            .context
+            .sink
+            .fetch::<(u32, u64)>("reports", &sql)
+            .await?;
         let counted = BTreeMap::from_iter(counted);
-        let length = u32::try_from(self.parts.bucket().as_secs()).unwrap_or(u32::MAX);
+        let length = u32::try_from(self.context.bucket().as_secs()).unwrap_or(u32::MAX);
         let builds = buckets.iter().map(|bucket| BuildRow {
             build_from: *bucket,
             build_until: bucket.saturating_add(length),
@@ -83,15 +87,15 @@ impl RollUp {
     }
 
     async fn insert_builds(&self, builds: &[BuildRow]) -> Result<(), SinkError> {
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         sink.insert::<BuildRow>("rollup_builds", builds, None).await
     }
 
     /// Compares the builds that are old enough with their rows, and builds what differs again.
     pub(super) async fn recheck(&self) -> Result<(), SinkError> {
-        let state = &self.parts.rechecked_ms;
+        let state = &self.context.rechecked_ms;
         let since_ms = state.load(Ordering::Relaxed);
-        let after = self.parts.config.rollup.recheck_after.0.as_millis();
+        let after = self.context.config.rollup.recheck_after.0.as_millis();
         let sql = format!(
             "SELECT toUInt32(build_from) AS begins, toUInt32(build_until) AS ends, rows, \
                     toUnixTimestamp64Milli(built_at) AS built_ms, \
@@ -101,7 +105,10 @@ impl RollUp {
                AND built_at > now64(3) - toIntervalMillisecond({LOOK_BACK_MS} + {after}) \
              ORDER BY rollup_builds.built_at"
         );
-        let builds = self.parts.sink.fetch::<StoredBuild>("rollup_builds", &sql);
+        let builds = self
+            .context
+            .sink
+            .fetch::<StoredBuild>("rollup_builds", &sql);
         let due = due(&builds.await?);
         if due.is_empty() {
             return Ok(());
@@ -127,7 +134,7 @@ impl RollUp {
         let within =
             format!("bucket >= toDateTime({begins}, 'UTC') AND bucket < toDateTime({ends}, 'UTC')");
         // Those that the builder may not have known of.
-        let after = self.parts.config.rollup.recheck_after.0.as_millis();
+        let after = self.context.config.rollup.recheck_after.0.as_millis();
         let hidden = format!(
             "SELECT count() AS n FROM report_copies WHERE {within} AND installation IN (\
              SELECT installation FROM hidden_installations \
@@ -140,7 +147,7 @@ impl RollUp {
         }
         let sql =
             format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
-        let buckets = self.parts.sink.fetch::<u32>("reports", &sql).await?;
+        let buckets = self.context.sink.fetch::<u32>("reports", &sql).await?;
         let buckets = BTreeSet::from_iter(buckets);
         self.build_or_request(&buckets, raw_since, "recheck").await
     }

@@ -18,11 +18,11 @@ use tonic::{Code, Request, Response, Status};
 use self::block::block_of;
 use self::certified::{CERTIFIED, CertifiedModel, PlacementCall};
 use self::manifest::{MANIFESTS, ManifestCall};
+use crate::context::Context;
 use crate::deletions::Deletions;
 use crate::encode::EncodedBlock;
 use crate::ingest::auth::{Caller, Scope};
 use crate::ingest::limits::{Buckets, DeletionLimits, PipelineLimits};
-use crate::parts::Parts;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
 use crate::store::note_failure;
@@ -39,7 +39,7 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(crate) struct Calls {
-    parts: Arc<Parts>,
+    context: Arc<Context>,
     deletions: Arc<Deletions>,
     limits: DeletionLimits,
     of_pipelines: PipelineLimits,
@@ -47,13 +47,13 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new(parts: Arc<Parts>, deletions: Arc<Deletions>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, deletions: Arc<Deletions>) -> Self {
         Self {
             deletions,
-            limits: DeletionLimits::new(&parts.config.limits),
-            of_pipelines: PipelineLimits::new(&parts.config.limits),
+            limits: DeletionLimits::new(&context.config.limits),
+            of_pipelines: PipelineLimits::new(&context.config.limits),
             room: Semaphore::new(AT_ONCE),
-            parts,
+            context,
         }
     }
 
@@ -73,10 +73,10 @@ impl Calls {
             return Err(Status::invalid_argument(text));
         }
         let installation = InstallationId::from_secret(&secret);
-        let tombstoned_at_unix_ms = match self.deletions.buried_at(&installation) {
+        let tombstoned_at_unix_ms = match self.deletions.tombstoned_at(&installation) {
             // A repetition costs nothing.
             Some(at_ms) => at_ms,
-            None => self.bury(&caller, installation).await?,
+            None => self.add_tombstone(&caller, installation).await?,
         };
         Ok(Response::new(v1::DeleteInstallationResponse {
             tombstoned_at_unix_ms,
@@ -84,8 +84,12 @@ impl Calls {
         }))
     }
 
-    async fn bury(&self, caller: &Caller, installation: InstallationId) -> Result<i64, Status> {
-        if let Err(wait) = self.limits.take(caller, self.parts.clock.now_us()) {
+    async fn add_tombstone(
+        &self,
+        caller: &Caller,
+        installation: InstallationId,
+    ) -> Result<i64, Status> {
+        if let Err(wait) = self.limits.take(caller, self.context.clock.now_us()) {
             let text = "too many deletions with this app key, or from this network";
             let status = retry::later(Code::ResourceExhausted, text, wait);
             return Err(RejectReason::Quota.mark(status));
@@ -93,26 +97,26 @@ impl Calls {
         if self.deletions.is_full() {
             self.check_received(installation).await?;
         }
-        let wal_end = WalOffset(self.parts.wal.stats().end);
-        let at_ms = self.deletions.bury(installation, wal_end).await?;
-        self.deletions.show_open(&self.parts.metrics);
+        let wal_end = WalOffset(self.context.wal.stats().end);
+        let at_ms = self.deletions.add_tombstone(installation, wal_end).await?;
+        self.deletions.show_open(&self.context.metrics);
         Ok(at_ms)
     }
 
     /// Refuses the deletion of an installation that the store does not know. One whose reports are still in a WAL is known
     /// when its device asks again.
     async fn check_received(&self, installation: InstallationId) -> Result<(), Status> {
-        let asking = self.deletions.is_received(&self.parts.sink, installation);
+        let asking = self.deletions.is_received(&self.context.sink, installation);
         match tokio::time::timeout(STORE_TIMEOUT, asking).await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => {
-                self.parts.metrics.deletions_unknown_refused.inc();
+                self.context.metrics.deletions_unknown_refused.inc();
                 let text = "too many deletions of installations that sent no report";
                 let status = retry::later(Code::ResourceExhausted, text, UNKNOWN);
                 Err(RejectReason::Quota.mark(status))
             }
             Ok(Err(error)) => {
-                note_failure(&self.parts.metrics, "tombstones", &error);
+                note_failure(&self.context.metrics, "tombstones", &error);
                 Err(retry::later(
                     Code::Unavailable,
                     "the store does not answer",
@@ -134,7 +138,7 @@ impl Calls {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
         self.take(&self.of_pipelines.manifests, &scope)?;
-        let put = ManifestCall::read(request.into_inner(), scope, self.parts.now_ms());
+        let put = ManifestCall::read(request.into_inner(), scope, self.context.now_ms());
         let put = put.map_err(|e| refused(&e))?;
         let manifest_sha256 = put.sha256.as_bytes().to_vec().into();
         self.store("model_manifests", block_of(&MANIFESTS, put))
@@ -151,7 +155,7 @@ impl Calls {
         let Caller { scope, .. } = Caller::of(&mut request);
         let _room = self.room()?;
         self.take(&self.of_pipelines.placements, &scope)?;
-        let stored_at_unix_ms = self.parts.now_ms();
+        let stored_at_unix_ms = self.context.now_ms();
         let request = request.into_inner();
         let request_id = request.request_id;
         let placement_sha256 = ModelHash::of(&request.placement).as_bytes().to_vec();
@@ -173,7 +177,7 @@ impl Calls {
             return Ok(());
         };
         let away = || retry::later(Code::Unavailable, "the store does not answer", AWAY);
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         let asking = sink.first::<CertifiedModel>("certified_placements", &sql);
         match tokio::time::timeout(STORE_TIMEOUT, asking).await {
             Ok(Ok(certified)) => match certified.and_then(|model| put.refusal(&model)) {
@@ -181,7 +185,7 @@ impl Calls {
                 None => Ok(()),
             },
             Ok(Err(error)) => {
-                note_failure(&self.parts.metrics, "certified_placements", &error);
+                note_failure(&self.context.metrics, "certified_placements", &error);
                 Err(away())
             }
             Err(_elapsed) => Err(away()),
@@ -190,7 +194,7 @@ impl Calls {
 
     /// Takes one call from the limit of its key.
     fn take(&self, limit: &Buckets<String>, scope: &Scope) -> Result<(), Status> {
-        let now_us = self.parts.clock.now_us();
+        let now_us = self.context.clock.now_us();
         let taken = limit.open().take(scope.describe(), 1, now_us);
         taken.map_err(|wait| {
             let text = "too many calls of this kind with this app key";
@@ -206,11 +210,11 @@ impl Calls {
 
     async fn store(&self, table: &'static str, row: EncodedBlock) -> Result<(), Status> {
         let away = || retry::later(Code::Unavailable, "the store does not answer", AWAY);
-        let inserting = self.parts.sink.insert_body(table, &row, None);
+        let inserting = self.context.sink.insert_body(table, &row, None);
         match tokio::time::timeout(STORE_TIMEOUT, inserting).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => {
-                note_failure(&self.parts.metrics, table, &error);
+                note_failure(&self.context.metrics, table, &error);
                 Err(away())
             }
             Err(_elapsed) => Err(away()),

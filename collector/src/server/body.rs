@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 use super::decompress::{Encoding, InflateError, inflate};
 use super::reject_reason::RejectReason;
 use super::retry;
-use crate::joined::joined;
+use crate::join_task::join_task;
 
 /// Retry delay while bodies use the whole budget; calls last milliseconds.
 const BUSY: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ impl Charge {
                     drop((compressed, charge, inflating));
                     inflated
                 });
-                joined(&mut running).await
+                join_task(&mut running).await
             }
         };
         let inflated = inflated.map_err(|error| {

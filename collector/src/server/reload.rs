@@ -15,9 +15,9 @@ use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::context::Context;
 use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
-use crate::parts::Parts;
 use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -136,13 +136,13 @@ fn warn_of_the_end(tls: &Tls) {
 
 /// Watches the files of keys and certificate until `stop` is cancelled. SIGHUP reads them at once.
 pub(crate) fn watch(
-    parts: &Parts,
+    context: &Context,
     keys: Arc<AppKeys>,
     tls: Option<Arc<Tls>>,
     stop: CancellationToken,
     tasks: &TaskSet,
 ) {
-    let (config, metrics) = (&parts.config, parts.metrics.clone());
+    let (config, metrics) = (&context.config, context.metrics.clone());
     let mut watched = Vec::new();
     if let Some(file) = &config.keys_file {
         watched.push(Watched::new("keys_file", vec![file.clone()], move || {

@@ -3,7 +3,7 @@
 use tokio::task::JoinHandle;
 
 use crate::encode::EncodedBatch;
-use crate::joined::joined;
+use crate::join_task::join_task;
 use crate::wal::{Chunk, WalOffset};
 
 /// The latest end of a batch.
@@ -74,6 +74,6 @@ impl ReadAhead {
     }
 
     pub(super) async fn get(mut self) -> RowBatch {
-        joined(&mut self.0).await
+        join_task(&mut self.0).await
     }
 }

@@ -22,10 +22,10 @@ use tokio_util::sync::CancellationToken;
 use self::arrivals::ArrivalLog;
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
 use self::progress::{PublishedProgress, RefusalCountRow};
+use crate::context::Context;
 use crate::deletions::Deletions;
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder, StoredName, stored_names_sql};
-use crate::joined::joined;
-use crate::parts::Parts;
+use crate::join_task::join_task;
 use crate::rebuilds;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
@@ -35,7 +35,7 @@ use epwatch_server::Backoff;
 /// The writer of one WAL.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    parts: Arc<Parts>,
+    context: Arc<Context>,
     rollup: RollUp,
     deletions: Arc<Deletions>,
     encoder: Arc<Mutex<Encoder>>,
@@ -60,7 +60,7 @@ struct TimeUp;
 
 impl Writer {
     pub(crate) fn new(
-        parts: Arc<Parts>,
+        context: Arc<Context>,
         deletions: Arc<Deletions>,
         encoder: Encoder,
         checkpoint: Checkpoint,
@@ -68,25 +68,25 @@ impl Writer {
         Self {
             deletions,
             rollup: RollUp {
-                parts: parts.clone(),
+                context: context.clone(),
             },
             encoder: Arc::new(Mutex::new(encoder)),
             checkpoint,
-            in_doubt_until: parts.wal.stats().end,
-            full_bytes: parts.config.batch.max_bytes.0,
+            in_doubt_until: context.wal.stats().end,
+            full_bytes: context.config.batch.max_bytes.0,
             was_full: false,
             ahead: None,
             begun: None,
             published: None,
             arrivals: ArrivalLog::default(),
             pending_refusals: None,
-            parts,
+            context,
         }
     }
 
     /// Writes until `stop` is cancelled, then drains the WAL for at most `drain_timeout`.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let drain_timeout = self.parts.config.batch.drain_timeout.0;
+        let drain_timeout = self.context.config.batch.drain_timeout.0;
         let deadline = async {
             stop.cancelled().await;
             sleep(drain_timeout).await;
@@ -95,7 +95,7 @@ impl Writer {
             outcome = self.write(&stop) => outcome,
             () = deadline => Err(TimeUp),
         };
-        let end = self.parts.wal.stats().end;
+        let end = self.context.wal.stats().end;
         let left = end.saturating_sub(self.checkpoint.offset.0);
         match outcome {
             Ok(()) => tracing::info!("log drained into the store"),
@@ -114,7 +114,7 @@ impl Writer {
         }
         loop {
             self.wait_for_batch(stop).await;
-            let (complete_until_us, mark) = self.parts.wal.watermark();
+            let (complete_until_us, mark) = self.context.wal.watermark();
             let batch = match self.begun.take() {
                 Some(begun) => begun,
                 None => {
@@ -133,8 +133,8 @@ impl Writer {
             self.arrivals.write(&[]);
             // Decided once, before the publication: a report acknowledged in between, followed by the stop, still has
             // to be drained. After the stop no report arrives.
-            let is_leaving =
-                stop.is_cancelled() && self.checkpoint.offset >= *self.parts.wal.durable().borrow();
+            let is_leaving = stop.is_cancelled()
+                && self.checkpoint.offset >= *self.context.wal.durable().borrow();
             self.publish_state(is_leaving).await;
             if is_leaving {
                 self.save(self.checkpoint).await;
@@ -151,19 +151,19 @@ impl Writer {
         }
         let mut backoff = self.backoff();
         let names = loop {
-            let sql = stored_names_sql(self.parts.now_ms());
-            match self.parts.sink.fetch::<StoredName>("reports", &sql).await {
+            let sql = stored_names_sql(self.context.now_ms());
+            match self.context.sink.fetch::<StoredName>("reports", &sql).await {
                 Ok(names) => break names,
                 Err(error) => {
-                    self.parts.metrics.store_up.set(0);
-                    note_failure(&self.parts.metrics, "names", &error);
+                    self.context.metrics.store_up.set(0);
+                    note_failure(&self.context.metrics, "names", &error);
                 }
             }
             sleep(backoff.pause()).await;
         };
-        self.parts.metrics.store_up.set(1);
+        self.context.metrics.store_up.set(1);
         loop {
-            let dir = &self.parts.config.wal.dir;
+            let dir = &self.context.config.wal.dir;
             match self.encoder.lock().names().admit_stored(dir, &names) {
                 Ok(()) => break,
                 Err(error) => tracing::error!(
@@ -184,8 +184,8 @@ impl Writer {
     fn limits(&self) -> BatchLimits {
         BatchLimits {
             end: WalOffset(u64::MAX),
-            max_records: self.parts.config.batch.max_reports,
-            max_bytes: usize::try_from(self.parts.config.batch.max_bytes.0).unwrap_or(usize::MAX),
+            max_records: self.context.config.batch.max_reports,
+            max_bytes: usize::try_from(self.context.config.batch.max_bytes.0).unwrap_or(usize::MAX),
         }
     }
 
@@ -195,8 +195,8 @@ impl Writer {
         if self.begun.is_some() || self.was_full {
             return;
         }
-        let mut durable = self.parts.wal.durable();
-        let period = self.parts.config.batch.period.0;
+        let mut durable = self.context.wal.durable();
+        let period = self.context.config.batch.period.0;
         let waiting = |end: WalOffset| end.0.saturating_sub(self.checkpoint.offset.0);
         let first = durable.wait_for(|end| waiting(*end) > 0);
         tokio::select! {
@@ -229,7 +229,7 @@ impl Writer {
         limits: BatchLimits,
         without: Arc<HashSet<u64>>,
     ) -> impl Future<Output = RowBatch> + Send + 'static {
-        let (wal, encoder) = (self.parts.wal.clone(), self.encoder.clone());
+        let (wal, encoder) = (self.context.wal.clone(), self.encoder.clone());
         let mut backoff = self.backoff();
         async move {
             loop {
@@ -263,8 +263,8 @@ impl Writer {
             return;
         }
         let n_bytes = batch.next.0 - batch.from.0;
-        self.full_bytes = n_bytes.min(self.parts.config.batch.max_bytes.0);
-        let waiting = self.parts.wal.stats().end.saturating_sub(batch.next.0);
+        self.full_bytes = n_bytes.min(self.context.config.batch.max_bytes.0);
+        let waiting = self.context.wal.stats().end.saturating_sub(batch.next.0);
         if waiting >= n_bytes / 4 {
             let reading = self.read_batch(batch.next, self.limits());
             self.ahead = Some(ReadAhead::begin(reading));
@@ -290,20 +290,20 @@ impl Writer {
             return;
         }
         if batch.skipped_bytes > 0 {
-            let metrics = &self.parts.metrics;
+            let metrics = &self.context.metrics;
             metrics.wal_skipped_bytes.inc_by(batch.skipped_bytes);
             let bytes = batch.skipped_bytes;
             tracing::error!(bytes, from = %self.checkpoint.offset, "wal is damaged, bytes skipped");
         }
         for error in &batch.rows.unreadable {
-            self.parts.metrics.wal_unreadable_reports.inc();
+            self.context.metrics.wal_unreadable_reports.inc();
             tracing::error!(error, "a report of the log cannot be read by this version");
         }
         if let Some(newest_us) = batch.newest_us {
             self.insert(&batch, may_be_stored).await;
             self.arrivals.write(&batch.rows.first_reports);
             for (dimension, n) in Dimension::ALL.iter().zip(batch.rows.limited) {
-                self.parts.metrics.limited(*dimension).inc_by(n);
+                self.context.metrics.limited(*dimension).inc_by(n);
             }
             self.checkpoint.time_us = self.checkpoint.time_us.max(newest_us);
         }
@@ -322,7 +322,7 @@ impl Writer {
     async fn save(&mut self, checkpoint: Checkpoint) {
         let mut backoff = self.backoff();
         loop {
-            let wal = self.parts.wal.clone();
+            let wal = self.context.wal.clone();
             match on_disk(move || wal.save_checkpoint(&checkpoint)).await {
                 Ok(()) => break,
                 Err(error) => note_disk_failure(&error),
@@ -341,14 +341,14 @@ impl Writer {
         let Checkpoint {
             offset, time_us, ..
         } = self.checkpoint;
-        let progress = &self.parts.metrics.progress;
+        let progress = &self.context.metrics.progress;
         progress.checkpoint.store(offset.0, Relaxed);
         progress.complete_until_us.store(time_us, Relaxed);
     }
 
     /// Inserts a batch into every table, with retries without end.
     async fn insert(&self, batch: &RowBatch, may_be_stored: bool) {
-        let metrics = &self.parts.metrics;
+        let metrics = &self.context.metrics;
         let mut backoff = self.backoff();
         let mut may_be_stored = may_be_stored;
         while let Err(error) = self.try_insert(batch, may_be_stored).await {
@@ -366,7 +366,7 @@ impl Writer {
     }
 
     async fn try_insert(&self, batch: &RowBatch, may_be_stored: bool) -> Result<(), SinkError> {
-        let (rows, sink) = (&batch.rows, &self.parts.sink);
+        let (rows, sink) = (&batch.rows, &self.context.sink);
         self.insert_once("report_copies", |rows| &rows.copies, batch, may_be_stored)
             .await?;
         let installations = &rows.installations;
@@ -394,9 +394,9 @@ impl Writer {
         batch: &RowBatch,
         may_be_stored: bool,
     ) -> Result<(), SinkError> {
-        let (first, end, sink) = (batch.from, batch.next, &self.parts.sink);
+        let (first, end, sink) = (batch.from, batch.next, &self.context.sink);
         let body = of(&batch.rows);
-        let token = format!("{}-{first}-{end}-{table}", self.parts.wal.collector_id());
+        let token = format!("{}-{first}-{end}-{table}", self.context.wal.collector_id());
         let mut stored = HashSet::new();
         if may_be_stored {
             stored = self.stored_of(table, batch).await?;
@@ -425,16 +425,16 @@ impl Writer {
              AND wal_offset >= {} AND wal_offset < {} \
              AND toDate(received_at) BETWEEN toDate(toDateTime({oldest}, 'UTC')) \
              AND toDate(toDateTime({newest}, 'UTC')) + 1",
-            self.parts.collector_id(),
+            self.context.collector_id(),
             batch.from,
             batch.next,
         );
-        let stored = self.parts.sink.fetch::<u64>(table, &sql).await?;
+        let stored = self.context.sink.fetch::<u64>(table, &sql).await?;
         Ok(stored.into_iter().collect())
     }
 
     fn backoff(&self) -> Backoff {
-        Backoff::new(FIRST_PAUSE, self.parts.config.batch.max_backoff())
+        Backoff::new(FIRST_PAUSE, self.context.config.batch.max_backoff())
     }
 }
 
@@ -445,5 +445,5 @@ fn note_disk_failure(error: &WalError) {
 
 /// Runs a blocking function on a thread for them.
 async fn on_disk<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
-    joined(&mut tokio::task::spawn_blocking(run)).await
+    join_task(&mut tokio::task::spawn_blocking(run)).await
 }

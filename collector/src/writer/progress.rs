@@ -52,36 +52,36 @@ impl Writer {
     /// Publishes progress if it is due, and counts of refused reports. A failure does not stop the writer: the next
     /// round repeats it.
     pub(super) async fn publish_state(&mut self, is_leaving: bool) {
-        let parts = &self.parts;
-        let bucket = self.checkpoint.time_us / 1_000_000 / parts.bucket().as_secs().max(1);
-        let heartbeat = HEARTBEAT.min(parts.config.rollup.collector_timeout() / 4);
+        let context = &self.context;
+        let bucket = self.checkpoint.time_us / 1_000_000 / context.bucket().as_secs().max(1);
+        let heartbeat = HEARTBEAT.min(context.config.rollup.collector_timeout() / 4);
         let is_due = |published: &PublishedProgress| {
             published.bucket != bucket || published.at.elapsed() >= heartbeat
         };
         if is_leaving || self.published.as_ref().is_none_or(is_due) {
             match self.publish(is_leaving).await {
                 Ok(()) => {
-                    parts.metrics.store_up.set(1);
+                    context.metrics.store_up.set(1);
                     self.published = Some(PublishedProgress {
                         bucket,
                         at: Instant::now(),
                     });
                 }
                 Err(error) => {
-                    parts.metrics.store_up.set(0);
-                    note_failure(&parts.metrics, "collector_checkpoints", &error);
+                    context.metrics.store_up.set(0);
+                    note_failure(&context.metrics, "collector_checkpoints", &error);
                 }
             }
         }
         if let Err(error) = self.flush_refusals().await {
-            note_failure(&self.parts.metrics, "report_outcomes", &error);
+            note_failure(&self.context.metrics, "report_outcomes", &error);
         }
     }
 
     /// Publishes this collector's progress before its first report. If the store is away that happens later: reports
     /// that fall into a closed bucket then have it rebuilt.
     pub(crate) async fn begin(&mut self) {
-        let (complete_until_us, mark) = self.parts.wal.watermark();
+        let (complete_until_us, mark) = self.context.wal.watermark();
         if self.checkpoint.offset >= mark {
             self.checkpoint.time_us = self.checkpoint.time_us.max(complete_until_us);
         }
@@ -92,15 +92,15 @@ impl Writer {
     async fn publish(&self, is_leaving: bool) -> Result<(), SinkError> {
         let passed = i64::try_from(self.checkpoint.time_us / 1000).unwrap_or(i64::MAX);
         let row = CollectorCheckpoint {
-            collector_id: self.parts.collector_id(),
+            collector_id: self.context.collector_id(),
             passed_until: if is_leaving {
                 PASSED_FOR_EVER_MS
             } else {
                 passed
             },
-            updated_at: self.parts.now_ms(),
+            updated_at: self.context.now_ms(),
         };
-        let sink = &self.parts.sink;
+        let sink = &self.context.sink;
         sink.insert::<CollectorCheckpoint>("collector_checkpoints", &[row], None)
             .await
     }
@@ -109,13 +109,13 @@ impl Writer {
     /// after a stop there is no next round.
     async fn flush_refusals(&mut self) -> Result<(), SinkError> {
         self.send_refusals().await?;
-        let counts = self.parts.refusals.take();
-        let collector_id = self.parts.collector_id();
+        let counts = self.context.refusals.take();
+        let collector_id = self.context.collector_id();
         let rows: Vec<RefusalCountRow> = counts
             .into_iter()
             .map(|(key, reports)| RefusalCountRow::of(key, collector_id, reports))
             .collect();
-        let (id, now_us) = (self.parts.wal.collector_id(), self.parts.clock.now_us());
+        let (id, now_us) = (self.context.wal.collector_id(), self.context.clock.now_us());
         let token = format!("{id}-outcomes-{now_us}");
         self.pending_refusals = (!rows.is_empty()).then_some((token, rows));
         self.send_refusals().await
@@ -123,7 +123,7 @@ impl Writer {
 
     async fn send_refusals(&mut self) -> Result<(), SinkError> {
         if let Some((token, rows)) = &self.pending_refusals {
-            let sink = &self.parts.sink;
+            let sink = &self.context.sink;
             sink.insert::<RefusalCountRow>("report_outcomes", rows, Some(token))
                 .await?;
             self.pending_refusals = None;

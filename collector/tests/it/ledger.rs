@@ -459,7 +459,7 @@ async fn made_up_counters_do_not_blind_the_ledger() {
     add(claims(3));
     add(claims(4));
     insert_reports(&store, &rows).await;
-    // The last one is beyond the room of its app.
+    // The last one is beyond the quota of its app.
     store
         .run("ALTER TABLE reports UPDATE is_unproven = 1 WHERE installation = unhex(repeat('04', 16)) SETTINGS mutations_sync = 2")
         .await;

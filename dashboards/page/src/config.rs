@@ -30,7 +30,7 @@ pub struct PageConfig {
     pub grafana: Option<String>,
     /// Multiple of the longest times of a page and of its queries. For tests on a busy machine; the file has no key.
     #[serde(skip)]
-    pub patience: u32,
+    pub timeout_factor: u32,
 }
 
 impl Default for PageConfig {
@@ -42,7 +42,7 @@ impl Default for PageConfig {
             hosts: Vec::new(),
             trusted_proxies: Vec::new(),
             grafana: None,
-            patience: 1,
+            timeout_factor: 1,
         }
     }
 }

@@ -10,9 +10,9 @@ use epwatch_model::{
 use jiff::Timestamp;
 
 use super::cohort::{count_clean, go_back, lasts, see};
+use super::merge::merge;
 use super::mitigation::{DirectedDevices, hold_directed, settle_mitigation};
 use super::succession::{count_successor, hold_for_next_version, lasting};
-use super::unite::unite;
 
 /// The state of an incident's cohort in one window.
 enum Observation<'a> {
@@ -95,7 +95,7 @@ pub(crate) fn advance(
             settle(incident, now);
         }
     }
-    touched.extend(unite(incidents, now));
+    touched.extend(merge(incidents, now));
     let changed = touched.iter().filter_map(|key| incidents.get(key));
     changed.cloned().collect()
 }

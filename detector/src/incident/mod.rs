@@ -4,20 +4,20 @@
 //! Pure: takes the incidents so far, the verdicts of one window and the time; returns the incidents that
 //! changed. One incident covers a model version and a cause, with its cohorts (chipsets, firmwares) inside.
 //! Each cohort is confirmed and cleared on its own; a shorter window ends an incident sooner. Incidents with one cause are united: one of them is sent. Two windows
-//! count as two only if they share no data. People's orders change an incident too: [`obey`].
+//! count as two only if they share no data. People's orders change an incident too: [`apply_order`].
 
 mod advance;
+mod apply_orders;
 mod cohort;
 mod hold;
+mod merge;
 mod mitigation;
-mod obey;
 mod recovery;
 mod succession;
-mod unite;
 
 pub(crate) use advance::advance;
+pub(crate) use apply_orders::{apply_order, expire_mute, pins_references};
 pub(crate) use hold::quieted;
-pub(crate) use obey::{expire_mute, obey, pins_references};
 pub(crate) use recovery::{Recovery, end_quiet, end_recovered, recovers_in, to_recover};
 
 #[cfg(test)]

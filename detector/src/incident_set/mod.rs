@@ -9,7 +9,9 @@ use epwatch_model::{
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::incident::{Recovery, advance, end_quiet, end_recovered, expire_mute, obey, quieted};
+use crate::incident::{
+    Recovery, advance, apply_order, end_quiet, end_recovered, expire_mute, quieted,
+};
 use crate::notify::{AttemptOutcome, Audience, Delivered};
 
 /// Open incidents by key, and those that are over but not yet delivered or stored.
@@ -136,7 +138,7 @@ impl IncidentSet {
     }
 
     /// Ends mutes whose time has come, and does what people ordered, by the numbers. Returns whether anything changed.
-    pub(crate) fn obey(&mut self, orders: &[(String, Order)], now: Timestamp) -> bool {
+    pub(crate) fn apply_orders(&mut self, orders: &[(String, Order)], now: Timestamp) -> bool {
         let mut changed = false;
         for incident in self.open.values_mut() {
             if expire_mute(incident, now) {
@@ -151,7 +153,7 @@ impl IncidentSet {
             if incident.orders.last < order.n {
                 changed = true;
                 let is_succeeded = self.open.contains_key(&incident.key);
-                let done = obey(&mut incident, order, is_succeeded, now);
+                let done = apply_order(&mut incident, order, is_succeeded, now);
                 let (order, n) = (order.kind.as_str(), order.n);
                 match done {
                     Ok(()) => tracing::info!(incident = id, order, n, "an order is obeyed"),

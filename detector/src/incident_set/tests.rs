@@ -123,7 +123,7 @@ impl Course {
             until: (kind == Mute).then(|| at(now + DAY)),
             why: "on it".into(),
         };
-        assert!(self.set.obey(&[(id.to_owned(), order)], at(now)));
+        assert!(self.set.apply_orders(&[(id.to_owned(), order)], at(now)));
         self.deliver()
     }
 }
@@ -175,8 +175,12 @@ fn an_order_is_handed_in_once() {
         n: 1,
         ..course.only().orders.ack.unwrap()
     };
-    assert!(!course.set.obey(&[(id, again.clone())], at(20)));
-    assert!(!course.set.obey(&[("unknown".into(), again)], at(20)));
+    assert!(!course.set.apply_orders(&[(id, again.clone())], at(20)));
+    assert!(
+        !course
+            .set
+            .apply_orders(&[("unknown".into(), again)], at(20))
+    );
 }
 
 #[test]
@@ -185,8 +189,8 @@ fn a_mute_ends_by_itself_and_is_news_then() {
     assert_eq!(course.order(Mute, 10), [Occasion::Muted]);
     let muted = |course: &Course, second| course.only().orders.is_muted(at(second));
     assert!(muted(&course, 10 + DAY - 1) && !muted(&course, 10 + DAY));
-    assert!(!course.set.obey(&[], at(DAY)));
-    assert!(course.set.obey(&[], at(10 + DAY)));
+    assert!(!course.set.apply_orders(&[], at(DAY)));
+    assert!(course.set.apply_orders(&[], at(10 + DAY)));
     assert_eq!(course.deliver(), [Occasion::Reopened]);
     assert!(course.only().orders.mute.is_none() && course.only().orders.was_muted);
     // One that was late is over before it begins.
@@ -198,7 +202,9 @@ fn a_mute_ends_by_itself_and_is_news_then() {
         until: Some(at(10)),
         why: "late".into(),
     };
-    course.set.obey(&[(course.only().id, order)], at(3 * DAY));
+    course
+        .set
+        .apply_orders(&[(course.only().id, order)], at(3 * DAY));
     assert_eq!(course.deliver(), []);
 }
 

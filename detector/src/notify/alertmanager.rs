@@ -23,11 +23,11 @@ use super::audience::Audience;
 use super::config::AlertmanagerConfig;
 use super::error::NotifyError;
 use super::expected::Expected;
+use super::held_alerts::{HeldAlert, HeldAlerts, Labels};
 use super::http::HttpChannel;
 use super::links::Links;
 use super::notifier::{Notification, Notifier};
 use super::silences::Silences;
-use super::standing::{HeldAlert, Labels, StandingAlerts};
 use super::test_page;
 use super::text::{by, description, summary};
 
@@ -141,7 +141,7 @@ impl Alertmanager {
     }
 }
 
-impl StandingAlerts for Alertmanager {
+impl HeldAlerts for Alertmanager {
     fn held_alerts(&self) -> BoxFuture<'_, Result<Vec<HeldAlert>, NotifyError>> {
         async move {
             let json = self.held.get().await?;
@@ -204,7 +204,7 @@ impl Notifier for Alertmanager {
         Some(self.repeat_every)
     }
 
-    fn standing_alerts(&self) -> Option<&dyn StandingAlerts> {
+    fn held_alerts(&self) -> Option<&dyn HeldAlerts> {
         Some(self)
     }
 

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::audience::Audience;
 use super::error::NotifyError;
-use super::standing::StandingAlerts;
+use super::held_alerts::HeldAlerts;
 
 /// A channel to people.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
@@ -27,8 +27,8 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns its standing alerts; `None` for a channel that holds none by itself.
-    fn standing_alerts(&self) -> Option<&dyn StandingAlerts> {
+    /// Returns the alerts that it holds; `None` for a channel that holds none by itself.
+    fn held_alerts(&self) -> Option<&dyn HeldAlerts> {
         None
     }
 

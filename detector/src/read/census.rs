@@ -12,7 +12,7 @@ use crate::baseline::{PlacementCount, VersionSeen};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{Interner, TextId, Texts, next_id};
 use crate::placement::NodeCounts;
-use crate::standing::ESTABLISHED_IN_FIRST;
+use crate::sybil_resistance::ESTABLISHED_IN_FIRST;
 use crate::varint;
 
 use super::arrivals::{Arrivals, newcomers};

@@ -9,18 +9,18 @@ use jiff::Timestamp;
 use crate::baseline::BaselineLatency;
 use crate::certified::Certified;
 use crate::hash::{HashMap, HashSet};
-use crate::standing::Senders;
+use crate::sybil_resistance::Senders;
 use crate::verdict::CpuNodes;
 
 use super::arrivals::Arrivals;
 use super::census::Census;
+use super::device_baselines::{Asked, DeviceBaselines};
 use super::error::SourceError;
 use super::event_log::WindowEvents;
 use super::history::HistoryByModel;
 use super::model_windows::{FoundModel, ModelWindows};
 use super::reader::{Beginning, ReportReader, WindowsAsked, apps_of};
 use super::reporting::{Reporting, reporting};
-use super::selves::{Asked, SelvesBefore};
 use super::span::Span;
 use super::succession::Succession;
 
@@ -137,12 +137,14 @@ impl EvaluationInputs {
     }
 
     /// Returns what the devices of some versions of a model on chipsets were used to before the window.
-    pub(crate) async fn selves_before(
+    pub(crate) async fn device_baselines(
         &self,
         wanted: &[VersionOnChipset],
         asked: Asked,
-    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
-        self.reader.selves_before(wanted, asked, &self.span).await
+    ) -> Result<HashMap<VersionOnChipset, DeviceBaselines>, SourceError> {
+        self.reader
+            .device_baselines(wanted, asked, &self.span)
+            .await
     }
 
     /// Returns where the devices of a version on a chipset are by now.

@@ -11,17 +11,17 @@ use jiff::Timestamp;
 
 use crate::certified::Certified;
 use crate::hash::{HashMap, HashSet};
-use crate::standing::Sender;
+use crate::sybil_resistance::Sender;
 use crate::verdict::CpuNodes;
 use crate::window::CohortWindow;
 
 use super::arrivals::Arrivals;
 use super::census::Census;
+use super::device_baselines::{Asked, DeviceBaselines};
 use super::error::SourceError;
 use super::feedback::Feedback;
 use super::history::HistoryByModel;
 use super::model_windows::FoundModel;
-use super::selves::{Asked, SelvesBefore};
 use super::span::{PastSpan, Span};
 
 /// An answer that may take a while.
@@ -49,12 +49,12 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>>;
 
     /// Returns what the devices of some versions on chipsets were used to before the window.
-    fn selves_before<'a>(
+    fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
         asked: Asked,
         span: &'a Span,
-    ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>>;
+    ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>>;
 
     /// Returns who sent the reports of some devices of an app and environment in the window.
     fn senders<'a>(

@@ -69,7 +69,7 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, BeforeAndNowCv> {
         let Some(latency) = vote.latency.as_ref() else {
             continue;
         };
-        let (Ok(earlier), Some(now)) = (&latency.earlier_self, latency.moments.cv()) else {
+        let (Ok(earlier), Some(now)) = (&latency.device_baseline, latency.moments.cv()) else {
             continue;
         };
         // Votes filled up with runs of earlier windows are left out, because those belong to the past.

@@ -191,7 +191,7 @@ fn as_slow_before(votes: &[DeviceVote]) -> HashSet<Installation> {
         let Some(latency) = &vote.latency else {
             continue;
         };
-        let both = latency.low.zip(latency.earlier_self.as_ref().ok());
+        let both = latency.low.zip(latency.device_baseline.as_ref().ok());
         let Some((low, earlier)) = both else { continue };
         match low.p10_us <= earlier.p95_us {
             true => as_before.insert(vote.installation),
@@ -205,7 +205,7 @@ fn as_slow_before(votes: &[DeviceVote]) -> HashSet<Installation> {
 /// Whether most devices are compared with others of their make instead of their own past (`ShiftOfModel`).
 fn is_borrowed(votes: &[DeviceVote]) -> bool {
     let latencies = votes.iter().filter_map(|vote| vote.latency.as_ref());
-    let kinds = latencies.filter_map(|latency| latency.earlier_self.as_ref().ok());
+    let kinds = latencies.filter_map(|latency| latency.device_baseline.as_ref().ok());
     let (mut own, mut borrowed) = (0_u64, 0_u64);
     for past in kinds {
         match past.kind {
@@ -259,7 +259,7 @@ fn medians_of(votes: &[DeviceVote], devices: &HashSet<Installation>, beyond: f64
             continue;
         };
         ratios.extend(latency.p50_ratio());
-        if let (Some(low), Ok(earlier)) = (latency.low, &latency.earlier_self) {
+        if let (Some(low), Ok(earlier)) = (latency.low, &latency.device_baseline) {
             latencies.push(BeforeAndNow {
                 shape_key: &vote.shape_key,
                 now_us: low.p50_us,

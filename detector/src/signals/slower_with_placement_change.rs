@@ -286,7 +286,7 @@ fn own_past(vote: &DeviceVote, own_past_speaks: bool) -> Option<Comparison<'_>> 
     let speaks = |earlier: &&SelfBaseline| {
         own_past_speaks || earlier.kind != SelfBaselineKind::EarlierWindows
     };
-    let earlier = latency.earlier_self.as_ref().ok().filter(speaks)?;
+    let earlier = latency.device_baseline.as_ref().ok().filter(speaks)?;
     let slower = latency.p10_ratio()? >= SLOWER_P10
         || latency.p95_ratio().is_some_and(|ratio| ratio >= SLOWER_P90);
     comparison(vote, SpeedReference::OwnPast, slower, earlier.p50_us)

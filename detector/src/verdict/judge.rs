@@ -16,7 +16,7 @@ use crate::reason;
 use crate::signals::{
     Control, Evidence, MEDIAN_CHANCE, MIN_ELIGIBLE, MIN_HITS, PlacementChange, Shift, built_in_rate,
 };
-use crate::standing::Weighed;
+use crate::sybil_resistance::Weighed;
 use crate::tally::{Tally, surprise};
 use crate::window::{CohortWindow, DeviceVote, count_devices};
 

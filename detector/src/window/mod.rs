@@ -66,7 +66,7 @@ pub struct VoteLatency {
     /// Share of runs beyond 1.7 x the device's own p10, in [0, 1]; `None` below 8 runs.
     pub slow_share: Option<f64>,
     /// The device's usual latency, or why it is unknown.
-    pub earlier_self: Result<SelfBaseline, BaselineAbsence>,
+    pub device_baseline: Result<SelfBaseline, BaselineAbsence>,
     /// Runs held against that; `None` where it is unknown. Adds up over placements.
     pub against_self: Option<AgainstSelf>,
     /// The same of the window's own runs; `None` where all are, or that is unknown.
@@ -190,7 +190,7 @@ impl VoteLatency {
     pub fn from_sums(
         histogram: &SparseHistogram,
         moments: Moments,
-        earlier_self: Result<SelfBaseline, BaselineAbsence>,
+        device_baseline: Result<SelfBaseline, BaselineAbsence>,
     ) -> Self {
         let quantile = |q| histogram.quantile(q);
         let low = || {
@@ -206,7 +206,7 @@ impl VoteLatency {
             })
         };
         let low = (histogram.n() >= MIN_RUNS_LOW).then(low).flatten();
-        let earlier = earlier_self.as_ref().ok();
+        let earlier = device_baseline.as_ref().ok();
         Self {
             moments,
             is_filled_up: false,
@@ -217,7 +217,7 @@ impl VoteLatency {
             against_self: earlier.and_then(|earlier| AgainstSelf::counted(histogram, earlier)),
             own_against_self: None,
             held_runs: None,
-            earlier_self,
+            device_baseline,
         }
     }
 
@@ -231,31 +231,31 @@ impl VoteLatency {
             let runs = histogram_of(runs).ok();
             self.against_self = runs.and_then(|runs| AgainstSelf::counted(&runs, &earlier));
         }
-        self.earlier_self = Ok(earlier);
+        self.device_baseline = Ok(earlier);
     }
 
     /// Returns p10 over the device's own earlier p10; `None` where either is unknown.
     #[must_use]
     pub fn p10_ratio(&self) -> Option<f64> {
-        Some(self.low?.p10_us / self.earlier_self.as_ref().ok()?.p10_us)
+        Some(self.low?.p10_us / self.device_baseline.as_ref().ok()?.p10_us)
     }
 
     /// Returns the same of the window's own runs alone.
     #[must_use]
     pub fn own_p10_ratio(&self) -> Option<f64> {
-        Some(self.own_p10_us? / self.earlier_self.as_ref().ok()?.p10_us)
+        Some(self.own_p10_us? / self.device_baseline.as_ref().ok()?.p10_us)
     }
 
     /// Returns p50 over the device's own earlier p50; `None` where either is unknown.
     #[must_use]
     pub fn p50_ratio(&self) -> Option<f64> {
-        Some(self.low?.p50_us / self.earlier_self.as_ref().ok()?.p50_us)
+        Some(self.low?.p50_us / self.device_baseline.as_ref().ok()?.p50_us)
     }
 
     /// Returns p95 over the device's own earlier p95; `None` where either is unknown.
     #[must_use]
     pub fn p95_ratio(&self) -> Option<f64> {
-        Some(self.high?.p95_us / self.earlier_self.as_ref().ok()?.p95_us)
+        Some(self.high?.p95_us / self.device_baseline.as_ref().ok()?.p95_us)
     }
 }
 
@@ -375,7 +375,7 @@ impl CohortWindow {
     #[must_use]
     pub fn share_with_past(&self) -> f64 {
         let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
-        let known = latencies().filter(|l| l.earlier_self.is_ok()).count();
+        let known = latencies().filter(|l| l.device_baseline.is_ok()).count();
         known as f64 / latencies().count().max(1) as f64
     }
 
@@ -391,7 +391,7 @@ impl CohortWindow {
     /// Whether devices learnt what they were used to on a version that has an open incident.
     pub(crate) fn has_faulty_pasts(&self) -> bool {
         let latencies = self.votes.iter().filter_map(|vote| vote.latency.as_ref());
-        let mut absences = latencies.filter_map(|latency| latency.earlier_self.as_ref().err());
+        let mut absences = latencies.filter_map(|latency| latency.device_baseline.as_ref().err());
         absences.any(|absence| matches!(absence, BaselineAbsence::AtFault(_)))
     }
 
@@ -424,7 +424,7 @@ impl CohortWindow {
                 .latency
                 .as_ref()
                 .filter(|latency| latency.low.is_some());
-            let past = latency.and_then(|latency| latency.earlier_self.as_ref().ok());
+            let past = latency.and_then(|latency| latency.device_baseline.as_ref().ok());
             past.is_some_and(|past| of_kind(&past.kind))
         };
         count_devices(self.votes.iter().filter(is_of_kind))

@@ -550,7 +550,7 @@ mod tests {
         assert!(text.contains(link), "{text}");
     }
 
-    /// A part with the name of another one is no place for whoever moves by them. One of two branches is there.
+    /// People move through the page by the names of its parts, so no two parts have one name. One of two branches is there.
     #[test]
     fn each_part_of_the_page_has_a_name_of_its_own() {
         let template = include_str!("../../templates/incident.html");

@@ -128,7 +128,7 @@ pub(crate) async fn place(
     if let Some(seen) = new.seen.filter(|seen| *seen != last) {
         return Err(came_second(&trail, seen + 1, now));
     }
-    Standing::of(&row, &document, &trail, now)
+    OrderPreconditions::of(&row, &document, &trail, now)
         .allows(new.kind, &row, now)
         .map_err(OrderError::State)?;
     let id = random_id().ok_or_else(|| OrderError::Store("no random bytes".to_owned()))?;
@@ -243,7 +243,7 @@ impl PlacedOrder {
 }
 
 /// An incident's standing: as the detector stored it, and after the orders that it has not done yet.
-struct Standing {
+struct OrderPreconditions {
     is_open: bool,
     /// Ended by an order while the fault lasts.
     is_held: bool,
@@ -253,7 +253,7 @@ struct Standing {
     called_false: Option<String>,
 }
 
-impl Standing {
+impl OrderPreconditions {
     fn of(
         row: &IncidentRow,
         document: &IncidentDocument,
@@ -266,7 +266,7 @@ impl Standing {
             format!("{} {}", visible(&order.who), at.unwrap_or_default())
         };
         let acked = done.ack.as_ref().map(|ack| visible(&ack.who));
-        let mut standing = Self {
+        let mut state = Self {
             is_open: row.is_open(),
             is_held: done.hold.is_some(),
             acked,
@@ -278,22 +278,22 @@ impl Standing {
             .filter(|order| order.is_counted && order.n > done.last)
         {
             match OrderKind::parse(&order.kind) {
-                Some(OrderKind::Ack) => standing.acked = Some(by(order)),
-                Some(OrderKind::Mute) => standing.is_muted = true,
+                Some(OrderKind::Ack) => state.acked = Some(by(order)),
+                Some(OrderKind::Mute) => state.is_muted = true,
                 // Of an incident that is over it is feedback alone.
-                Some(OrderKind::False) if !standing.is_open => {}
+                Some(OrderKind::False) if !state.is_open => {}
                 Some(OrderKind::Resolve | OrderKind::Accept | OrderKind::False) => {
-                    (standing.is_open, standing.is_held) = (false, true);
+                    (state.is_open, state.is_held) = (false, true);
                 }
                 Some(OrderKind::Reopen) => {
-                    standing.is_open |= standing.is_held;
-                    standing.is_held = false;
-                    (standing.acked, standing.is_muted) = (None, false);
+                    state.is_open |= state.is_held;
+                    state.is_held = false;
+                    (state.acked, state.is_muted) = (None, false);
                 }
                 None => {}
             }
         }
-        standing
+        state
     }
 
     /// Checks that an order changes something; the error is a line for the person.

@@ -23,9 +23,9 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// The burst is multiplied by `patience`.
-    pub(crate) fn new(patience: u32, now: Instant) -> Self {
-        let burst = BURST_SECONDS * f64::from(patience);
+    /// The burst is multiplied by `timeout_factor`.
+    pub(crate) fn new(timeout_factor: u32, now: Instant) -> Self {
+        let burst = BURST_SECONDS * f64::from(timeout_factor);
         Self {
             seconds: burst,
             burst,

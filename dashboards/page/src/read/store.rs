@@ -82,7 +82,7 @@ pub(crate) struct StoreReader {
     client: Handle,
     places: Semaphore,
     budget: Mutex<Budget>,
-    patience: u32,
+    timeout_factor: u32,
 }
 
 /// The client prints nothing about itself.
@@ -95,13 +95,13 @@ impl std::fmt::Debug for Handle {
 }
 
 impl StoreReader {
-    /// All times are multiplied by `patience`.
-    pub(crate) fn new(client: Client, patience: u32) -> Self {
+    /// All times are multiplied by `timeout_factor`.
+    pub(crate) fn new(client: Client, timeout_factor: u32) -> Self {
         Self {
             client: Handle(client),
             places: Semaphore::new(AT_ONCE),
-            budget: Mutex::new(Budget::new(patience, Instant::now())),
-            patience,
+            budget: Mutex::new(Budget::new(timeout_factor, Instant::now())),
+            timeout_factor,
         }
     }
 
@@ -117,15 +117,15 @@ impl StoreReader {
     where
         T: RowOwned + RowRead,
     {
-        let place = timeout(QUEUE_TIMEOUT * self.patience, self.place()).await;
+        let place = timeout(QUEUE_TIMEOUT * self.timeout_factor, self.place()).await;
         let Ok(Some(_place)) = place else {
             return Err(ReadError::Busy);
         };
-        let seconds = QUERY_SECONDS * self.patience;
+        let seconds = QUERY_SECONDS * self.timeout_factor;
         let query = bind(self.client.0.query(sql))
             .with_setting("max_execution_time", seconds.to_string())
             .with_setting("max_memory_usage", QUERY_MEMORY_BYTES);
-        let rows = timeout(QUERY_TIMEOUT * self.patience, query.fetch_all::<T>()).await;
+        let rows = timeout(QUERY_TIMEOUT * self.timeout_factor, query.fetch_all::<T>()).await;
         rows.map_err(|_| ReadError::Slow)?.map_err(ReadError::from)
     }
 

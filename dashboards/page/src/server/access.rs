@@ -16,8 +16,8 @@ use axum::response::{IntoResponse, Response};
 use epwatch_server::{AddressBlock, forwarded_for, is_trusted};
 use parking_lot::Mutex;
 
+use super::login_throttle::LoginThrottle;
 use super::tokens::{TokenError, Tokens, digest};
-use super::tries::Tries;
 use crate::config::PageConfig;
 use crate::html::{self, OrderRight};
 use crate::read::scope::Scope;
@@ -53,7 +53,7 @@ pub(crate) struct Access {
     hosts: Vec<String>,
     /// By the digests of their cookies.
     sessions: Mutex<HashMap<[u8; 32], Session>>,
-    tries: Mutex<Tries>,
+    tries: Mutex<LoginThrottle>,
     trusted_proxies: Vec<AddressBlock>,
 }
 

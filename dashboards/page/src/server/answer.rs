@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::access::Admitted;
 use super::cache::{Cache, Cached, Reading};
-use crate::html::{self, Frame, Nav, OrderRight, Trouble};
+use crate::html::{self, Frame, Nav, OrderRight, PageError};
 use crate::plot::style::{DRAWING_POLICY, SHEET};
 use crate::plot::svg::Drawing;
 use crate::read::cohort::{self, CohortPage, CohortQuery};
@@ -166,7 +166,7 @@ impl From<ReadError> for Missing {
 /// All pages over one store.
 pub(crate) struct Pages {
     store: StoreReader,
-    patience: u32,
+    timeout_factor: u32,
     facts: Facts,
     progress: AsyncMutex<Option<(Instant, Result<Progress, ReadError>)>>,
     cache: Cache<Read>,
@@ -282,10 +282,10 @@ impl Target {
 }
 
 impl Pages {
-    pub(crate) fn new(client: Client, facts: Facts, patience: u32) -> Self {
+    pub(crate) fn new(client: Client, facts: Facts, timeout_factor: u32) -> Self {
         Self {
-            store: StoreReader::new(client, patience),
-            patience,
+            store: StoreReader::new(client, timeout_factor),
+            timeout_factor,
             facts,
             progress: AsyncMutex::default(),
             cache: Cache::default(),
@@ -325,17 +325,17 @@ impl Pages {
         frame.orders = admitted.right;
         frame.grafana.clone_from(&self.grafana);
         let Some(target) = Target::of(path, &parameters) else {
-            return troubled(&frame, is_json, Trouble::Unknown("page"));
+            return answer_error(&frame, is_json, PageError::Unknown("page"));
         };
         // An app out of scope answers like one that does not exist.
         if target.app().is_some_and(|app| !scope.has(app)) {
-            return troubled(&frame, is_json, Trouble::Unknown("app"));
+            return answer_error(&frame, is_json, PageError::Unknown("app"));
         }
         frame.nav = Some(target.nav());
         if let Target::Incident { id } = &target
             && let Some(at) = sent_as_test(id)
         {
-            return troubled(&frame, is_json, Trouble::Test(at));
+            return answer_error(&frame, is_json, PageError::Test(at));
         }
         let path = if path == "/" { "/fleet" } else { path };
         let query = uri
@@ -359,7 +359,7 @@ impl Pages {
                 frame.progress = Some(progress);
                 let read = async {
                     let read = self.read(&target, progress, scope);
-                    let read = timeout(PAGE_TIMEOUT * self.patience, read).await;
+                    let read = timeout(PAGE_TIMEOUT * self.timeout_factor, read).await;
                     read.unwrap_or(Err(Missing::Store(ReadError::Slow)))
                 };
                 self.cache.page(&address, progress, read).await
@@ -375,7 +375,7 @@ impl Pages {
                     Target::Incident { .. } => "incident",
                     _ => "page",
                 };
-                troubled(&frame, is_json, Trouble::Unknown(what))
+                answer_error(&frame, is_json, PageError::Unknown(what))
             }
             // Old verdicts are better than none, as long as the page says so.
             Err((Missing::Store(error), Some(cached))) if !is_json => {
@@ -388,7 +388,7 @@ impl Pages {
             }
             Err((Missing::Store(error), _)) => {
                 let since = *self.answered.lock();
-                troubled(&frame, is_json, Trouble::Store { error, since })
+                answer_error(&frame, is_json, PageError::Store { error, since })
             }
         };
         if let Some(seconds) = frame.refresh {
@@ -500,7 +500,7 @@ impl Pages {
             Form::Drawing(name) => {
                 let drawing = page.drawing(frame, name);
                 let Some(drawing) = drawing.map(|drawing| drawing.standalone()) else {
-                    return troubled(frame, false, Trouble::Unknown("chart"));
+                    return answer_error(frame, false, PageError::Unknown("chart"));
                 };
                 let head = [
                     (header::CONTENT_TYPE, "image/svg+xml"),
@@ -576,11 +576,11 @@ struct TroubleDocument {
     error: String,
 }
 
-fn troubled(frame: &Frame, is_json: bool, trouble: Trouble) -> Response {
+fn answer_error(frame: &Frame, is_json: bool, trouble: PageError) -> Response {
     let status = match &trouble {
-        Trouble::Unknown(_) => StatusCode::NOT_FOUND,
-        Trouble::Test(_) => StatusCode::OK,
-        Trouble::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        PageError::Unknown(_) => StatusCode::NOT_FOUND,
+        PageError::Test(_) => StatusCode::OK,
+        PageError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
     if is_json {
         let document = TroubleDocument {
@@ -589,7 +589,7 @@ fn troubled(frame: &Frame, is_json: bool, trouble: Trouble) -> Response {
         let json = serde_json::to_vec(&document).unwrap_or_default();
         return (status, [(header::CONTENT_TYPE, "application/json")], json).into_response();
     }
-    match html::trouble(frame, &trouble) {
+    match html::error_page(frame, &trouble) {
         Ok(text) => (status, [(header::CONTENT_TYPE, HTML)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "a page cannot be rendered");

@@ -3,9 +3,9 @@
 pub(crate) mod access;
 pub(crate) mod answer;
 pub(crate) mod cache;
+pub(crate) mod login_throttle;
 mod order;
 pub(crate) mod tokens;
-pub(crate) mod tries;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -87,7 +87,7 @@ impl PageServer {
         let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
             access,
-            pages: Pages::new(store.clone(), facts, config.patience)
+            pages: Pages::new(store.clone(), facts, config.timeout_factor)
                 .with_grafana(config.grafana.clone()),
             store,
         });

@@ -191,7 +191,7 @@ impl ChannelDelivery {
         let audience = self.notifier.audience();
         let every = self.notifier.repeat_every();
         // Alerts that the channel holds go on under a silence; other channels are told when the mute is over.
-        let holds_alerts = self.notifier.standing_alerts().is_some();
+        let holds_alerts = self.notifier.held_alerts().is_some();
         let is_silent = |incident: &Incident| {
             !holds_alerts && incident.state.is_open() && incident.orders.is_muted(now)
         };

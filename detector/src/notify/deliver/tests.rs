@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::incident::{advance, expire_mute, obey};
+use crate::incident::{advance, apply_order, expire_mute};
 use crate::notify::Occasion;
 use crate::testing::{Fleet, at, judged, reference};
 
@@ -254,7 +254,7 @@ async fn a_muted_incident_is_silent_until_it_or_the_mute_ends() {
         until: Some(at(8_000)),
         why: "known".into(),
     };
-    obey(&mut incident, &order, false, at(4_000)).unwrap();
+    apply_order(&mut incident, &order, false, at(4_000)).unwrap();
     let mut run = Run::new(|_, _| Ok(()));
     run.now = at(4_000);
     run.until(7_999, std::slice::from_ref(&incident)).await;

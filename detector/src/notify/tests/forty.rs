@@ -2,7 +2,7 @@
 
 use epwatch_model::{Order, OrderKind};
 
-use crate::incident::obey;
+use crate::incident::apply_order;
 use crate::notify::steps::StepPart;
 
 use super::*;
@@ -73,7 +73,7 @@ fn incidents() -> Vec<(String, Incident)> {
             until: (*kind == OrderKind::Mute).then(|| at(3_660)),
             why: "it is known".into(),
         };
-        if obey(&mut incident, &order, false, at(60)).is_ok() {
+        if apply_order(&mut incident, &order, false, at(60)).is_ok() {
             all.push((kind.as_str().to_owned(), incident));
         }
     }

@@ -2,7 +2,7 @@
 
 use epwatch_model::{Order, OrderKind};
 
-use crate::incident::obey;
+use crate::incident::apply_order;
 
 use super::channels::{pagerduty, secret};
 use super::*;
@@ -18,7 +18,7 @@ fn ordered(kinds: &[OrderKind]) -> Incident {
             until: (*kind == OrderKind::Mute).then(|| at(3_660)),
             why: "it is <meant> so".into(),
         };
-        obey(&mut incident, &order, false, at(60)).unwrap();
+        apply_order(&mut incident, &order, false, at(60)).unwrap();
     }
     incident
 }

@@ -15,7 +15,7 @@ use super::error::SourceError;
 use super::reader::{WindowsAsked, WindowsByModel};
 use builder::WindowBuilder;
 pub(super) use rows::{
-    CohortPlacement, EarlierSelf, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SessionRow,
+    CohortPlacement, DeviceBaseline, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SessionRow,
 };
 pub(super) use sum::{SeriesOrder, SeriesSum};
 

@@ -66,12 +66,12 @@ pub(in crate::read) struct SeriesRow {
     pub(in crate::read) reports_heat: bool,
     pub(in crate::read) runs: SeriesSum,
     /// The latest series says what the device was used to.
-    pub(in crate::read) earlier: EarlierSelf,
+    pub(in crate::read) earlier: DeviceBaseline,
 }
 
 /// A device's earlier latency, as a series reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::read) struct EarlierSelf {
+pub(in crate::read) struct DeviceBaseline {
     /// With the version named.
     pub(in crate::read) previous: Option<(TextId, SelfQuantiles)>,
     /// With the same version on earlier firmware or runtime.

@@ -80,7 +80,7 @@ impl Building {
             reports_heat: true,
             shape_key: self.id("static"),
             runs: self.runs((0, 0, 0, 0)),
-            earlier: EarlierSelf {
+            earlier: DeviceBaseline {
                 previous: previous.map(|numbers| (version, numbers)),
                 runtime,
                 absence: self.id("too_few_runs"),
@@ -143,11 +143,14 @@ fn check(
     let row = building.row(previous, runtime);
     building.add(row);
     let latency = building.built()[0].votes[0].latency.clone().unwrap();
-    assert_eq!(latency.earlier_self.map(|earlier| earlier.kind), expected);
+    assert_eq!(
+        latency.device_baseline.map(|earlier| earlier.kind),
+        expected
+    );
 }
 
 #[test]
-fn the_version_before_is_the_earlier_self_and_else_the_runtime_before() {
+fn the_version_before_is_the_device_baseline_and_else_the_runtime_before() {
     let version = SelfBaselineKind::PreviousVersion("1".into());
     check(("1", SOME), SOME, Ok(version));
     check(("2", SOME), SOME, Ok(SelfBaselineKind::EarlierRuntime));
@@ -260,6 +263,6 @@ fn the_later_of_two_reports_received_at_once_says_what_the_device_was_used_to() 
         }
         let latency = building.built()[0].votes[0].latency.clone().unwrap();
         let later = SelfBaselineKind::PreviousVersion("1".into());
-        assert_eq!(latency.earlier_self.unwrap().kind, later);
+        assert_eq!(latency.device_baseline.unwrap().kind, later);
     }
 }

@@ -8,7 +8,7 @@ use crate::window::{
     VoteLatency, histogram_of,
 };
 
-use super::rows::{EarlierSelf, SeriesRow};
+use super::rows::{DeviceBaseline, SeriesRow};
 use super::sum::SeriesSum;
 
 /// A vote whose series are still coming.
@@ -17,7 +17,7 @@ pub(super) struct Adding {
     /// Whether any of the series has a known thermal state.
     pub(super) reports_heat: bool,
     /// The device's earlier self in the latest series.
-    earlier: EarlierSelf,
+    earlier: DeviceBaseline,
 }
 
 /// Runs of an earlier window, added; their moments if they can be.
@@ -27,7 +27,7 @@ pub(in crate::read) type EarlierRuns = (Result<SparseHistogram, HistogramError>,
 pub(super) struct Unfinished {
     histogram: SparseHistogram,
     moments: Moments,
-    earlier_self: Result<SelfBaseline, BaselineAbsence>,
+    device_baseline: Result<SelfBaseline, BaselineAbsence>,
     /// The window's own runs held against that.
     own_against_self: Option<Box<AgainstSelf>>,
     own_p10_us: Option<f64>,
@@ -62,23 +62,23 @@ impl Adding {
             // Some series reported sums that cannot be.
             moments = histogram.estimated_moments().unwrap_or_default();
         }
-        let earlier_self = earlier_self(self.earlier, version, texts);
+        let device_baseline = device_baseline(self.earlier, version, texts);
         if histogram.n() >= MIN_RUNS_HIGH {
-            let held_runs = earlier_self.is_err().then(|| held(&self.runs));
+            let held_runs = device_baseline.is_err().then(|| held(&self.runs));
             let latency = VoteLatency {
                 held_runs,
-                ..VoteLatency::from_sums(&histogram, moments, earlier_self)
+                ..VoteLatency::from_sums(&histogram, moments, device_baseline)
             };
             return Ok(Ok(latency));
         }
-        let known = earlier_self.as_ref().ok();
+        let known = device_baseline.as_ref().ok();
         let own = known.and_then(|earlier| AgainstSelf::counted(&histogram, earlier));
         let has_own = histogram.n() >= MIN_RUNS_LOW;
         Ok(Err(Unfinished {
             own_p10_us: has_own.then(|| histogram.quantile(0.1)).flatten(),
             histogram,
             moments,
-            earlier_self,
+            device_baseline,
             own_against_self: own.map(Box::new),
         }))
     }
@@ -101,7 +101,7 @@ impl Unfinished {
             is_filled_up: true,
             own_against_self: self.own_against_self,
             own_p10_us: self.own_p10_us,
-            ..VoteLatency::from_sums(&self.histogram, self.moments, self.earlier_self)
+            ..VoteLatency::from_sums(&self.histogram, self.moments, self.device_baseline)
         }
     }
 }
@@ -114,8 +114,8 @@ fn held(runs: &SeriesSum) -> Box<[(u16, u32)]> {
 }
 
 /// The baseline that says what a change of version did; within a version, of runtime.
-fn earlier_self(
-    reported: EarlierSelf,
+fn device_baseline(
+    reported: DeviceBaseline,
     version: TextId,
     texts: &Texts,
 ) -> Result<SelfBaseline, BaselineAbsence> {

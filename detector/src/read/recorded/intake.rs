@@ -21,12 +21,12 @@ use epwatch_server::AppAdmission;
 use crate::device_events::{FailedStart, GoldenTest};
 use crate::hash::HashMap;
 use crate::interner::{Interner, TextId, Texts, next_id};
-use crate::read::assemble::{CohortPlacement, EarlierSelf, ModelId, SelfQuantiles};
+use crate::read::assemble::{CohortPlacement, DeviceBaseline, ModelId, SelfQuantiles};
 use crate::read::census::{Census, CensusPlace, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
 use crate::read::span::bucket_at;
-use crate::standing::{NetworkHash, Sender};
+use crate::sybil_resistance::{NetworkHash, Sender};
 use crate::varint;
 
 use super::mark::Mark;
@@ -453,7 +453,7 @@ impl Intake {
             reports_heat: series.stratum.thermal != Thermal::Unknown,
             sum_us: series.sum_us,
             m2_us2: series.m2_us2,
-            earlier: EarlierSelf {
+            earlier: DeviceBaseline {
                 previous: previous.map(|b| (self.texts.id(&b.model_version), quantiles(b))),
                 runtime: runtime.filter(learnt).map(quantiles),
                 absence: absence.map_or(TextId::EMPTY, |absence| self.texts.id(absence.as_str())),

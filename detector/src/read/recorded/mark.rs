@@ -1,6 +1,6 @@
 //! A collector's decisions about the sender of a report, as bytes before its rows.
 
-use crate::standing::{NetworkHash, Sender};
+use crate::sybil_resistance::{NetworkHash, Sender};
 use crate::varint;
 
 use super::rows;

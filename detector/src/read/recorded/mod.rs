@@ -20,7 +20,7 @@ use epwatch_model::{App, Installation, ModelKey, VersionOnChipset};
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
 use crate::placement::NodeCounts;
-use crate::standing::Sender;
+use crate::sybil_resistance::Sender;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
 use super::assemble::{

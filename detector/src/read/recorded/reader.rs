@@ -13,12 +13,12 @@ use crate::hash::{HashMap, HashSet};
 use crate::interner::TextId;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
 use crate::read::cpu_nodes::unexpected;
+use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
 use crate::read::error::histogram_for;
 use crate::read::history::HistoryByModel;
 use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
-use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::{PastSpan, Span};
-use crate::standing::Sender;
+use crate::sybil_resistance::Sender;
 use crate::verdict::CpuNodes;
 
 use super::Recording;
@@ -92,14 +92,14 @@ impl ReportReader for Arc<Recording> {
     }
 
     /// Adds up what each device did with each input shape.
-    fn selves_before<'a>(
+    fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
         asked: Asked,
         span: &'a Span,
-    ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
+    ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
         Box::pin(async move {
-            let mut selves = HashMap::default();
+            let mut baselines = HashMap::default();
             for cohort in wanted {
                 let (model, version, _) = cohort;
                 let mut sums: HashMap<(u32, TextId), SeriesSum> = HashMap::default();
@@ -107,7 +107,7 @@ impl ReportReader for Arc<Recording> {
                     let of_device = (series.device, series.shape);
                     series.runs().0.add_to(&mut sums, of_device);
                 })?;
-                let mut builder = SelvesBuilder::default();
+                let mut builder = DeviceBaselinesBuilder::default();
                 for ((device, shape), mut sum) in sums {
                     let runs = DeviceSums {
                         model_version: version,
@@ -119,9 +119,9 @@ impl ReportReader for Arc<Recording> {
                     };
                     builder.add(&runs, asked.before);
                 }
-                selves.insert(cohort.clone(), builder.finish());
+                baselines.insert(cohort.clone(), builder.finish());
             }
-            Ok(selves)
+            Ok(baselines)
         })
     }
 

@@ -4,7 +4,7 @@ use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
 use crate::interner::TextId;
-use crate::read::assemble::{EarlierSelf, SelfQuantiles, SeriesOrder, SeriesSum};
+use crate::read::assemble::{DeviceBaseline, SelfQuantiles, SeriesOrder, SeriesSum};
 use crate::varint;
 
 use super::packed;
@@ -39,7 +39,7 @@ pub(super) struct SeriesFields {
     pub(super) reports_heat: bool,
     pub(super) sum_us: f64,
     pub(super) m2_us2: f64,
-    pub(super) earlier: EarlierSelf,
+    pub(super) earlier: DeviceBaseline,
 }
 
 impl Seen {
@@ -142,7 +142,7 @@ impl SeriesFields {
         varint::push(to, self.device_model.number().into());
         float(to, self.sum_us);
         float(to, self.m2_us2);
-        let EarlierSelf {
+        let DeviceBaseline {
             previous,
             runtime,
             absence,
@@ -178,7 +178,7 @@ impl SeriesFields {
             reports_heat: flags & REPORTS_HEAT != 0,
             sum_us,
             m2_us2,
-            earlier: EarlierSelf {
+            earlier: DeviceBaseline {
                 previous,
                 runtime,
                 absence,
@@ -294,7 +294,7 @@ mod tests {
             reports_heat: runtime.is_some(),
             sum_us: 0.1,
             m2_us2: 1e300,
-            earlier: EarlierSelf {
+            earlier: DeviceBaseline {
                 previous,
                 runtime,
                 absence: TextId::of_number(4),

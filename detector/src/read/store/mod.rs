@@ -25,15 +25,15 @@ use serde::Deserialize;
 
 use crate::certified::{Certified, CertifiedRow};
 use crate::hash::{HashMap, HashSet};
-use crate::standing::{NetworkHash, Sender};
+use crate::sybil_resistance::{NetworkHash, Sender};
 use crate::verdict::CpuNodes;
 
 use super::cpu_nodes::NodesRow;
+use super::device_baselines::{Asked, DeviceBaselines};
 use super::error::{SourceError, failed, histogram_for};
 use super::feedback::{Feedback, feedback};
 use super::history::HistoryByModel;
 use super::reader::{Answer, Beginning, HeldLookBack, ReportReader, WindowsAsked, WindowsByModel};
-use super::selves::{Asked, SelvesBefore};
 use super::span::{PastSpan, Span};
 use census_cache::CensusCache;
 pub(super) use census_cache::MAX_HELD_BYTES;
@@ -168,13 +168,13 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn selves_before<'a>(
+    fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
         asked: Asked,
         span: &'a Span,
-    ) -> Answer<'a, HashMap<VersionOnChipset, SelvesBefore>> {
-        Box::pin(self.counted.selves_before(wanted, asked, span))
+    ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
+        Box::pin(self.counted.device_baselines(wanted, asked, span))
     }
 
     fn senders<'a>(

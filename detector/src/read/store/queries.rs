@@ -104,7 +104,7 @@ pub(super) fn latency_before() -> String {
 }
 
 /// Runs of each device of some versions on chipsets before the window. Binds: clean series, versions.
-pub(super) fn selves_before() -> String {
+pub(super) fn device_baselines() -> String {
     format!(
         "SELECT ({COHORT}) AS cohort, installation, device_model, shape_key, {SUMS}
         FROM (

@@ -11,8 +11,8 @@ use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
 use crate::placement::NodeCounts;
 use crate::read::assemble::{
-    CohortPlacement, EarlierSelf, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum, SessionRow,
-    WindowBuilders,
+    CohortPlacement, DeviceBaseline, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum,
+    SessionRow, WindowBuilders,
 };
 
 use super::queries::hist_scheme;
@@ -177,7 +177,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                     shape_key,
                     reports_heat: one.thermal != Thermal::Unknown.as_str(),
                     runs: SeriesSum::of(one.histogram()?, moments, order, device_model),
-                    earlier: EarlierSelf {
+                    earlier: DeviceBaseline {
                         previous: one.previous().map(|numbers| (previous, numbers)),
                         runtime: one.earlier(),
                         absence,

@@ -11,14 +11,14 @@ use crate::hash::HashMap;
 use crate::interner::Texts;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
+use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
 use crate::read::error::{SourceError, failed, histogram_for};
 use crate::read::reader::{WindowsAsked, WindowsByModel, apps_of};
-use crate::read::selves::{Asked, DeviceSums, SelvesBefore, SelvesBuilder};
 use crate::read::span::Span;
 use crate::window::histogram_of;
 
 use super::deduplicated::Counted;
-use super::queries::{CohortNames, cohort_of, earlier, of_clean_series, selves_before};
+use super::queries::{CohortNames, cohort_of, device_baselines, earlier, of_clean_series};
 use super::reports;
 
 /// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
@@ -135,23 +135,23 @@ impl Counted {
     }
 
     /// Reads what devices of some versions were used to.
-    pub(super) async fn selves_before(
+    pub(super) async fn device_baselines(
         &self,
         wanted: &[VersionOnChipset],
         asked: Asked,
         span: &Span,
-    ) -> Result<HashMap<VersionOnChipset, SelvesBefore>, SourceError> {
+    ) -> Result<HashMap<VersionOnChipset, DeviceBaselines>, SourceError> {
         let apps = apps_of(wanted.iter().map(|(model, _, _)| model));
         let wanted = wanted.iter();
         let keys = wanted.map(|(of, v, chip)| (&of.app_id, &of.environment, &of.model_id, v, chip));
         let keys: Vec<_> = keys.collect();
         let what = "devices before";
-        let mut builders: HashMap<VersionOnChipset, SelvesBuilder> = HashMap::default();
+        let mut builders: HashMap<VersionOnChipset, DeviceBaselinesBuilder> = HashMap::default();
         // The store holds a sum for each device until its last row.
         let slices = asked.votes.div_ceil(MAX_SUMS).max(1);
         let before = span.before(asked.until);
         for slice in 0..slices {
-            let query = self.query(&selves_before());
+            let query = self.query(&device_baselines());
             let query = of_clean_series(query, &apps, before, (slices, slice));
             let mut rows = query
                 .bind(&keys)

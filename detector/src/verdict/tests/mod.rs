@@ -320,7 +320,7 @@ fn a_directive_makes_no_fallback_one_of_some_devices() {
     for vote in &mut window.votes[1..] {
         vote.placement = unknown.clone();
         if let Some(latency) = &mut vote.latency {
-            latency.earlier_self = Err(BaselineAbsence::Unknown);
+            latency.device_baseline = Err(BaselineAbsence::Unknown);
         }
     }
     window.voteless = under_directive(50);
@@ -711,7 +711,7 @@ fn a_speed_that_devices_had_before_is_no_change_until_the_fleet_has_rates() {
     let mut window = half_slower(1.85);
     for vote in &mut window.votes {
         let latency = vote.latency.as_mut().unwrap();
-        let earlier = latency.earlier_self.as_mut().unwrap();
+        let earlier = latency.device_baseline.as_mut().unwrap();
         earlier.p95_us = 2.2 * earlier.p50_us;
     }
     let verdict = judged(&window, None, &reference());

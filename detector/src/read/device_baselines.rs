@@ -39,16 +39,16 @@ pub struct Asked {
     pub votes: u64,
 }
 
-/// Earlier selves of the devices of one version on one chipset.
+/// Baselines of the devices of one version on one chipset.
 #[derive(Debug, Default)]
-pub struct SelvesBefore {
+pub struct DeviceBaselines {
     own: HashMap<(Installation, Arc<str>), SelfBaseline>,
     of_model: HashMap<(Arc<str>, Arc<str>), SelfBaseline>,
 }
 
 /// The same while its rows are coming, in any order.
 #[derive(Debug, Default)]
-pub(super) struct SelvesBuilder {
+pub(super) struct DeviceBaselinesBuilder {
     texts: Texts,
     own: HashMap<(Installation, Arc<str>), SelfBaseline>,
     by_model: HashMap<(Arc<str>, Arc<str>), Vec<SelfBaseline>>,
@@ -64,7 +64,7 @@ pub(super) struct DeviceSums<'a> {
     pub(super) moments: Option<Moments>,
 }
 
-impl SelvesBuilder {
+impl DeviceBaselinesBuilder {
     /// Adds a device with one input shape; each comes once.
     pub(super) fn add(&mut self, runs: &DeviceSums<'_>, before: Before) {
         if runs.histogram.n() < MIN_RUNS_HIGH {
@@ -100,9 +100,9 @@ impl SelvesBuilder {
         self.own.insert((runs.installation, shape), baseline);
     }
 
-    pub(super) fn finish(self) -> SelvesBefore {
+    pub(super) fn finish(self) -> DeviceBaselines {
         let makes = self.by_model.into_iter();
-        SelvesBefore {
+        DeviceBaselines {
             own: self.own,
             of_model: makes
                 .filter_map(|(key, baselines)| Some((key, typical(&baselines)?)))
@@ -111,14 +111,14 @@ impl SelvesBuilder {
     }
 }
 
-impl SelvesBefore {
+impl DeviceBaselines {
     /// Gives the devices of a window the usual speed that they do not report themselves.
     pub fn fill(&self, window: &mut CohortWindow) {
         for vote in &mut window.votes {
             let Some(latency) = &mut vote.latency else {
                 continue;
             };
-            if latency.earlier_self.is_ok() {
+            if latency.device_baseline.is_ok() {
                 continue;
             }
             let shape = &vote.shape_key;
@@ -134,7 +134,7 @@ impl SelvesBefore {
     }
 }
 
-impl SelvesBefore {
+impl DeviceBaselines {
     /// Compares the devices of a window with their usual speed on this version, where that is faster than their speed
     /// on the version before. So the worse of both comparisons counts. If the version `has_lost` its gain, and the
     /// look-back no longer shows how fast it was, devices have no past. The version before would only show that all is
@@ -146,16 +146,16 @@ impl SelvesBefore {
                 continue;
             };
             let own = self.own.get(&(vote.installation, vote.shape_key.clone()));
-            let known = latency.earlier_self.as_ref().ok();
+            let known = latency.device_baseline.as_ref().ok();
             match (own, known) {
                 (Some(own), Some(known)) if own.p10_us * FASTER < known.p10_us => {
-                    latency.earlier_self = Ok(SelfBaseline {
+                    latency.device_baseline = Ok(SelfBaseline {
                         kind: SelfBaselineKind::FasterWindows,
                         ..own.clone()
                     });
                 }
                 (None, Some(_)) if is_forgotten => {
-                    latency.earlier_self = Err(BaselineAbsence::Unknown);
+                    latency.device_baseline = Err(BaselineAbsence::Unknown);
                     (latency.against_self, latency.own_against_self) = (None, None);
                 }
                 _ => {}

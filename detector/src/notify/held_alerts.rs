@@ -28,7 +28,7 @@ impl HeldAlert {
 }
 
 /// Duties of a leading detector at such a channel apart from the news of incidents.
-pub trait StandingAlerts: Send + Sync {
+pub trait HeldAlerts: Send + Sync {
     /// Returns the alerts of incidents that it holds, of other detectors too.
     fn held_alerts(&self) -> BoxFuture<'_, Result<Vec<HeldAlert>, NotifyError>>;
 

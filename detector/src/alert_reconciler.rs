@@ -14,7 +14,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::judging::Judging;
-use crate::notify::{HeldAlert, Notifier, StandingAlerts};
+use crate::notify::{HeldAlert, HeldAlerts, Notifier};
 use crate::verdict_store::VerdictStore;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -28,7 +28,7 @@ pub(crate) async fn keep(
     judging: Arc<Judging>,
     cancel: CancellationToken,
 ) {
-    let (Some(alertmanager), Some(every)) = (notifier.standing_alerts(), notifier.repeat_every())
+    let (Some(alertmanager), Some(every)) = (notifier.held_alerts(), notifier.repeat_every())
     else {
         return;
     };
@@ -64,7 +64,7 @@ pub(crate) async fn keep(
 }
 
 async fn end_strays(
-    alertmanager: &dyn StandingAlerts,
+    alertmanager: &dyn HeldAlerts,
     store: &VerdictStore,
     (open, unreadable): (&[Incident], &BTreeSet<String>),
     clock: &dyn Clock,
@@ -131,7 +131,7 @@ mod tests {
             Some(Duration::from_millis(5))
         }
 
-        fn standing_alerts(&self) -> Option<&dyn StandingAlerts> {
+        fn held_alerts(&self) -> Option<&dyn HeldAlerts> {
             Some(self)
         }
 
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    impl StandingAlerts for Alerts {
+    impl HeldAlerts for Alerts {
         fn held_alerts(&self) -> BoxFuture<'_, Result<Vec<HeldAlert>, NotifyError>> {
             let held = serde_json::json!([{"labels": {"incident": "newer-1"}, "startsAt": ""}]);
             std::future::ready(Ok(serde_json::from_value(held).unwrap())).boxed()

@@ -14,12 +14,12 @@ const MAX_PEERS: usize = 1024;
 
 /// Wrong tokens by peer.
 #[derive(Debug, Default)]
-pub(crate) struct Tries {
+pub(crate) struct LoginThrottle {
     peers: HashMap<IpAddr, (Instant, u32)>,
     others: Option<(Instant, u32)>,
 }
 
-impl Tries {
+impl LoginThrottle {
     /// Whether a peer's wrong token is answered as one.
     pub(crate) fn may_try(&self, peer: IpAddr, now: Instant) -> bool {
         let of_peer = self.peers.get(&peer).or(self.others.as_ref());
@@ -57,7 +57,7 @@ mod tests {
             IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
         );
         let start = Instant::now();
-        let mut tries = Tries::default();
+        let mut tries = LoginThrottle::default();
         for _ in 0..10 {
             assert!(tries.may_try(peer, start));
             tries.failed(peer, start);
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn many_peers_share_one_count() {
         let start = Instant::now();
-        let mut tries = Tries::default();
+        let mut tries = LoginThrottle::default();
         for n in 0..2_000_u32 {
             tries.failed(IpAddr::V4(Ipv4Addr::from(n)), start);
         }

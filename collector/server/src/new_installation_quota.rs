@@ -1,7 +1,7 @@
-//! The room for new installations that vote, by app and by network. Pure: hours and counts in, a decision out. The
+//! The quota for new installations that vote, by app and by network. Pure: hours and counts in, a decision out. The
 //! collector's `admission` keeps the clock and the installations.
 //!
-//! An app's room is for all its environments, over the last 24 hours. Half of it is for the first installations of
+//! An app's quota is for all its environments, over the last 24 hours. Half of it is for the first installations of
 //! each network. A sender that takes all of the other half leaves a place for a first phone elsewhere.
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,27 +12,27 @@ use crate::new_installations::{
 
 /// Apps with a count of their own, since a key may be for any app. The others share one count.
 const MAX_APPS: usize = 4_096;
-/// Networks with a count of their own. Each made-up network takes from its app's room; beyond this many only
-/// that room limits.
+/// Networks with a count of their own. Each made-up network takes from its app's quota; beyond this many only
+/// that quota limits.
 const MAX_NETWORKS: usize = 1 << 17;
 
-/// Installations of one network in a day that the first half of the room is for.
+/// Installations of one network in a day that the first half of the quota is for.
 const FIRST_OF_NETWORK: u64 = 3;
 
 /// The part of that half that one wide network (IPv4 /16, IPv6 /32) may take: one in so many. Its owner has any
 /// number of narrow ones.
 const OF_WIDE: u64 = 16;
 
-/// The limits of each app's room.
+/// The limits of each app's quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoomLimits {
+pub struct QuotaLimits {
     /// The least limit of an app; 0 means unlimited.
     pub at_least: u64,
     /// The part of one network. It grows with the app's limit above `at_least`; 0 means unlimited.
     pub per_network: u64,
 }
 
-impl Default for RoomLimits {
+impl Default for QuotaLimits {
     fn default() -> Self {
         Self {
             at_least: LEAST_LIMIT,
@@ -46,7 +46,7 @@ impl Default for RoomLimits {
 pub enum Decision {
     /// It votes.
     Proven,
-    /// The app's room is used up.
+    /// The app's quota is used up.
     BeyondApp,
     /// The network's part is used up.
     BeyondNetwork,
@@ -55,10 +55,10 @@ pub enum Decision {
 /// Hashes of a network at both widths; 0 is unknown.
 pub type NetworkHashes = [u32; 2];
 
-/// The room of all apps.
+/// The quota of all apps.
 #[derive(Debug)]
-pub struct Room {
-    limits: RoomLimits,
+pub struct NewInstallationQuota {
+    limits: QuotaLimits,
     max_apps: usize,
     max_networks: usize,
     usual: HashMap<String, u64>,
@@ -79,10 +79,10 @@ struct AppCount {
     first: LastDay,
 }
 
-impl Room {
-    /// An empty room.
+impl NewInstallationQuota {
+    /// An empty quota.
     #[must_use]
-    pub fn new(limits: RoomLimits) -> Self {
+    pub fn new(limits: QuotaLimits) -> Self {
         Self {
             limits,
             max_apps: MAX_APPS,
@@ -120,7 +120,7 @@ impl Room {
         scaled.max(per_network)
     }
 
-    /// Takes one new installation from the room, if there is any left.
+    /// Takes one new installation from the quota, if there is any left.
     pub fn take(&mut self, app: &str, network: NetworkHashes, hour: u64) -> Decision {
         let limit = self.app_limit(app);
         let network_limit = self.network_limit(limit);
@@ -189,7 +189,7 @@ impl Room {
         }
     }
 
-    /// `None` if there is no room for another network.
+    /// `None` if there is no quota for another network.
     fn of_network(&mut self, key: (AppNumber, u8, u32), hour: u64) -> Option<&mut LastDay> {
         let is_full = self.networks.len() >= self.max_networks;
         if is_full && self.swept != hour {
@@ -240,7 +240,7 @@ mod tests {
     const NOON: u64 = 20_000 * 24 + 12;
     const UNKNOWN: NetworkHashes = [0, 0];
 
-    const LIMITS: RoomLimits = RoomLimits {
+    const LIMITS: QuotaLimits = QuotaLimits {
         at_least: 100,
         per_network: 20,
     };
@@ -250,8 +250,14 @@ mod tests {
         [n + 1, n + 1]
     }
 
-    fn n_proven(room: &mut Room, app: &str, network: NetworkHashes, n: u32, hour: u64) -> usize {
-        let decisions = (0..n).map(|_| room.take(app, network, hour));
+    fn n_proven(
+        quota: &mut NewInstallationQuota,
+        app: &str,
+        network: NetworkHashes,
+        n: u32,
+        hour: u64,
+    ) -> usize {
+        let decisions = (0..n).map(|_| quota.take(app, network, hour));
         decisions
             .filter(|decision| *decision == Decision::Proven)
             .count()
@@ -259,53 +265,53 @@ mod tests {
 
     #[test]
     fn each_app_has_a_room_that_comes_back_after_a_day() {
-        let mut room = Room::new(LIMITS);
-        assert_eq!(n_proven(&mut room, "a", UNKNOWN, 250, NOON), 100);
-        assert_eq!(room.take("a", UNKNOWN, NOON), Decision::BeyondApp);
-        assert_eq!(n_proven(&mut room, "b", UNKNOWN, 50, NOON), 50);
+        let mut quota = NewInstallationQuota::new(LIMITS);
+        assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 250, NOON), 100);
+        assert_eq!(quota.take("a", UNKNOWN, NOON), Decision::BeyondApp);
+        assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 50, NOON), 50);
         // Midnight gives nothing back.
-        assert_eq!(n_proven(&mut room, "a", UNKNOWN, 5, NOON + 12), 0);
-        assert_eq!(n_proven(&mut room, "b", UNKNOWN, 250, NOON + 23), 50);
-        assert_eq!(n_proven(&mut room, "a", UNKNOWN, 250, NOON + 24), 100);
-        assert_eq!(n_proven(&mut room, "b", UNKNOWN, 250, NOON + 24), 50);
+        assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 5, NOON + 12), 0);
+        assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 250, NOON + 23), 50);
+        assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 250, NOON + 24), 100);
+        assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 250, NOON + 24), 50);
     }
 
     #[test]
     fn the_limit_is_a_multiple_of_the_usual_number() {
-        let mut room = Room::new(LIMITS);
+        let mut quota = NewInstallationQuota::new(LIMITS);
         let mut history = History::default();
         for day in 90..100 {
             history.add("large".into(), day, 200);
             history.add("small".into(), day, 1);
         }
-        room.set_history(&history, 100);
-        assert_eq!(room.app_limit("large"), Some(600));
-        assert_eq!(room.app_limit("small"), Some(100));
-        room.count("large", UNKNOWN, NOON - 3, NOON);
-        room.count("large", UNKNOWN, NOON - 30, NOON);
-        assert_eq!(n_proven(&mut room, "large", UNKNOWN, 1_000, NOON), 599);
+        quota.set_history(&history, 100);
+        assert_eq!(quota.app_limit("large"), Some(600));
+        assert_eq!(quota.app_limit("small"), Some(100));
+        quota.count("large", UNKNOWN, NOON - 3, NOON);
+        quota.count("large", UNKNOWN, NOON - 30, NOON);
+        assert_eq!(n_proven(&mut quota, "large", UNKNOWN, 1_000, NOON), 599);
     }
 
     /// Some networks that bring all they may leave a place for the first phones of others.
     #[test]
     fn a_network_takes_its_part_and_leaves_room_for_first_phones_elsewhere() {
-        let mut room = Room::new(LIMITS);
+        let mut quota = NewInstallationQuota::new(LIMITS);
         // 3 of them are among the first of a network.
-        assert_eq!(n_proven(&mut room, "a", network(0), 250, NOON), 20);
-        assert_eq!(room.take("a", network(0), NOON), Decision::BeyondNetwork);
+        assert_eq!(n_proven(&mut quota, "a", network(0), 250, NOON), 20);
+        assert_eq!(quota.take("a", network(0), NOON), Decision::BeyondNetwork);
         let flood: usize = (1..9)
-            .map(|n| n_proven(&mut room, "a", network(n), 250, NOON))
+            .map(|n| n_proven(&mut quota, "a", network(n), 250, NOON))
             .sum();
         assert_eq!(flood, 33 + 8 * 3, "the shared half is used up");
-        assert_eq!(n_proven(&mut room, "a", network(50), 10, NOON), 3);
-        assert_eq!(n_proven(&mut room, "b", network(0), 25, NOON), 20);
+        assert_eq!(n_proven(&mut quota, "a", network(50), 10, NOON), 3);
+        assert_eq!(n_proven(&mut quota, "b", network(0), 25, NOON), 20);
         // The owner of one wide network has any number of narrow ones.
-        let mut room = Room::new(LIMITS);
-        let narrow = (0..500).map(|n| n_proven(&mut room, "a", [n + 1, 1], 1, NOON));
+        let mut quota = NewInstallationQuota::new(LIMITS);
+        let narrow = (0..500).map(|n| n_proven(&mut quota, "a", [n + 1, 1], 1, NOON));
         assert_eq!(narrow.sum::<usize>(), 50 + 3);
-        assert_eq!(n_proven(&mut room, "a", [900, 2], 1, NOON), 1);
+        assert_eq!(n_proven(&mut quota, "a", [900, 2], 1, NOON), 1);
         // A restart forgets none of it.
-        let mut again = Room::new(LIMITS);
+        let mut again = NewInstallationQuota::new(LIMITS);
         for _ in 0..20 {
             again.count("a", network(0), NOON, NOON + 1);
         }
@@ -317,41 +323,41 @@ mod tests {
 
     #[test]
     fn a_larger_app_has_more_phones_behind_one_carrier() {
-        let mut room = Room::new(LIMITS);
+        let mut quota = NewInstallationQuota::new(LIMITS);
         let mut history = History::default();
         history.add("large".into(), 99, 1_000);
-        room.set_history(&history, 100);
-        let n = n_proven(&mut room, "large", network(1), 5_000, NOON);
+        quota.set_history(&history, 100);
+        let n = n_proven(&mut quota, "large", network(1), 5_000, NOON);
         assert_eq!(n, 600, "a fifth of 3,000");
     }
 
     #[test]
     fn zero_is_no_limit() {
-        let mut room = Room::new(RoomLimits {
+        let mut quota = NewInstallationQuota::new(QuotaLimits {
             at_least: 0,
             ..LIMITS
         });
-        assert_eq!(n_proven(&mut room, "a", UNKNOWN, 5_000, NOON), 5_000);
-        assert_eq!(n_proven(&mut room, "a", network(1), 5_000, NOON), 20);
-        let mut room = Room::new(RoomLimits {
+        assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 5_000, NOON), 5_000);
+        assert_eq!(n_proven(&mut quota, "a", network(1), 5_000, NOON), 20);
+        let mut quota = NewInstallationQuota::new(QuotaLimits {
             per_network: 0,
             ..LIMITS
         });
-        assert_eq!(n_proven(&mut room, "a", network(1), 500, NOON), 100);
+        assert_eq!(n_proven(&mut quota, "a", network(1), 500, NOON), 100);
     }
 
     #[test]
     fn made_up_apps_and_networks_take_bounded_memory() {
-        let mut room = Room::new(LIMITS);
-        (room.max_apps, room.max_networks) = (20, 30);
+        let mut quota = NewInstallationQuota::new(LIMITS);
+        (quota.max_apps, quota.max_networks) = (20, 30);
         for n in 0..100 {
-            n_proven(&mut room, &n.to_string(), network(n), 3, NOON);
+            n_proven(&mut quota, &n.to_string(), network(n), 3, NOON);
         }
         // One more that all other apps share.
-        assert_eq!(room.apps.len(), 21);
-        assert!(room.networks.len() <= 30, "{}", room.networks.len());
+        assert_eq!(quota.apps.len(), 21);
+        assert!(quota.networks.len() <= 30, "{}", quota.networks.len());
         // Yesterday's entries make space.
-        n_proven(&mut room, "0", network(900), 3, NOON + 30);
-        assert_eq!(room.networks.len(), 2);
+        n_proven(&mut quota, "0", network(900), 3, NOON + 30);
+        assert_eq!(quota.networks.len(), 2);
     }
 }

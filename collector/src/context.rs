@@ -16,7 +16,7 @@ use crate::store::Sink;
 use crate::wal::Wal;
 
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct Context {
     pub(crate) config: CollectorConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
@@ -33,7 +33,7 @@ pub(crate) struct Parts {
     pub(crate) rebuild_bell: Notify,
 }
 
-impl Parts {
+impl Context {
     /// The collector's id in the store.
     pub(crate) fn collector_id(&self) -> u64 {
         self.wal.collector_id().short()

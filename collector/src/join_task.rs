@@ -3,7 +3,7 @@
 use tokio::task::JoinHandle;
 
 /// Returns the task's result. Its panic goes on in the caller.
-pub(crate) async fn joined<T>(task: &mut JoinHandle<T>) -> T {
+pub(crate) async fn join_task<T>(task: &mut JoinHandle<T>) -> T {
     match task.await {
         Ok(done) => done,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -10,7 +10,7 @@ use crate::read::store::ReadError;
 
 /// Why there is no page.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum PageError {
     /// Nothing has this name; the word says what kind of thing.
     Unknown(&'static str),
     /// The link of a test page, which was sent at this time.
@@ -22,7 +22,7 @@ pub(crate) enum Trouble {
     },
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for PageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(what) => write!(f, "there is no such {what}"),
@@ -33,23 +33,23 @@ impl fmt::Display for Trouble {
 }
 
 #[derive(Template)]
-#[template(path = "trouble.html")]
+#[template(path = "error_page.html")]
 struct TroubleHtml<'a> {
     frame: &'a Frame,
-    trouble: &'a Trouble,
+    trouble: &'a PageError,
 }
 
 impl TroubleHtml<'_> {
     /// Whether the store has failed, instead of having nothing to show.
     fn is_alarm(&self) -> bool {
-        matches!(self.trouble, Trouble::Store { .. })
+        matches!(self.trouble, PageError::Store { .. })
     }
 
     fn title(&self) -> String {
         match self.trouble {
-            Trouble::Unknown(what) => format!("There is no such {what}"),
-            Trouble::Test(at) => format!("This was a test, sent at {} UTC", self.frame.clock(at)),
-            Trouble::Store { error, .. } => match error {
+            PageError::Unknown(what) => format!("There is no such {what}"),
+            PageError::Test(at) => format!("This was a test, sent at {} UTC", self.frame.clock(at)),
+            PageError::Store { error, .. } => match error {
                 ReadError::Away(_) => "The store does not answer".to_owned(),
                 ReadError::Slow => "The store did not answer in time".to_owned(),
                 ReadError::Busy => "Too many pages wait for the store".to_owned(),
@@ -61,22 +61,22 @@ impl TroubleHtml<'_> {
 
     fn explanation(&self) -> &'static str {
         match self.trouble {
-            Trouble::Unknown("incident") => {
+            PageError::Unknown("incident") => {
                 "No incident has this id. It may be older than the store keeps incidents (396 days by default)."
             }
-            Trouble::Unknown("cohort") => {
+            PageError::Unknown("cohort") => {
                 "No window of this model's version on this chipset was judged in the last day."
             }
-            Trouble::Unknown("version") => {
+            PageError::Unknown("version") => {
                 "No window of this version of the model was judged in the last day. It may be too new: a version is judged once its \
                  first window is over."
             }
-            Trouble::Unknown(_) => "Nothing has this address.",
-            Trouble::Test(_) => {
+            PageError::Unknown(_) => "Nothing has this address.",
+            PageError::Test(_) => {
                 "You reached the right place: the page of a real incident opens here. Nothing is wrong, and nothing is \
                  to do but to resolve the test where it was sent."
             }
-            Trouble::Store { error, .. } => match error {
+            PageError::Store { error, .. } => match error {
                 ReadError::Away(_) => {
                     "Devices notice nothing: collectors keep taking reports into their WAL. Nobody is paged for \
                      models until the store is back."
@@ -97,7 +97,7 @@ impl TroubleHtml<'_> {
 
     fn said(&self) -> Option<&str> {
         match self.trouble {
-            Trouble::Store {
+            PageError::Store {
                 error: ReadError::Away(said) | ReadError::Schema(said) | ReadError::Refused(said),
                 ..
             } => Some(said),
@@ -107,7 +107,7 @@ impl TroubleHtml<'_> {
 
     fn since(&self) -> Option<String> {
         match self.trouble {
-            Trouble::Store {
+            PageError::Store {
                 since: Some(at), ..
             } => Some(format!(
                 "It last answered at {} UTC, {}.",
@@ -120,7 +120,7 @@ impl TroubleHtml<'_> {
 
     /// Returns steps as text before code, code, and text after it.
     fn steps(&self) -> Vec<(&'static str, &'static str, &'static str)> {
-        let Trouble::Store { error, .. } = self.trouble else {
+        let PageError::Store { error, .. } = self.trouble else {
             return Vec::new();
         };
         match error {
@@ -149,7 +149,7 @@ impl TroubleHtml<'_> {
     }
 }
 
-pub(crate) fn trouble(frame: &Frame, trouble: &Trouble) -> askama::Result<String> {
+pub(crate) fn error_page(frame: &Frame, trouble: &PageError) -> askama::Result<String> {
     TroubleHtml { frame, trouble }.render()
 }
 

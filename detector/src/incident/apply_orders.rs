@@ -25,7 +25,7 @@ pub(crate) enum Void {
 
 /// Does what a person ordered, and notes that the order was handed in. `is_succeeded` says whether another incident
 /// of the same fault is open, so that this one cannot be.
-pub(crate) fn obey(
+pub(crate) fn apply_order(
     incident: &mut Incident,
     order: &Order,
     is_succeeded: bool,

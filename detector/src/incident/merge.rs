@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 /// Makes incidents that fire now parts of an earlier one, and sets those free that it no longer covers. Returns those
 /// that changed.
-pub(super) fn unite(
+pub(super) fn merge(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     now: Timestamp,
 ) -> Vec<IncidentKey> {
