@@ -189,7 +189,7 @@ impl NewInstallationQuota {
         }
     }
 
-    /// `None` if there is no quota for another network.
+    /// `None` if nothing is left for another network.
     fn of_network(&mut self, key: (AppNumber, u8, u32), hour: u64) -> Option<&mut LastDay> {
         let is_full = self.networks.len() >= self.max_networks;
         if is_full && self.swept != hour {

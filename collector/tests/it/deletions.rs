@@ -1,4 +1,4 @@
-//! Deletions on their way into the store: which installations they add_tombstone, and that views cost the same however many there
+//! Deletions on their way into the store: which installations they hide, and that views cost the same however many there
 //! are.
 
 use std::time::{Duration, Instant};
