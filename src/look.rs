@@ -100,11 +100,16 @@ pub(crate) struct OrdersArgs {
 pub(crate) struct ModelArgs {
     #[command(flatten)]
     shared: Shared,
+    /// The app's id, as in its key.
     app: String,
+    /// The model's id, as the app reports it.
     model: String,
+    /// A version, with a chipset: its latency and placement there.
     #[arg(value_name = "VERSION", requires = "chipset")]
     model_version: Option<String>,
+    /// The version's chipset, for example SM8635.
     chipset: Option<String>,
+    /// The app's environment.
     #[arg(long, default_value = "production")]
     environment: String,
 }

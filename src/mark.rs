@@ -29,6 +29,7 @@ pub(crate) struct Args {
     /// Only on pages of this app.
     #[arg(long)]
     app: Option<String>,
+    /// The app's environment.
     #[arg(long, default_value = "production", requires = "app")]
     environment: String,
     /// Only on pages of this model.

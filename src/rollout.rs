@@ -27,10 +27,14 @@ pub(crate) struct Args {
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
+    /// The app's id, as in its key.
     app: String,
+    /// The model's id, as the app reports it.
     model: String,
+    /// The version that is rolled out.
     #[arg(value_name = "VERSION")]
     model_version: String,
+    /// The app's environment.
     #[arg(long, default_value = "production")]
     environment: String,
 }
