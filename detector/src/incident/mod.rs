@@ -4,7 +4,7 @@
 //! Pure: takes the incidents so far, the verdicts of one window and the time; returns the incidents that
 //! changed. One incident covers a model version and a cause, with its cohorts (chipsets, firmwares) inside.
 //! Each cohort is confirmed and cleared on its own; a shorter window ends an incident sooner. Incidents with one cause are united: one of them is sent. Two windows
-//! count as two only if they share no data. People's orders change an incident too: [`apply_order`].
+//! count as two only if they share no data. People's orders change an incident too: `apply_order`.
 
 mod advance;
 mod apply_orders;
