@@ -36,7 +36,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
     match code {
         Unknown => page_of(
             "The reason is not known.",
-            "Create the session once with ONNX Runtime's log at VERBOSE, in Rust by the SDK's log capture: QNN's validator gives its reasons there.",
+            "Create the session once with ONNX Runtime's log at VERBOSE: QNN's validator gives its reasons there.",
             "ONNX Runtime reports where a node runs and not why. The reason is in the validator's lines, at log severity 0. On a desk, `epwatch inspect MODEL --soc CHIPSET` shows the same lines for a chipset.",
             &[
                 DynamicShape,
