@@ -4,6 +4,7 @@
 use std::{net::TcpListener, process::Command, thread, time::Duration};
 
 use clickhouse::Client;
+use epwatch_model::{CohortKey, ModelKey, write_document};
 use epwatch_sdk::{
     ModelInfo, SdkConfig, Watch,
     proto::{Placement, ReasonCode, SessionOptions},
@@ -12,7 +13,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::support::{
-    Running, Store, check_fails, check_succeeds, epwatch, get, json, server, until,
+    Running, Store, check_fails, check_succeeds, epwatch, get, incident_of, json, server, until,
 };
 
 const KEY: &str = "look-key";
@@ -66,15 +67,31 @@ async fn put_incident(store: &Client) {
 /// Writes an incident with 1,300 states and a news for each. A channel accepts every second news, which is sent to it
 /// twice, and refuses news 6 for good.
 async fn put_long_incident(store: &Client) {
-    let incident = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
+    // The statement puts each row's numbers in place of these.
+    const NEWS: u64 = 900_001;
+    const DELIVERED: u64 = 900_002;
+    let mut document = incident_of(CohortKey {
+        model: ModelKey::of(("camera", "production"), "model"),
+        model_version: "3".to_owned(),
+        chipset: "SM8635".to_owned(),
+        firmware: None,
+    });
+    (document.news, document.delivered) = (NEWS, [("slack".to_owned(), DELIVERED)].into());
+    let first = write_document(&document);
+    document.refused = [("slack".to_owned(), 6)].into();
+    let incident = format!(
+        "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
         model_id, model_version, chipsets, started_at, devices_hit, devices_seen, notification, document) \
         SELECT 'long-1', now64(3) - toIntervalSecond(1300 - number), if(number % 2 = 0, 'firing', 'resolved'), 'ticket', \
         'partial_fallback', 'camera', 'production', 'model', '3', ['SM8635'], now64(3), 10, 12, \
         concat('TICKET ', toString(number + 1), '  text'), \
-        concat('{\"news\":', toString(number + 1), ',\"delivered\":{\"slack\":', toString(intDiv(number, 2) * 2 + 2), '}', \
-            if(number < 4, '', ',\"refused\":{\"slack\":6}'), '}') \
-        FROM numbers(1300)";
-    store.query(incident).execute().await.unwrap();
+        replaceAll(replaceAll(if(number < 4, ?, ?), '{NEWS}', toString(number + 1)), \
+            '{DELIVERED}', toString(intDiv(number, 2) * 2 + 2)) \
+        FROM numbers(1300)"
+    );
+    let insert = store.query(&incident).bind(first);
+    let insert = insert.bind(write_document(&document));
+    insert.execute().await.unwrap();
 }
 
 /// Checks that a history keeps its newest rows, says that it is cut, and counts deliveries once.

@@ -10,6 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use clickhouse::Client;
+use epwatch_model::{CohortKey, ModelKey, write_document};
 use epwatch_page::{PageConfig, PageServer};
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request};
@@ -24,7 +25,7 @@ use crate::{
     dashboards::lose_window,
     fleet::{APP, MODEL, WatchedFleet},
     grafana_picture,
-    support::{Store, check_fails, check_succeeds, epwatch, json, until},
+    support::{Store, check_fails, check_succeeds, epwatch, incident_of, json, until},
 };
 
 /// Names that try to leave their place in HTML, a link, SQL or a path.
@@ -762,16 +763,27 @@ async fn put_hostile(store: &Client, name: &str, at: usize) {
         .bind(name)
         .bind(name);
     insert.execute().await.unwrap();
-    let document = serde_json::json!({"cohorts": [{"confirmed": "page", "verdict": {
-        "key": {"model_version": name, "chipset": name, "firmware": name}, "class": name, "severity": "page",
-        "next_step": format!("`{name}` {name} keep version {name} on"), "follows": name, "cpu_ops": [name],
-    }}], "delivered": {name: 1}, "news": 1});
+    let mut document = incident_of(CohortKey {
+        model: ModelKey::of((APP, "production"), name),
+        model_version: name.to_owned(),
+        chipset: name.to_owned(),
+        firmware: Some(name.to_owned()),
+    });
+    let verdict = &mut document.cohorts[0].verdict;
+    verdict.next_step = format!("`{name}` {name} keep version {name} on");
+    verdict.follows = Some(name.to_owned());
+    verdict.cpu_ops = vec![name.to_owned()];
+    (document.delivered, document.news) = ([(name.to_owned(), 1)].into(), 1);
     let incident = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
         model_id, model_version, chipsets, started_at, devices_hit, devices_seen, cpu_ops, document) \
         SELECT ?, now64(3), 'firing', 'page', ?, ?, 'production', ?, ?, [?], now64(3), 10, 10, [?], ?";
     let insert = store.query(incident).bind(format!("{at}{name}")).bind(name);
     let insert = insert.bind(APP).bind(name).bind(name).bind(name).bind(name);
-    insert.bind(document.to_string()).execute().await.unwrap();
+    insert
+        .bind(write_document(&document))
+        .execute()
+        .await
+        .unwrap();
     let ledger = "INSERT INTO loss_ledger_readings (app_id, environment, day, kind, reports, read_at) \
         SELECT ?, ?, today(), arrayJoin(['recorded', 'stored']), 10, now64(3)";
     let insert = store.query(ledger).bind(name).bind(name);

@@ -1,20 +1,14 @@
 //! Tokens of the page that are limited to apps: nothing of another app leaves through any page, form or drawing.
 
-use std::time::Duration;
-
 use clickhouse::Client;
-use epwatch_model::{
-    Cause, CohortKey, CohortVerdict, Incident, IncidentCohort, IncidentKey, ModelKey, Severity,
-    VerdictClass, write_document,
-};
+use epwatch_model::{CohortKey, Incident, ModelKey, write_document};
 use epwatch_page::PageConfig;
 use hyper::Method;
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
     page::{Answer, Served},
-    support::Store,
+    support::{Store, incident_of},
 };
 
 const ALL: &str = "token-for-all-the-apps";
@@ -42,25 +36,10 @@ fn incident(end: &str) -> Incident {
         chipset: name("chipset"),
         firmware: Some(name("firmware")),
     };
-    let (now, class) = (Timestamp::now(), VerdictClass::PartialFallback);
-    let window = (now, Duration::from_secs(3_600));
-    let verdict = CohortVerdict {
-        next_step: format!("Keep {}", key.model_version),
-        ..CohortVerdict::new(key.clone(), window, class, Severity::Page)
-    };
-    let cohort = IncidentCohort {
-        confirmed: Severity::Page,
-        ..IncidentCohort::new(&verdict)
-    };
-    let key = IncidentKey {
-        model: key.model,
-        model_version: key.model_version,
-        cause: Cause::Slower,
-    };
-    Incident {
-        cohorts: vec![cohort],
-        ..Incident::begin(key, window, now)
-    }
+    let next_step = format!("Keep {}", key.model_version);
+    let mut incident = incident_of(key);
+    incident.cohorts[0].verdict.next_step = next_step;
+    incident
 }
 
 /// Inserts an app with a window, its evidence, an open incident, a day of the ledger, and an answer. Names end in `end`.

@@ -16,12 +16,16 @@ use epwatch_collector::{
     config::CollectorConfig,
     schema::{DATABASE, Retention},
 };
+use epwatch_model::{
+    Cause, CohortKey, CohortVerdict, Incident, IncidentCohort, IncidentKey, Severity, VerdictClass,
+};
 use epwatch_server::Period;
 use epwatch_store::embedded::EmbeddedStore;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
+use jiff::Timestamp;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -45,6 +49,26 @@ pub(crate) fn server(words: &str, data_dir: &Path) -> Command {
         .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
         .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0");
     command
+}
+
+/// Returns an open incident that pages for this cohort.
+pub(crate) fn incident_of(key: CohortKey) -> Incident {
+    let (now, class) = (Timestamp::now(), VerdictClass::PartialFallback);
+    let window = (now, Duration::from_secs(3_600));
+    let verdict = CohortVerdict::new(key.clone(), window, class, Severity::Page);
+    let cohort = IncidentCohort {
+        confirmed: Severity::Page,
+        ..IncidentCohort::new(&verdict)
+    };
+    let key = IncidentKey {
+        model: key.model,
+        model_version: key.model_version,
+        cause: Cause::Slower,
+    };
+    Incident {
+        cohorts: vec![cohort],
+        ..Incident::begin(key, window, now)
+    }
 }
 
 /// Returns a file of the TLS fixtures: certificates of a private CA, and another CA.

@@ -4,9 +4,9 @@ use askama::Template;
 
 use super::frame::Frame;
 use crate::read::rollout::{ChipsetAnswer, Rollout, RolloutAnswer};
-use crate::rollout::{headline, reason, word};
 use crate::text::name::{Link, Name, Sentence, visible};
 use crate::text::number;
+use crate::text::rollout::{headline, reason, word};
 use crate::text::words::{self, Icon, Tone};
 
 #[derive(Template)]

@@ -7,6 +7,7 @@ mod incident;
 mod names;
 mod operator;
 mod question;
+mod rollout;
 mod sums;
 mod table;
 
@@ -29,6 +30,7 @@ use crate::text::time::ago;
 pub use error::ShellError;
 pub(crate) use names::no_such;
 pub use question::ShellPage;
+pub(crate) use rollout::rollout_text;
 pub(crate) use table::{head, table};
 
 /// A page in the forms that a shell prints.
@@ -102,7 +104,7 @@ pub async fn ask(
         }
         Page::Orders(page) => operator::orders(page, now),
         Page::Ledger(page) => operator::ledger(page),
-        Page::Rollout(page) => crate::rollout::text(page),
+        Page::Rollout(page) => rollout_text(page),
         Page::Health(page) => operator::health(page, progress, now),
     };
     if !matches!(

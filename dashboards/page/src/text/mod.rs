@@ -2,6 +2,7 @@
 
 pub(crate) mod name;
 pub(crate) mod number;
+pub(crate) mod rollout;
 pub(crate) mod terms;
 pub(crate) mod time;
 pub(crate) mod words;
