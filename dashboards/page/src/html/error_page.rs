@@ -10,7 +10,7 @@ use crate::read::store::ReadError;
 
 /// Why there is no page.
 #[derive(Debug)]
-pub(crate) enum PageError {
+pub(crate) enum NoPage {
     /// Nothing has this name; the word says what kind of thing.
     Unknown(&'static str),
     /// The link of a test page, which was sent at this time.
@@ -22,7 +22,7 @@ pub(crate) enum PageError {
     },
 }
 
-impl fmt::Display for PageError {
+impl fmt::Display for NoPage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown(what) => write!(f, "there is no such {what}"),
@@ -34,22 +34,22 @@ impl fmt::Display for PageError {
 
 #[derive(Template)]
 #[template(path = "error_page.html")]
-struct TroubleHtml<'a> {
+struct NoPageHtml<'a> {
     frame: &'a Frame,
-    trouble: &'a PageError,
+    why: &'a NoPage,
 }
 
-impl TroubleHtml<'_> {
+impl NoPageHtml<'_> {
     /// Whether the store has failed, instead of having nothing to show.
     fn is_alarm(&self) -> bool {
-        matches!(self.trouble, PageError::Store { .. })
+        matches!(self.why, NoPage::Store { .. })
     }
 
     fn title(&self) -> String {
-        match self.trouble {
-            PageError::Unknown(what) => format!("There is no such {what}"),
-            PageError::Test(at) => format!("This was a test, sent at {} UTC", self.frame.clock(at)),
-            PageError::Store { error, .. } => match error {
+        match self.why {
+            NoPage::Unknown(what) => format!("There is no such {what}"),
+            NoPage::Test(at) => format!("This was a test, sent at {} UTC", self.frame.clock(at)),
+            NoPage::Store { error, .. } => match error {
                 ReadError::Away(_) => "The store does not answer".to_owned(),
                 ReadError::Slow => "The store did not answer in time".to_owned(),
                 ReadError::Busy => "Too many pages wait for the store".to_owned(),
@@ -60,23 +60,23 @@ impl TroubleHtml<'_> {
     }
 
     fn explanation(&self) -> &'static str {
-        match self.trouble {
-            PageError::Unknown("incident") => {
+        match self.why {
+            NoPage::Unknown("incident") => {
                 "No incident has this id. It may be older than the store keeps incidents (396 days by default)."
             }
-            PageError::Unknown("cohort") => {
+            NoPage::Unknown("cohort") => {
                 "No window of this model's version on this chipset was judged in the last day."
             }
-            PageError::Unknown("version") => {
+            NoPage::Unknown("version") => {
                 "No window of this version of the model was judged in the last day. It may be too new: a version is judged once its \
                  first window is over."
             }
-            PageError::Unknown(_) => "Nothing has this address.",
-            PageError::Test(_) => {
+            NoPage::Unknown(_) => "Nothing has this address.",
+            NoPage::Test(_) => {
                 "You reached the right place: the page of a real incident opens here. Nothing is wrong, and nothing is \
                  to do but to resolve the test where it was sent."
             }
-            PageError::Store { error, .. } => match error {
+            NoPage::Store { error, .. } => match error {
                 ReadError::Away(_) => {
                     "Devices notice nothing: collectors keep taking reports into their WAL. Nobody is paged for \
                      models until the store is back."
@@ -96,8 +96,8 @@ impl TroubleHtml<'_> {
     }
 
     fn said(&self) -> Option<&str> {
-        match self.trouble {
-            PageError::Store {
+        match self.why {
+            NoPage::Store {
                 error: ReadError::Away(said) | ReadError::Schema(said) | ReadError::Refused(said),
                 ..
             } => Some(said),
@@ -106,8 +106,8 @@ impl TroubleHtml<'_> {
     }
 
     fn since(&self) -> Option<String> {
-        match self.trouble {
-            PageError::Store {
+        match self.why {
+            NoPage::Store {
                 since: Some(at), ..
             } => Some(format!(
                 "It last answered at {} UTC, {}.",
@@ -120,7 +120,7 @@ impl TroubleHtml<'_> {
 
     /// Returns steps as text before code, code, and text after it.
     fn steps(&self) -> Vec<(&'static str, &'static str, &'static str)> {
-        let PageError::Store { error, .. } = self.trouble else {
+        let NoPage::Store { error, .. } = self.why else {
             return Vec::new();
         };
         match error {
@@ -149,8 +149,8 @@ impl TroubleHtml<'_> {
     }
 }
 
-pub(crate) fn error_page(frame: &Frame, trouble: &PageError) -> askama::Result<String> {
-    TroubleHtml { frame, trouble }.render()
+pub(crate) fn error_page(frame: &Frame, why: &NoPage) -> askama::Result<String> {
+    NoPageHtml { frame, why }.render()
 }
 
 #[derive(Template)]

@@ -22,7 +22,7 @@ mod rollout;
 
 pub(crate) use cohort::{cohort, drawing as cohort_drawing};
 pub(crate) use empty::empty;
-pub(crate) use error_page::{PageError, error_page, sign_in};
+pub(crate) use error_page::{NoPage, error_page, sign_in};
 pub(crate) use fleet::{drawing as fleet_drawing, fleet, headline};
 pub(crate) use frame::{Frame, Nav, OrderRight, Stale};
 pub(crate) use health::{facts as health_facts, health};

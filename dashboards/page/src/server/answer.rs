@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::access::Admitted;
 use super::cache::{Cache, Cached, Reading};
-use crate::html::{self, Frame, Nav, OrderRight, PageError};
+use crate::html::{self, Frame, Nav, NoPage, OrderRight};
 use crate::plot::style::{DRAWING_POLICY, SHEET};
 use crate::plot::svg::Drawing;
 use crate::read::cohort::{self, CohortPage, CohortQuery};
@@ -325,17 +325,17 @@ impl Pages {
         frame.orders = admitted.right;
         frame.grafana.clone_from(&self.grafana);
         let Some(target) = Target::of(path, &parameters) else {
-            return answer_error(&frame, is_json, PageError::Unknown("page"));
+            return answer_error(&frame, is_json, NoPage::Unknown("page"));
         };
         // An app out of scope answers like one that does not exist.
         if target.app().is_some_and(|app| !scope.has(app)) {
-            return answer_error(&frame, is_json, PageError::Unknown("app"));
+            return answer_error(&frame, is_json, NoPage::Unknown("app"));
         }
         frame.nav = Some(target.nav());
         if let Target::Incident { id } = &target
             && let Some(at) = sent_as_test(id)
         {
-            return answer_error(&frame, is_json, PageError::Test(at));
+            return answer_error(&frame, is_json, NoPage::Test(at));
         }
         let path = if path == "/" { "/fleet" } else { path };
         let query = uri
@@ -375,7 +375,7 @@ impl Pages {
                     Target::Incident { .. } => "incident",
                     _ => "page",
                 };
-                answer_error(&frame, is_json, PageError::Unknown(what))
+                answer_error(&frame, is_json, NoPage::Unknown(what))
             }
             // Old verdicts are better than none, as long as the page says so.
             Err((Missing::Store(error), Some(cached))) if !is_json => {
@@ -388,7 +388,7 @@ impl Pages {
             }
             Err((Missing::Store(error), _)) => {
                 let since = *self.answered.lock();
-                answer_error(&frame, is_json, PageError::Store { error, since })
+                answer_error(&frame, is_json, NoPage::Store { error, since })
             }
         };
         if let Some(seconds) = frame.refresh {
@@ -500,7 +500,7 @@ impl Pages {
             Form::Drawing(name) => {
                 let drawing = page.drawing(frame, name);
                 let Some(drawing) = drawing.map(|drawing| drawing.standalone()) else {
-                    return answer_error(frame, false, PageError::Unknown("chart"));
+                    return answer_error(frame, false, NoPage::Unknown("chart"));
                 };
                 let head = [
                     (header::CONTENT_TYPE, "image/svg+xml"),
@@ -576,20 +576,20 @@ struct TroubleDocument {
     error: String,
 }
 
-fn answer_error(frame: &Frame, is_json: bool, trouble: PageError) -> Response {
-    let status = match &trouble {
-        PageError::Unknown(_) => StatusCode::NOT_FOUND,
-        PageError::Test(_) => StatusCode::OK,
-        PageError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
+fn answer_error(frame: &Frame, is_json: bool, why: NoPage) -> Response {
+    let status = match &why {
+        NoPage::Unknown(_) => StatusCode::NOT_FOUND,
+        NoPage::Test(_) => StatusCode::OK,
+        NoPage::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
     };
     if is_json {
         let document = TroubleDocument {
-            error: trouble.to_string(),
+            error: why.to_string(),
         };
         let json = serde_json::to_vec(&document).unwrap_or_default();
         return (status, [(header::CONTENT_TYPE, "application/json")], json).into_response();
     }
-    match html::error_page(frame, &trouble) {
+    match html::error_page(frame, &why) {
         Ok(text) => (status, [(header::CONTENT_TYPE, HTML)], text).into_response(),
         Err(error) => {
             tracing::error!(%error, "a page cannot be rendered");
