@@ -55,7 +55,7 @@ pub enum Decision {
 /// Hashes of a network at both widths; 0 is unknown.
 pub type NetworkHashes = [u32; 2];
 
-/// The quota of all apps.
+/// Counts new installations against the quota of each app.
 #[derive(Debug)]
 pub struct NewInstallationQuota {
     limits: QuotaLimits,

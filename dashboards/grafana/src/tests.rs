@@ -190,7 +190,7 @@ const PRIVATE: [&str; 15] = [
     "wal",
 ];
 
-/// Returns what is wrong with a text that stands on a dashboard without an explanation beside it.
+/// Returns why a newcomer cannot read a title, heading or value: the first private word or code in it.
 fn unreadable(text: &str) -> Option<String> {
     // Label names of Prometheus and fields stand in braces, and are replaced by their values.
     let shown: Vec<&str> = text

@@ -23,7 +23,7 @@ const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 pub struct NewMark {
     /// What changed, in one line.
     pub text: String,
-    /// Who marks it.
+    /// Name of the person who places the mark.
     pub who: String,
     /// App, and with it its environment.
     pub app: Option<(String, String)>,

@@ -263,7 +263,7 @@ pub(crate) async fn read(
     })
 }
 
-/// Steps after which a newer window should have been judged, and the time that a verdict may take beside.
+/// Steps until a newer window is overdue, and the time that its verdict may take on top.
 const LATE_STEPS: i64 = 3;
 const LATE_SECONDS: i64 = 900;
 

@@ -10,7 +10,7 @@ pub(crate) struct Term {
     pub(crate) word: &'static str,
     /// As text has it; the first letter may be a capital, too.
     spelt: &'static [&'static str],
-    /// What it means.
+    /// Its explanation in one line, at the foot of the page.
     pub(crate) line: &'static str,
 }
 

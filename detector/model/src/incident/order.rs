@@ -50,9 +50,9 @@ impl OrderKind {
 pub struct Order {
     /// Its number among the orders of its incident.
     pub n: u64,
-    /// What is ordered.
+    /// The effect that the person asks for.
     pub kind: OrderKind,
-    /// The person.
+    /// Name of the person who ordered it.
     pub who: String,
     /// When it was ordered.
     pub at: Timestamp,
