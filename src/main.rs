@@ -37,6 +37,7 @@ mod page;
 mod release;
 mod replay;
 mod rollout;
+mod runner;
 mod runtime_telemetry;
 mod serve;
 mod server_config;
@@ -112,6 +113,7 @@ enum Command {
     Page(page::Args),
     Replay(replay::Args),
     Rollout(rollout::Args),
+    Run(runner::Args),
     Show(look::ModelArgs),
     Status(look::StatusArgs),
     Store(backup::Args),
@@ -153,7 +155,7 @@ fn main() -> ExitCode {
 /// True of commands that load it into their own process.
 fn loads_onnx_runtime(command: &Command) -> bool {
     match command {
-        Command::DemoDevice | Command::InspectSession(_) => true,
+        Command::DemoDevice | Command::InspectSession(_) | Command::Run(_) => true,
         Command::Gate(args) => args.loads_onnx_runtime(),
         _ => false,
     }
@@ -175,6 +177,7 @@ fn default_logs(command: &Command) -> LevelFilter {
         | Command::Mark(_)
         | Command::Orders(_)
         | Command::Rollout(_)
+        | Command::Run(_)
         | Command::Show(_)
         | Command::Status(_) => LevelFilter::WARN,
         _ => LevelFilter::INFO,
@@ -216,6 +219,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => return explain::run(&args),
         Command::Logs(args) => return logs::run(&args),
         Command::InspectSession(args) => return inspect::session::run(&args),
+        Command::Run(args) => return runner::run(args),
         Command::Store(args) => Box::pin(until_interrupted(backup::run(args))),
         Command::Replay(args) => Box::pin(replay::run(args)),
         Command::DemoDevice => return demo::device::run(),

@@ -86,6 +86,11 @@ pub mod types {
     };
 }
 
+/// What a program that measures on a device reads of it. Needs no [`Watch`], and nothing is recorded or sent.
+pub mod desk {
+    pub use crate::host::{device::read_linux as device, thermal_zones::read as thermal};
+}
+
 /// What simulated fleets and benchmarks drive: the state without I/O, and devices that no phone is. An app needs none of it.
 pub mod simulation {
     pub use crate::{

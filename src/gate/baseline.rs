@@ -52,7 +52,11 @@ impl Baseline {
     }
 
     /// The model before of a model: the only one of the only model, else the one whose path ends like it.
-    fn of_model(&self, model: &Path, n_models: usize) -> Result<Option<&Path>, WrongUse> {
+    pub(super) fn of_model(
+        &self,
+        model: &Path,
+        n_models: usize,
+    ) -> Result<Option<&Path>, WrongUse> {
         if let ([only], 0 | 1) = (self.models.as_slice(), n_models) {
             return Ok(Some(only));
         }

@@ -6,6 +6,7 @@ mod distance;
 pub(crate) mod dsse;
 mod fix;
 mod keygen;
+mod local;
 mod percent;
 mod policy_ops;
 mod reports;
@@ -35,6 +36,7 @@ use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, NodeForm, graph_fac
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
 use jiff::Timestamp;
+use local::{LaunchFiles, LocalArgs, Measured};
 use percent::Percent;
 use policy_ops::OtherOps;
 use reports::ReportArgs;
@@ -83,7 +85,7 @@ pub(crate) struct Args {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        required_unless_present = "runs"
+        required_unless_present_any = ["runs", "local"]
     )]
     soc: Vec<SocTier>,
     /// Launches of the model that were measured elsewhere, one launch (a process with one session) a file. A file is
@@ -146,6 +148,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
     #[command(flatten)]
+    local: LocalArgs,
+    #[command(flatten)]
     report: ReportArgs,
     #[command(flatten)]
     certify: CertifyArgs,
@@ -198,12 +202,23 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
         found = targets(args, &chosen, &policy, &mut judged).await?;
     }
     let mut latency = None;
-    if !args.runs.is_empty() {
+    let made = made_here(args, &chosen, &policy).await?;
+    let runs = if args.local.local {
+        &made.candidate
+    } else {
+        &args.runs
+    };
+    let before = if args.local.local {
+        &made.baseline
+    } else {
+        &chosen.baseline.launches
+    };
+    if !runs.is_empty() {
         let model = model_of_runs(args, &chosen, &policy)?;
         let shapes = args.app.shapes(&args.shape);
         let files = RunFiles {
-            runs: &args.runs,
-            baseline: &chosen.baseline.launches,
+            runs,
+            baseline: before,
             model: model.as_deref(),
             shapes: &shapes,
             chipset: chosen.socs.first().map(shown),
@@ -291,7 +306,11 @@ impl Chosen {
         Ok(Self {
             models,
             socs: SocTier::chipsets(&args.soc),
-            baseline: Baseline::of(&args.baseline, !args.runs.is_empty(), !args.soc.is_empty())?,
+            baseline: Baseline::of(
+                &args.baseline,
+                !args.runs.is_empty(),
+                !args.soc.is_empty() || args.local.local,
+            )?,
         })
     }
 
@@ -303,7 +322,14 @@ impl Chosen {
 /// Refuses arguments that do not belong together.
 fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     let wrong = |text: &str| Err(WrongUse(text.to_owned()));
-    let (measures, places) = (!args.runs.is_empty(), !chosen.socs.is_empty());
+    let (is_local, places) = (args.local.local, !chosen.socs.is_empty());
+    let measures = !args.runs.is_empty() || is_local;
+    if is_local && chosen.models.is_empty() {
+        return wrong("--local measures a model: give MODEL");
+    }
+    if is_local && chosen.socs.len() > 1 {
+        return wrong("--local measures on one chipset: give one with --soc");
+    }
     if measures && chosen.socs.len() > 1 {
         return wrong("--runs are of one chipset: give one with --soc");
     }
@@ -406,6 +432,36 @@ fn model_of(
             "no model for {chipset}: give MODEL, or {chipset} or default in [variants] of --policy"
         ))
     })
+}
+
+/// Makes the launches of `--local`.
+async fn made_here(args: &Args, chosen: &Chosen, policy: &Policy) -> anyhow::Result<LaunchFiles> {
+    if !args.local.local {
+        if let Some(key) = policy.of_runner() {
+            let text = format!(
+                "{key} of --policy is for launches that the gate makes: give --local, or take it out"
+            );
+            return Err(WrongUse(text).into());
+        }
+        return Ok(LaunchFiles::default());
+    }
+    let model = model_of_runs(args, chosen, policy)?;
+    let Some(model) = model else {
+        return Err(WrongUse("--local measures a model: give MODEL".to_owned()).into());
+    };
+    let own = of_model(policy, Some(&model))?;
+    let shapes = args.app.shapes(&args.shape);
+    let measured = Measured {
+        model: &model,
+        baseline: chosen.baseline.of_model(&model, 1)?,
+        soc: chosen.socs.first(),
+        qnn_version: args.qnn_version,
+        ep_options: &args.ep_option,
+        dims: &args.app.dim,
+        shapes: &shapes,
+        policy: &own,
+    };
+    args.local.measure(&measured).await
 }
 
 /// The model of measured launches, which is the model for their chipset.
@@ -569,7 +625,7 @@ async fn targets(
                 checks,
                 mistakes: Vec::new(),
             };
-            if args.runs.is_empty() {
+            if args.runs.is_empty() && !args.local.local {
                 target.add_unanswered(policy.asked_of_launches());
             }
             targets.push(target);

@@ -168,7 +168,7 @@ impl Placed {
     }
 
     /// Adds the places of the CPU's nodes and the tensors that cross, by the model's graph.
-    pub(super) fn locate(&mut self, facts: &GraphFacts, npu_nodes: &[String]) {
+    pub(crate) fn locate(&mut self, facts: &GraphFacts, npu_nodes: &[String]) {
         let cpu: Vec<(&str, &str)> = self
             .cpu_nodes
             .iter()

@@ -262,6 +262,12 @@ pub(crate) struct EpOption {
     pub(super) value: String,
 }
 
+impl std::fmt::Display for EpOption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
 /// Options that the command sets itself.
 const OWN_OPTIONS: [&str; 3] = ["backend_path", "backend_type", "soc_model"];
 

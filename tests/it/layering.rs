@@ -22,6 +22,7 @@ const MAY_USE: &str = "
     sdk: proto
     ffi: sdk
     python: sdk
+    run: proto sdk
     server: proto
     store: proto
     collector: proto server store
@@ -33,7 +34,7 @@ const MAY_USE: &str = "
     page: model proto server
     faults: collector engines proto server store
     detection: detector fleet model proto server stats
-    epwatch: collector detector engines fleet gate manifest model page proto sdk server stats store
+    epwatch: collector detector engines fleet gate manifest model page proto run sdk server stats store
 ";
 
 /// Crates that ship into apps, so that their features are few and their own.

@@ -55,7 +55,7 @@ pub use crate::core::SelfTestSkip;
 use crate::{
     client::Watch,
     core::{Core, TestKey},
-    policy,
+    policy, random_session_uid,
     session::ObservedSession,
 };
 use done::change_done;
@@ -138,6 +138,21 @@ impl Watch {
         session.self_test_repeated();
         Ok(key)
     }
+}
+
+/// Runs a golden input on `session` and on a CPU session of the same model. Needs no [`Watch`]: nothing is reported, and
+/// nothing touches a disk. For programs that measure a model on a device.
+///
+/// A failure is an error code of the result, as [`Watch::self_test`] has it.
+pub fn compared<E>(
+    session: &mut OrtSession,
+    golden: &GoldenInput,
+    cpu_session: impl FnOnce() -> Result<OrtSession, E>,
+) -> SelfTest
+where
+    E: Into<Box<dyn Error + Send + Sync>>,
+{
+    run::compared(random_session_uid(), session, golden, cpu_session)
 }
 
 fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {

@@ -99,7 +99,11 @@ impl GoldenTensor {
         &self.data
     }
 
-    pub(super) fn to_value(&self) -> ort::Result<ort::value::DynValue> {
+    /// Makes the tensor for ONNX Runtime.
+    ///
+    /// # Errors
+    /// ONNX Runtime's, for example of memory.
+    pub fn to_value(&self) -> ort::Result<ort::value::DynValue> {
         let dims = self.dims.iter().map(|d| i64::try_from(*d));
         let dims: Vec<i64> = dims
             .collect::<Result<_, _>>()

@@ -164,6 +164,11 @@ pub(crate) fn has_passive_trips(dir: &Path) -> bool {
     Zones::list(dir).0.iter().any(|(_, t)| t.passive.is_some())
 }
 
+/// Reads the thermal status once.
+pub fn read() -> Thermal {
+    Zones::list(&Path::new("/").join(DIR)).read()
+}
+
 /// Updates the thermal status of a process, on the SDK's thread.
 #[derive(Debug)]
 pub(crate) struct ThermalReader {

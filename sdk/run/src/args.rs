@@ -1,0 +1,70 @@
+//! The command line of the runner.
+
+use std::path::PathBuf;
+
+use crate::{inputs::InputKind, job::KeyValue};
+
+/// What to measure, and with which runtime.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Command {
+    /// The ONNX model.
+    #[arg(required_unless_present = "job")]
+    pub(crate) model: Option<PathBuf>,
+    /// The model that it is compared with. Its launches and the model's take turns.
+    #[arg(long, value_name = "OLD_MODEL")]
+    pub(crate) against: Option<PathBuf>,
+    /// Path of libonnxruntime, the app's own.
+    #[arg(long, value_name = "LIB", required_unless_present = "job")]
+    pub(crate) ort: Option<PathBuf>,
+    /// Path of the QNN plugin, libonnxruntime_providers_qnn.so. Without it the model runs on the CPU.
+    #[arg(long, value_name = "LIB", requires = "qnn_backend")]
+    pub(crate) qnn_provider: Option<PathBuf>,
+    /// Path of libQnnHtp.so.
+    #[arg(long, value_name = "LIB", requires = "qnn_provider")]
+    pub(crate) qnn_backend: Option<PathBuf>,
+    /// QNN's number of the chipset. Only its emulator needs one.
+    #[arg(long, value_name = "NUMBER", requires = "qnn_provider")]
+    pub(crate) soc_model: Option<String>,
+    /// Option of the QNN EP, as the app gives it: htp_performance_mode=burst. Once for each.
+    #[arg(long, value_name = "KEY=VALUE", requires = "qnn_provider")]
+    pub(crate) ep_option: Vec<KeyValue>,
+    /// Size of a dimension that the model leaves open: batch=1. Once for each.
+    #[arg(long, value_name = "NAME=SIZE")]
+    pub(crate) dim: Vec<KeyValue>,
+    /// MACs of the model's nodes (JSON), as `epwatch manifest` writes them, for the shares of the work.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) manifest: Option<PathBuf>,
+    /// The same of the model that it is compared with.
+    #[arg(long, value_name = "FILE", requires = "against")]
+    pub(crate) against_manifest: Option<PathBuf>,
+    /// What the model computes: noise, zeros, ones, ramp, or a folder with input_0.pb, input_1.pb as ONNX's test data has.
+    #[arg(long, value_name = "KIND|FOLDER", default_value = "noise")]
+    pub(crate) inputs: InputKind,
+    /// Launches of each model.
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) launches: u32,
+    /// Timed runs of a launch.
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) runs: u32,
+    /// Runs of a launch before those, which do not count.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub(crate) warmup: u32,
+    /// Longest pause before a launch, until two pieces of work on the CPU take as long, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    pub(crate) steady_seconds: u64,
+    /// The chipset, for example SM8650 [default: as the device names it].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) chipset: Option<String>,
+    /// The device's name in reports [default: as the device names it].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) device: Option<String>,
+    /// The device's firmware in reports [default: a hash of what the device says].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) firmware: Option<String>,
+    /// The folder that gets a file a launch. Launches whose file is there are not made again.
+    #[arg(long, value_name = "DIR", required_unless_present = "job")]
+    pub(crate) out: Option<PathBuf>,
+    /// One launch, as the parent process describes it.
+    #[arg(long, hide = true, exclusive = true)]
+    pub(crate) job: Option<PathBuf>,
+}

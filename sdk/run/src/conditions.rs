@@ -1,0 +1,144 @@
+//! The state of the device before and after a launch: heat, battery, and a fixed piece of work on the CPU.
+
+use std::{
+    fs,
+    hint::black_box,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use epwatch_proto::Thermal;
+use rustix::time::{ClockId, clock_gettime};
+
+/// Turns of the piece of work: some 5 ms on a phone.
+const TURNS: u64 = 2_000_000;
+/// Times that it is done; the least counts, since interrupts only make it longer.
+const PROBES: usize = 5;
+/// Two pieces of work that take as long, within this share, are a steady state.
+const STEADY: f64 = 0.03;
+/// Pause between two pieces of work.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Takes this many microseconds of the CPU for a fixed piece of work. A lower clock makes it longer; other programs, which
+/// slow the launches of both models, do not.
+pub(crate) fn probe_us() -> f64 {
+    let once = || {
+        let began = cpu_us();
+        let mut x = black_box(0x9e37_79b9_7f4a_7c15_u64);
+        for _ in 0..TURNS {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+        }
+        black_box(x);
+        cpu_us() - began
+    };
+    (0..PROBES).map(|_| once()).fold(f64::INFINITY, f64::min)
+}
+
+/// CPU time of this thread.
+fn cpu_us() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
+/// Waits until two pieces of work take as long, at most so long. Returns the time of the last one.
+pub(crate) fn steady_probe_us(most: Duration) -> f64 {
+    let began = Instant::now();
+    let mut before = probe_us();
+    loop {
+        let now = probe_us();
+        if (now / before - 1.0).abs() <= STEADY || began.elapsed() >= most {
+            return now;
+        }
+        before = now;
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Android's thermal status; on other Linux the SDK's reading of the thermal zones. `None` if neither says one.
+pub(crate) fn thermal_status() -> Option<u8> {
+    let said = output_of("/system/bin/dumpsys", "thermalservice");
+    said.as_deref().and_then(thermal_of_dumpsys).or_else(|| {
+        Some(match epwatch_sdk::desk::thermal() {
+            Thermal::None => 0,
+            Thermal::Light => 1,
+            Thermal::Moderate => 2,
+            Thermal::Severe => 3,
+            Thermal::Critical => 4,
+            Thermal::Emergency => 5,
+            Thermal::Shutdown => 6,
+            Thermal::Unknown => return None,
+        })
+    })
+}
+
+fn thermal_of_dumpsys(said: &str) -> Option<u8> {
+    let line = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Thermal Status:"))?;
+    line.trim().parse().ok().filter(|status| *status <= 6)
+}
+
+/// The battery's temperature in degrees Celsius; `None` without a battery that says one.
+pub(crate) fn battery_c() -> Option<f64> {
+    let folders = fs::read_dir("/sys/class/power_supply").ok()?;
+    let each = folders
+        .flatten()
+        .filter_map(|entry| battery_of(&entry.path()));
+    each.reduce(f64::max)
+}
+
+fn battery_of(folder: &Path) -> Option<f64> {
+    let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
+    let is_battery = text("type")?.trim() == "Battery";
+    let tenths: f64 = text("temp")?.trim().parse().ok()?;
+    let celsius = tenths / 10.0;
+    (is_battery && (-60.0..=150.0).contains(&celsius)).then_some(celsius)
+}
+
+/// What a program of the platform says; `None` where it is not.
+pub(crate) fn output_of(program: &str, argument: &str) -> Option<String> {
+    if !Path::new(program).is_file() {
+        return None;
+    }
+    let said = Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    Some(
+        String::from_utf8_lossy(&said.ok()?.stdout)
+            .trim()
+            .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn androids_status_is_read() {
+        let said = "IsStatusOverride: false\nThermalEventListeners:\nThermal Status: 2\nCached temperatures:";
+        assert_eq!(thermal_of_dumpsys(said), Some(2));
+        assert_eq!(thermal_of_dumpsys("Thermal Status: 9"), None);
+        assert_eq!(thermal_of_dumpsys("Can't find service"), None);
+    }
+
+    #[test]
+    fn a_battery_has_its_temperature_in_tenths() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("type", "Battery\n");
+        write("temp", "315\n");
+        assert_eq!(battery_of(folder.path()), Some(31.5));
+        write("type", "USB\n");
+        assert_eq!(battery_of(folder.path()), None);
+        write("type", "Battery\n");
+        write("temp", "-2731\n");
+        assert_eq!(battery_of(folder.path()), None);
+    }
+}

@@ -1,0 +1,204 @@
+//! The document of a launch, `epwatch.run/1`. docs/gate.md lists its fields; `epwatch gate` reads it.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use epwatch_proto::{Placement, placement::QNN_EP};
+use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
+use serde::{Deserialize, Serialize};
+
+/// Name and version of the document.
+pub(crate) const SCHEMA: &str = "epwatch.run/1";
+
+/// A side of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Arm {
+    Candidate,
+    Baseline,
+}
+
+impl Arm {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Candidate => "candidate",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
+/// One launch. Times are in microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunDocument {
+    pub(crate) schema: String,
+    /// Warm-up first, in order.
+    pub(crate) runs_us: Vec<u64>,
+    pub(crate) warmup: u32,
+    pub(crate) model: MeasuredModel,
+    pub(crate) target: MeasuredOn,
+    pub(crate) runtime: MeasuredRuntime,
+    pub(crate) source: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) launch: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) arm: Option<Arm>,
+    pub(crate) started_unix_ms: i64,
+    /// Until the session was made, with nothing cached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) load_us: Option<u64>,
+    /// Android's thermal status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) thermal_before: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) thermal_after: Option<u8>,
+    /// Degrees Celsius.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) battery_c: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) probe_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) probe_after_us: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) placement: Option<Placed>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) outputs: Option<Outputs>,
+}
+
+/// The device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MeasuredOn {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) chipset: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) device: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) firmware: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) os: Option<String>,
+}
+
+/// The model's file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MeasuredModel {
+    pub(crate) sha256: String,
+    pub(crate) name: String,
+}
+
+/// The runtime. Launches of two runtimes are not compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MeasuredRuntime {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ort: Option<String>,
+    pub(crate) ep: String,
+    pub(crate) options: BTreeMap<String, String>,
+}
+
+/// Outputs of the fixed input, compared with the outputs of the same device's CPU.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outputs {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_abs: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) cosine: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) top1: Option<f64>,
+}
+
+/// The placement, as an element of `chipsets` of `epwatch inspect --json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Placed {
+    chipset: String,
+    soc_model: String,
+    /// `ok` or `failed`.
+    session: String,
+    error: Option<String>,
+    requested: Vec<String>,
+    source: String,
+    graph_kind: Option<String>,
+    eps: BTreeMap<String, ExplainedEp>,
+    cpu_nodes: Vec<ExplainedNode>,
+    npu_partitions: Vec<PartitionSize>,
+    /// Names of the nodes on the NPU, in ONNX Runtime's order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    npu_nodes: Vec<String>,
+    fingerprint: Option<String>,
+    pub(crate) fingerprint_normalised: Option<String>,
+    reasons: Vec<ExplainedReason>,
+}
+
+impl Placed {
+    /// The placement of a session that was made.
+    pub(crate) fn of(
+        chipset: &str,
+        soc_model: &str,
+        placement: &Placement,
+        npu_partitions: Vec<PartitionSize>,
+        npu_nodes: Vec<String>,
+    ) -> Self {
+        Self {
+            chipset: chipset.to_owned(),
+            soc_model: soc_model.to_owned(),
+            session: "ok".to_owned(),
+            error: None,
+            requested: placement.requested_eps.clone(),
+            source: placement.source.as_str().to_owned(),
+            graph_kind: Some(placement.graph_kind.as_str().to_owned()),
+            eps: ExplainedEp::all_of(placement),
+            cpu_nodes: ExplainedNode::all_of(placement),
+            npu_partitions,
+            npu_nodes,
+            fingerprint: placement.exact.map(|print| print.to_string()),
+            fingerprint_normalised: placement.normalised.map(|print| print.to_string()),
+            reasons: placement.reasons.iter().copied().map(Into::into).collect(),
+        }
+    }
+
+    /// A session that could not be made.
+    pub(crate) fn failed(
+        chipset: &str,
+        soc_model: &str,
+        error: String,
+        reason: ExplainedReason,
+    ) -> Self {
+        Self {
+            chipset: chipset.to_owned(),
+            soc_model: soc_model.to_owned(),
+            session: "failed".to_owned(),
+            error: Some(error),
+            requested: vec![QNN_EP.to_owned()],
+            source: "unavailable".to_owned(),
+            graph_kind: None,
+            eps: BTreeMap::new(),
+            cpu_nodes: Vec::new(),
+            npu_partitions: Vec::new(),
+            npu_nodes: Vec::new(),
+            fingerprint: None,
+            fingerprint_normalised: None,
+            reasons: vec![reason],
+        }
+    }
+
+    pub(crate) fn is_ok(&self) -> bool {
+        self.session == "ok"
+    }
+}
+
+impl RunDocument {
+    pub(crate) fn read(path: &Path) -> io::Result<Self> {
+        Ok(serde_json::from_slice(&fs::read(path)?)?)
+    }
+
+    /// Writes the file as a whole or not at all: a reader may be looking for it.
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        let mut half = path.as_os_str().to_owned();
+        half.push(".part");
+        let half = PathBuf::from(half);
+        fs::write(&half, serde_json::to_vec(self)?)?;
+        fs::rename(half, path)
+    }
+}

@@ -1,0 +1,76 @@
+//! One launch, as the parent describes it to the process that makes it.
+
+use std::{path::PathBuf, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    document::{Arm, MeasuredOn},
+    inputs::InputKind,
+};
+
+/// One launch. Paths are absolute.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Job {
+    pub(crate) task: Task,
+    pub(crate) model: PathBuf,
+    pub(crate) ort: PathBuf,
+    pub(crate) ep: Ep,
+    pub(crate) dims: Vec<KeyValue>,
+    pub(crate) manifest: Option<PathBuf>,
+    pub(crate) inputs: InputKind,
+    pub(crate) warmup: u32,
+    pub(crate) runs: u32,
+    pub(crate) steady_seconds: u64,
+    pub(crate) arm: Arm,
+    pub(crate) target: MeasuredOn,
+    /// Gets the document.
+    pub(crate) out: PathBuf,
+}
+
+/// What a launch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Task {
+    /// Reads the placement with its reasons, and compares the outputs with the CPU's. Not timed.
+    Look,
+    /// Is timed; its number.
+    Time(u32),
+}
+
+/// The EP that the app asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ep {
+    Cpu,
+    Qnn {
+        provider: PathBuf,
+        backend: PathBuf,
+        soc_model: Option<String>,
+        options: Vec<KeyValue>,
+    },
+}
+
+/// `KEY=VALUE` of the command line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KeyValue {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for KeyValue {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+        let (key, value) = pair.ok_or("expected KEY=VALUE, for example batch=1")?;
+        if text.contains('\0') {
+            return Err("expected a text without a NUL".to_owned());
+        }
+        Ok(Self {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+}

@@ -1,0 +1,227 @@
+//! One launch, in a process of its own: makes the session, runs the model, writes the document.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read},
+    path::Path,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use epwatch_proto::{Placement, ReasonCode, SelfTest, hex};
+use epwatch_sdk::{
+    placement::{self, Inspection, inspect_file, summarise},
+    self_test::{self, GoldenInput},
+};
+use ort::session::{Session, SessionInputValue};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    conditions::{battery_c, probe_us, steady_probe_us, thermal_status},
+    document::{MeasuredModel, MeasuredRuntime, Outputs, Placed, RunDocument, SCHEMA},
+    job::{Ep, Job, Task},
+    session::{Builder, Runtime, manifest},
+};
+
+/// Makes the launch, and writes its document.
+pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
+    let runtime = Runtime::load(job)?;
+    let document = match job.task {
+        Task::Look => look(job, &runtime)?,
+        Task::Time(n) => timed(job, &runtime, n)?,
+    };
+    document
+        .write(&job.out)
+        .with_context(|| format!("failed to write {}", job.out.display()))
+}
+
+/// A document with what each launch says.
+fn begun(job: &Job) -> anyhow::Result<RunDocument> {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let mut options = BTreeMap::new();
+    if let Ep::Qnn { options: given, .. } = &job.ep {
+        options.extend(
+            given
+                .iter()
+                .map(|option| (option.key.clone(), option.value.clone())),
+        );
+    }
+    let dims = job
+        .dims
+        .iter()
+        .map(|dim| (format!("dim {}", dim.key), dim.value.clone()));
+    options.extend(dims);
+    Ok(RunDocument {
+        schema: SCHEMA.to_owned(),
+        model: MeasuredModel {
+            sha256: sha256_of(&job.model)
+                .with_context(|| format!("failed to read {}", job.model.display()))?,
+            name: job
+                .model
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        },
+        target: job.target.clone(),
+        runtime: MeasuredRuntime {
+            ort: placement::ort_version(),
+            ep: job.ep.name().to_owned(),
+            options,
+        },
+        source: format!("epwatch-run {}", env!("CARGO_PKG_VERSION")),
+        arm: Some(job.arm),
+        started_unix_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        ..RunDocument::default()
+    })
+}
+
+/// The placement with its reasons, and the distance of the outputs from the CPU's.
+fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
+    let mut document = begun(job)?;
+    let manifest = manifest(job)?;
+    let made = runtime.builder(job)?;
+    let soc_model = job.ep.soc_model();
+    let input = made.input(soc_model, manifest.as_ref());
+    let inspection = inspect_file(made.builder.clone(), &job.model, input);
+    let placed = match inspection {
+        Inspection::Placed {
+            placement,
+            npu_partitions,
+            npu_nodes,
+        } => Placed::of(
+            chipset(job),
+            soc_model,
+            &placement,
+            npu_partitions,
+            npu_nodes,
+        ),
+        Inspection::Failed { error, reason, .. } => {
+            Placed::failed(chipset(job), soc_model, error, reason.into())
+        }
+        _ => anyhow::bail!("the SDK gave an answer that this program does not know"),
+    };
+    let is_ok = placed.is_ok();
+    document.placement = Some(placed);
+    if is_ok {
+        let mut session = made.builder.clone().commit_from_file(&job.model)?;
+        let golden = job.inputs.of(&session)?;
+        let test = self_test::compared(&mut session, &golden, || -> anyhow::Result<Session> {
+            Ok(runtime.cpu_builder(job)?.commit_from_file(&job.model)?)
+        });
+        document.outputs = outputs(&test);
+    }
+    Ok(document)
+}
+
+fn chipset(job: &Job) -> &str {
+    job.target.chipset.as_deref().unwrap_or("unknown")
+}
+
+/// `None` if the outputs could not be compared.
+fn outputs(test: &SelfTest) -> Option<Outputs> {
+    let hash = test.npu_output_hash?;
+    (test.error_code == 0).then(|| Outputs {
+        hash: Some(hex(&hash)),
+        max_abs: test.max_abs,
+        cosine: test.cosine,
+        top1: test.top1_equal.map(|equal| f64::from(u8::from(equal))),
+    })
+}
+
+fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
+    let mut document = begun(job)?;
+    document.launch = Some(n);
+    document.warmup = job.warmup;
+    document.thermal_before = thermal_status();
+    document.battery_c = battery_c();
+    document.probe_us = Some(steady_probe_us(Duration::from_secs(job.steady_seconds)));
+    let made = runtime.builder(job)?;
+    let manifest = manifest(job)?;
+    let builder = made
+        .builder
+        .clone()
+        .with_config_entry(RECORD_ASSIGNMENT, "1");
+    let mut builder = builder.map_err(|error| -> ort::Error { error.into() })?;
+    let began = Instant::now();
+    let session = builder.commit_from_file(&job.model);
+    let took = began.elapsed();
+    let soc_model = job.ep.soc_model();
+    let mut session = match session {
+        Ok(session) => session,
+        Err(error) => {
+            let why = ReasonCode::Unknown.into();
+            let failed = Placed::failed(chipset(job), soc_model, error.message().to_owned(), why);
+            document.placement = Some(failed);
+            return Ok(document);
+        }
+    };
+    document.load_us = Some(micros(took).max(1));
+    document.placement = placed(&session, &made, job, manifest.as_ref());
+    let golden = job.inputs.of(&session)?;
+    document.runs_us = times(&mut session, &golden, job.warmup + job.runs)?;
+    document.probe_after_us = Some(probe_us());
+    document.thermal_after = thermal_status();
+    Ok(document)
+}
+
+/// ONNX Runtime's option that keeps the EP of each node.
+const RECORD_ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
+
+/// The placement without reasons, which only a log has; `None` of a runtime that does not say one.
+fn placed(
+    session: &Session,
+    made: &Builder,
+    job: &Job,
+    manifest: Option<&epwatch_proto::ModelManifest>,
+) -> Option<Placed> {
+    let assignment = placement::read(session).ok()?;
+    let soc_model = job.ep.soc_model();
+    let placement: Placement = summarise(&assignment, made.input(soc_model, manifest));
+    Some(Placed::of(
+        chipset(job),
+        soc_model,
+        &placement,
+        Vec::new(),
+        Vec::new(),
+    ))
+}
+
+/// Run times in microseconds, the first one first. Inputs are made once, so that only the model is timed.
+fn times(session: &mut Session, golden: &GoldenInput, runs: u32) -> anyhow::Result<Vec<u64>> {
+    let mut values = Vec::new();
+    for (name, tensor) in golden.inputs() {
+        values.push((name.to_owned(), tensor.to_value()?));
+    }
+    let mut times = Vec::new();
+    for _ in 0..runs {
+        let each = values
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.into()));
+        let inputs: Vec<(&str, SessionInputValue<'_>)> = each.collect();
+        let began = Instant::now();
+        let outputs = session.run(inputs)?;
+        let took = began.elapsed();
+        drop(outputs);
+        times.push(micros(took).max(1));
+    }
+    Ok(times)
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn sha256_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut part) = (Sha256::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(hex(&hash.finalize())),
+            n => hash.update(&part[..n]),
+        }
+    }
+}

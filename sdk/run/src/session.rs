@@ -1,0 +1,147 @@
+//! The session of a launch, as the app makes it.
+
+use anyhow::Context;
+use epwatch_proto::{
+    ModelManifest, ReasonCode, SideCar,
+    placement::{CPU_EP, QNN_EP},
+};
+use epwatch_sdk::{
+    placement::PlacementInput,
+    qnn::{HtpOptions, Plugin},
+    runtime,
+};
+use ort::{environment::Environment, session::builder::SessionBuilder};
+
+use crate::job::{Ep, Job, KeyValue};
+
+/// The runtime of this process, with the EP's plugin.
+pub(crate) struct Runtime {
+    environment: Environment,
+    plugin: Option<Plugin>,
+}
+
+/// A builder and what the SDK needs to explain its sessions.
+pub(crate) struct Builder {
+    pub(crate) builder: SessionBuilder,
+    pub(crate) requested: Vec<String>,
+    pub(crate) reasons: Vec<ReasonCode>,
+}
+
+impl Runtime {
+    pub(crate) fn load(job: &Job) -> anyhow::Result<Self> {
+        let environment = runtime::load(&job.ort)?.build()?;
+        let plugin = match &job.ep {
+            Ep::Qnn { provider, .. } => Some(Plugin::register(&environment, provider)?),
+            Ep::Cpu => None,
+        };
+        environment.set_log_level(ort::logging::LogLevel::Error);
+        Ok(Self {
+            environment,
+            plugin,
+        })
+    }
+
+    /// A builder for the EP that is measured.
+    pub(crate) fn builder(&self, job: &Job) -> anyhow::Result<Builder> {
+        let (
+            Ep::Qnn {
+                backend,
+                soc_model,
+                options,
+                ..
+            },
+            Some(plugin),
+        ) = (&job.ep, &self.plugin)
+        else {
+            return Ok(Builder {
+                builder: self.cpu_builder(job)?,
+                requested: Vec::new(),
+                reasons: Vec::new(),
+            });
+        };
+        let mut htp = HtpOptions::new(backend);
+        if let Some(soc_model) = soc_model {
+            htp = htp.with_soc_model(soc_model);
+        }
+        let htp = plugin.session_builder(&htp)?;
+        let mut builder = with_dims(htp.builder, &job.dims)?;
+        for KeyValue { key, value } in options {
+            let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
+            let set = builder.with_config_entry(key, value);
+            builder = set.map_err(|error| -> ort::Error { error.into() })?;
+        }
+        Ok(Builder {
+            builder,
+            requested: htp.requested_eps,
+            reasons: htp.reasons,
+        })
+    }
+
+    /// A builder for the CPU alone.
+    pub(crate) fn cpu_builder(&self, job: &Job) -> anyhow::Result<SessionBuilder> {
+        let builder = match &self.plugin {
+            Some(plugin) => plugin.cpu_session_builder()?,
+            None => SessionBuilder::new(&self.environment)?,
+        };
+        with_dims(builder, &job.dims)
+    }
+}
+
+fn with_dims(mut builder: SessionBuilder, dims: &[KeyValue]) -> anyhow::Result<SessionBuilder> {
+    for KeyValue { key, value } in dims {
+        let size = value.parse::<i64>().ok().filter(|size| *size > 0);
+        let size =
+            size.with_context(|| format!("--dim {key}={value}: expected a size of 1 or more"))?;
+        let set = builder.with_dimension_override(key, size);
+        builder = set.map_err(|error| -> ort::Error { error.into() })?;
+    }
+    Ok(builder)
+}
+
+impl Builder {
+    pub(crate) fn input<'a>(
+        &'a self,
+        soc_model: &'a str,
+        manifest: Option<&'a ModelManifest>,
+    ) -> PlacementInput<'a> {
+        PlacementInput {
+            requested_eps: &self.requested,
+            soc_model,
+            manifest,
+            known_reasons: &self.reasons,
+        }
+    }
+}
+
+/// Reads the MACs of the model's nodes.
+pub(crate) fn manifest(job: &Job) -> anyhow::Result<Option<ModelManifest>> {
+    let Some(path) = &job.manifest else {
+        return Ok(None);
+    };
+    let read = || -> anyhow::Result<ModelManifest> {
+        let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
+        Ok(ModelManifest::try_from(side_car)?)
+    };
+    let read = read().with_context(|| {
+        let path = path.display();
+        format!("failed to read {path}; expected JSON as `epwatch manifest` writes it")
+    });
+    read.map(Some)
+}
+
+impl Ep {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Cpu => CPU_EP,
+            Self::Qnn { .. } => QNN_EP,
+        }
+    }
+
+    /// The chipset as QNN is told of it; empty on a device, whose own is taken.
+    pub(crate) fn soc_model(&self) -> &str {
+        match self {
+            Self::Qnn { soc_model, .. } => soc_model.as_deref().unwrap_or_default(),
+            Self::Cpu => "",
+        }
+    }
+}

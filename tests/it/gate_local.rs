@@ -1,0 +1,140 @@
+//! `epwatch gate --local`: launches on this machine, with QNN's emulator as the board.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+
+use crate::support::{check_ends, check_fails, epwatch};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+
+/// A policy of few and short launches.
+fn policy(folder: &Path, launches: u32) -> String {
+    let path = folder.join("gate.toml");
+    let text = format!("[latency]\nlaunches = {launches}\nruns = 2\nwarmup = 1\n");
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// The document of a gate that measures here.
+fn measured(model: &str, words: &str, code: i32) -> Value {
+    let words = format!("gate {MODELS}/{model}.onnx --local --json {words}");
+    let (stdout, _) = check_ends(&mut epwatch(&words), code);
+    serde_json::from_str(&stdout).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn launches_have_the_placement_that_the_emulator_shows() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), 1);
+    for (model, soc, code) in [
+        ("a_cnn.qu8", "SM8650", 3),
+        ("e_mixed.q8head32", "SM8635", 1),
+        ("c_cnn_hardmax.fp32", "SM8650", 1),
+        ("e_topk.qu8", "SM8650", 1),
+    ] {
+        let found = measured(model, &format!("--soc {soc} --policy {policy}"), code);
+        let [seen, launched] = &found["targets"].as_array().unwrap()[..] else {
+            panic!("{found:#}");
+        };
+        assert_eq!(seen["source"], "emulator");
+        assert_eq!(launched["source"], "run");
+        assert_eq!(seen["placement"], launched["placement"], "{model}");
+        // Its run times keep no limit.
+        let mistakes = launched["mistakes"].to_string();
+        assert!(mistakes.contains("cpu_latency"), "{mistakes}");
+    }
+}
+
+#[test]
+fn a_session_that_cannot_be_made_fails_without_a_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = folder.path().join("launches");
+    let words = format!(
+        "--soc SM8635 --policy {} --keep {}",
+        policy(folder.path(), 2),
+        keep.display()
+    );
+    let found = measured("c_cnn_hardmax.fp32", &words, 1);
+    let launched = &found["targets"][1];
+    assert_eq!(launched["checks"][0]["id"], "session");
+    assert_eq!(launched["checks"][0]["result"], "fail");
+    assert_eq!(files(&keep), ["candidate-001.json", "candidate-look.json"]);
+}
+
+#[test]
+fn two_models_take_turns_and_a_second_command_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = folder.path().join("launches");
+    let words = |launches| {
+        let policy = policy(folder.path(), launches);
+        let (keep, old) = (keep.display(), format!("{MODELS}/mixed_v1.int8.onnx"));
+        format!("--baseline {old} --policy {policy} --keep {keep}")
+    };
+    // On the CPU of this machine, where two launches decide nothing.
+    let found = measured("mixed_v2.head32", &words(1), 3);
+    assert_eq!(found["targets"].as_array().unwrap().len(), 1, "{found:#}");
+    let first = fs::read(keep.join("baseline-001.json")).unwrap();
+    measured("mixed_v2.head32", &words(2), 3);
+    assert_eq!(
+        files(&keep),
+        [
+            "baseline-001.json",
+            "baseline-002.json",
+            "baseline-look.json",
+            "candidate-001.json",
+            "candidate-002.json",
+            "candidate-look.json",
+        ]
+    );
+    assert_eq!(fs::read(keep.join("baseline-001.json")).unwrap(), first);
+    let began = |name: &str| -> i64 {
+        let document: Value = serde_json::from_slice(&fs::read(keep.join(name)).unwrap()).unwrap();
+        document["started_unix_ms"].as_i64().unwrap()
+    };
+    // A B B A.
+    assert!(began("candidate-001.json") < began("baseline-001.json"));
+    assert!(began("baseline-002.json") < began("candidate-002.json"));
+}
+
+#[test]
+fn what_cannot_be_measured_is_told_before_a_launch() {
+    let model = format!("{MODELS}/a_cnn.qu8.onnx");
+    for (words, code, told) in [
+        (
+            format!("gate {model} --local --soc SM8650,SM8635"),
+            2,
+            "one chipset",
+        ),
+        ("gate --local".to_owned(), 2, "give MODEL"),
+        (
+            format!("gate {model} --local --inputs no/such"),
+            2,
+            "expected noise, zeros, ones, ramp",
+        ),
+        (
+            format!("gate {model} --local --ort /no/such.so"),
+            2,
+            "--ort /no/such.so",
+        ),
+        (
+            format!("run {model} --ort {model} --out /dev/null/x"),
+            3,
+            "failed to make --out",
+        ),
+    ] {
+        check_fails(&mut epwatch(&words), code, told);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), 2);
+    let words = format!("gate {model} --soc SM8650 --policy {policy}");
+    check_fails(&mut epwatch(&words), 2, "give --local, or take it out");
+}
