@@ -287,7 +287,10 @@ async fn answer_with(
     facts: impl AsyncFn() -> Vec<Fact>,
 ) -> anyhow::Result<ExitCode> {
     let client = epwatch_store::client(&shared.store.target().await?);
-    let ask = async || epwatch_page::ask(client.clone(), question.clone(), facts().await).await;
+    let ask = async || {
+        let facts = Box::pin(facts());
+        epwatch_page::ask(client.clone(), question.clone(), facts).await
+    };
     answered(shared, ask).await
 }
 

@@ -79,7 +79,8 @@ impl Screen {
                 environment: None,
                 search: String::new(),
             };
-            let asked = epwatch_page::ask(store.clone(), fleet, Vec::new()).await;
+            let asked =
+                epwatch_page::ask(store.clone(), fleet, Box::pin(async { Vec::new() })).await;
             let last = self.status.take().map(|(_, text)| text);
             let text = asked.map_or(last, |answer| Some(answer.text));
             self.status = Some((Instant::now(), text.unwrap_or_default()));

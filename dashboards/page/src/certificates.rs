@@ -26,7 +26,7 @@ struct Certificates {
 /// # Errors
 /// The store does not answer.
 pub async fn certificates(store: Client, app: Option<&str>) -> Result<ShellAnswer, ShellError> {
-    let store = StoreReader::new(store, 1);
+    let store = StoreReader::for_command(store);
     let certificates = certificates::list(&store, app).await?;
     let text = listed(&certificates, Timestamp::now());
     let json = serde_json::to_vec(&Certificates { certificates }).unwrap_or_default();

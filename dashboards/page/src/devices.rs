@@ -48,7 +48,7 @@ struct Installations {
 /// # Errors
 /// The id is none, no or several installations have it, or the store does not answer.
 pub async fn devices(store: Client, query: &DevicesQuery) -> Result<ShellAnswer, ShellError> {
-    let store = StoreReader::new(store, 1);
+    let store = StoreReader::for_command(store);
     let now = Timestamp::now();
     let one = match query {
         DevicesQuery::List { app } => {

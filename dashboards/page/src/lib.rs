@@ -1,9 +1,10 @@
 //! The built-in page: what the store shows of a fleet, in a browser with nothing installed.
 //!
 //! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
-//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents, and their marks. It runs at most
-//! two queries at once, and less than one for ever; it loads nothing from elsewhere, and needs no script. Names of
-//! devices' own making reach HTML, links and SQL only by `text::name` and bound parameters.
+//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents, and their
+//! marks. A server runs at most two queries at once, and less than one for ever; a command runs at most eight. It loads
+//! nothing from elsewhere, and needs no script. Names of devices' own making reach HTML, links and SQL only by
+//! `text::name` and bound parameters.
 
 mod certificates;
 mod config;
@@ -26,4 +27,4 @@ pub use read::health::{Fact, Facts};
 pub use rollout::{Needed, RolloutAnswer, RolloutQuery, rollout};
 pub use server::tokens::TokenError;
 pub use server::{PageError, PageServer};
-pub use shell::{ShellAnswer, ShellError, ShellPage, ask};
+pub use shell::{FactsRead, ShellAnswer, ShellError, ShellPage, ask};

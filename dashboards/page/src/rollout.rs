@@ -18,7 +18,7 @@ pub async fn rollout(
     query: RolloutQuery,
     needed: Needed,
 ) -> Result<(RolloutAnswer, ShellAnswer), ShellError> {
-    let store = StoreReader::new(store, 2);
+    let store = StoreReader::for_command(store);
     let (model, version) = (query.model.clone(), query.version.clone());
     let found = match rollout::read(&store, query, needed).await {
         Ok(found) => found,

@@ -97,7 +97,7 @@ pub async fn mark(client: Client, new: NewMark) -> Result<PlacedMark, OrderError
         .map_err(refused)?;
     insert.write(&row).await.map_err(refused)?;
     insert.end().await.map_err(refused)?;
-    let store = StoreReader::new(client, 1);
+    let store = StoreReader::for_command(client);
     let known = store.rows::<u64>(KNOWN, |query| {
         let query = filtered(query, app.as_deref());
         let query = filtered(query, environment.as_deref());

@@ -106,7 +106,7 @@ struct OrderInsert<'a> {
 /// # Errors
 /// A field, the incident's state or an earlier order forbids it, or the store does not take it.
 pub async fn order(client: Client, new: NewOrder) -> Result<PlacedOrder, OrderError> {
-    let store = StoreReader::new(client.clone(), 1);
+    let store = StoreReader::for_command(client.clone());
     place(&client, &store, &Scope::all(), new).await
 }
 

@@ -147,8 +147,9 @@ pub(crate) async fn read(
     };
     let of = (&*query.app, &*query.environment);
     let (model, chipset) = (Some(&*query.model), Some(&*query.chipset));
-    let (all, first, open) = tokio::join!(
+    let (all, evidence, first, open) = tokio::join!(
         windows::latest(store, of, model, until),
+        evidence::latest(store, of, model, until),
         windows::first_judged(store, of, model, until),
         incidents::open(store, of),
     );
@@ -194,10 +195,9 @@ pub(crate) async fn read(
         from: changes::since(period.from, began),
         to: until,
     };
-    let (slots, gaps, evidence, placements, changes) = tokio::join!(
+    let (slots, gaps, placements, changes) = tokio::join!(
         windows::slots(store, of, model, chipset, period),
         gaps::read(store, period),
-        evidence::latest(store, of, model, until),
         placements(store, &query, version_before.as_deref(), period),
         changes::read(store, changes),
     );

@@ -150,9 +150,11 @@ pub(crate) async fn read(
         });
     };
     let of = (&*app, &*environment);
-    let (cohorts, open, first) = tokio::join!(
+    let (cohorts, evidence, open, ledger, first) = tokio::join!(
         windows::latest(store, of, None, until),
+        evidence::latest(store, of, None, until),
         incidents::open(store, of),
+        ledger::sum(store, of),
         windows::first_judged(store, of, None, until),
     );
     let cohorts = cohorts?;
@@ -165,11 +167,9 @@ pub(crate) async fn read(
         .min()
         .unwrap_or(until);
     let period = Period::of(began, until, SLOTS);
-    let (slots, gaps, evidence, ledger) = tokio::join!(
+    let (slots, gaps) = tokio::join!(
         windows::slots(store, of, None, None, period),
         gaps::read(store, period),
-        evidence::latest(store, of, None, until),
-        ledger::sum(store, of),
     );
     let series = Series {
         first,

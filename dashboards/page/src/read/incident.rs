@@ -118,14 +118,6 @@ pub(crate) async fn read(
     let model = Some(&*row.model);
     let lead = document.lead().cloned();
     let lead = lead.as_ref();
-    let (orders, history, reasons) = tokio::join!(
-        orders::of_incident(store, id),
-        history::read(store, id),
-        reasons(store, &row, lead),
-    );
-    let orders = left_out.part("orders", orders);
-    let history = left_out.part("history", history);
-    let judged = left_out.part("reasons", reasons);
     let end = row.is_open().then_some(progress.judged_until).flatten();
     let last = lead.map(|lead| lead.window_end);
     let end = end.or(row.changed_at).or(last);
@@ -133,7 +125,10 @@ pub(crate) async fn read(
     let began = began.min().or(row.started_at);
     let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
     let chipset = lead.map_or("", |lead| &*lead.key.chipset);
-    let (slots, gaps, evidence, latest, changes) = tokio::join!(
+    let (orders, history, reasons, slots, gaps, evidence, latest, changes) = tokio::join!(
+        orders::of_incident(store, id),
+        history::read(store, id),
+        reasons(store, &row, lead),
         async {
             match period {
                 Some(period) => windows::slots(store, of, model, Some(chipset), period).await,
@@ -178,6 +173,9 @@ pub(crate) async fn read(
         },
     );
     let name = (row.model.clone(), chipset.to_owned(), row.version.clone());
+    let orders = left_out.part("orders", orders);
+    let history = left_out.part("history", history);
+    let judged = left_out.part("reasons", reasons);
     let slots = left_out.part("growth", slots).remove(&name);
     let slots = slots.unwrap_or_default();
     let gaps = left_out.part("missing windows", gaps);

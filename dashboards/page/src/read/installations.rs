@@ -133,8 +133,7 @@ LIMIT 100";
 pub(crate) async fn read(store: &StoreReader, installation: InstallationRow) -> InstallationPage {
     let mut left_out = LeftOut::default();
     let of = |sql: clickhouse::query::Query| sql.bind(DAYS).bind(&*installation.id);
-    let models = store.rows(SESSIONS, of).await;
-    let latencies = store.rows(RUNS, of).await;
+    let (models, latencies) = tokio::join!(store.rows(SESSIONS, of), store.rows(RUNS, of));
     InstallationPage {
         models: left_out.part("sessions", models),
         latencies: left_out.part("latencies", latencies),

@@ -1,4 +1,4 @@
-//! Queries with limits: two at a time, each with a time-out, a memory limit and a row limit, and all within a budget.
+//! Queries with limits: a few at a time, each with a time-out, a memory limit and a row limit, and all within a budget.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,8 +11,15 @@ use tokio::time::{Instant, timeout};
 use super::budget::Budget;
 use crate::text::name::visible_sentence;
 
-/// Page queries that the store runs at once.
+/// Queries of a page server that the store runs at once.
 const AT_ONCE: usize = 2;
+
+/// Queries of a command that the store runs at once: the most that a page has between two steps that wait for each
+/// other. A command reads one page.
+const AT_ONCE_OF_A_COMMAND: usize = 8;
+
+/// A command waits longer than a page: its reader has no older answer, and nobody waits behind it.
+const TIMES_OF_A_COMMAND: u32 = 3;
 
 /// Longest wait for a place among them.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -97,12 +104,25 @@ impl std::fmt::Debug for Handle {
 impl StoreReader {
     /// All times are multiplied by `timeout_factor`.
     pub(crate) fn new(client: Client, timeout_factor: u32) -> Self {
+        Self::with_places(client, AT_ONCE, timeout_factor)
+    }
+
+    /// Returns the access of a command, which reads one page.
+    pub(crate) fn for_command(client: Client) -> Self {
+        Self::with_places(client, AT_ONCE_OF_A_COMMAND, TIMES_OF_A_COMMAND)
+    }
+
+    pub(crate) fn with_places(client: Client, at_once: usize, timeout_factor: u32) -> Self {
         Self {
             client: Handle(client),
-            places: Semaphore::new(AT_ONCE),
+            places: Semaphore::new(at_once),
             budget: Mutex::new(Budget::new(timeout_factor, Instant::now())),
             timeout_factor,
         }
+    }
+
+    pub(crate) fn timeout_factor(&self) -> u32 {
+        self.timeout_factor
     }
 
     /// Returns the rows of a query whose parameters `bind` binds. The SQL has a limit of its own.

@@ -283,9 +283,14 @@ impl Target {
 
 impl Pages {
     pub(crate) fn new(client: Client, facts: Facts, timeout_factor: u32) -> Self {
+        Self::over(StoreReader::new(client, timeout_factor), facts)
+    }
+
+    /// Returns the pages that a reader reads.
+    pub(crate) fn over(store: StoreReader, facts: Facts) -> Self {
         Self {
-            store: StoreReader::new(client, timeout_factor),
-            timeout_factor,
+            timeout_factor: store.timeout_factor(),
+            store,
             facts,
             progress: AsyncMutex::default(),
             cache: Cache::default(),

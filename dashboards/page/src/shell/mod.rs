@@ -8,10 +8,13 @@ mod names;
 mod operator;
 mod question;
 mod rollout;
+#[cfg(test)]
+mod steps;
 mod sums;
 mod table;
 
 use std::fmt::Write as _;
+use std::pin::Pin;
 
 use bytes::Bytes;
 use clickhouse::Client;
@@ -23,7 +26,7 @@ use crate::read::health::{self, Fact};
 use crate::read::ledger::{LedgerQuery, MAX_DAYS};
 use crate::read::progress::Progress;
 use crate::read::scope::Scope;
-use crate::read::store::LeftOut;
+use crate::read::store::{LeftOut, StoreReader};
 use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::time::ago;
 
@@ -59,21 +62,40 @@ impl Page {
     }
 }
 
-/// Reads a page and returns its forms. `facts` are about servers that the caller knows.
+/// Facts about servers that the caller knows, which are read while the store answers.
+pub type FactsRead<'a> = Pin<Box<dyn Future<Output = Vec<Fact>> + 'a>>;
+
+/// Reads a page and returns its forms.
 ///
 /// # Errors
 /// Nothing has the name, or the store does not answer.
 pub async fn ask(
     store: Client,
     question: ShellPage,
-    facts: Vec<Fact>,
+    facts: FactsRead<'_>,
 ) -> Result<ShellAnswer, ShellError> {
-    let pages = Pages::new(store, Box::new(move || facts.clone()), 1);
-    let progress = pages.progress().await?;
-    let read = match pages
-        .read(&target(&question), progress, &Scope::all())
-        .await
-    {
+    answer(StoreReader::for_command(store), question, facts).await
+}
+
+/// Each query waits for a part of the store's time. On a busy machine that is the time of a command, so queries that do
+/// not need each other's rows wait together.
+async fn answer(
+    store: StoreReader,
+    question: ShellPage,
+    facts: FactsRead<'_>,
+) -> Result<ShellAnswer, ShellError> {
+    let (progress, facts) = tokio::join!(Progress::read(&store), facts);
+    let progress = progress?;
+    let pages = Pages::over(store, Box::new(move || facts.clone()));
+    let (target, scope) = (target(&question), Scope::all());
+    let arrivals = async {
+        match &question {
+            ShellPage::Fleet { .. } => health::arrivals(pages.store(), &scope).await.ok(),
+            _ => None,
+        }
+    };
+    let (read, arrivals) = tokio::join!(pages.read(&target, progress, &scope), arrivals);
+    let read = match read {
         Ok(reading) => reading.page,
         Err(Missing::Unknown) => {
             let unknown = names::unknown(&pages, progress, &question, None).await?;
@@ -114,11 +136,8 @@ pub async fn ask(
             ..
         }
     ) {
-        if matches!(read.page, Page::Fleet(_)) {
-            let arrivals = health::arrivals(pages.store(), &Scope::all()).await;
-            if let Some(unweighed) = arrivals.ok().and_then(|of| of.unweighed()) {
-                _ = writeln!(text, "\n{unweighed}");
-            }
+        if let Some(unweighed) = arrivals.and_then(|of| of.unweighed()) {
+            _ = writeln!(text, "\n{unweighed}");
         }
         last.extend(judged(&read.page, progress, now));
     }
