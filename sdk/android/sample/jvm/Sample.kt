@@ -12,6 +12,7 @@ import dev.epwatch.ModelInfo
 import dev.epwatch.ObservedSession
 import java.io.File
 import java.nio.FloatBuffer
+import java.util.concurrent.CountDownLatch
 import kotlin.concurrent.thread
 
 private const val QNN = "QNNExecutionProvider"
@@ -27,7 +28,6 @@ public fun main(args: Array<String>) {
     val began = System.nanoTime()
     Epwatch.start(JvmPlatform(File(folder)), config)
     println("start_us ${(System.nanoTime() - began) / 1000}")
-    Epwatch.start(JvmPlatform(File(folder)), config)
 
     val env = OrtEnvironment.getEnvironment()
     val info = ModelInfo(
@@ -64,8 +64,17 @@ public fun main(args: Array<String>) {
     println("closed ${observed.explain()}")
     observed.session.close()
 
-    Epwatch.flush()
+    val sent = CountDownLatch(1)
+    Epwatch.upload { outcome ->
+        println("upload $outcome")
+        sent.countDown()
+    }
+    sent.await()
     println("explain ${Epwatch.explain()}")
+
+    // Mistakes, which harm nothing.
+    Epwatch.start(JvmPlatform(File(folder)), config)
+    println("twice ${Epwatch.explain()}")
     println("stopped ${Epwatch.stop(60_000)}")
     Epwatch.setConsent(false)
     println("after ${Epwatch.explain()}")

@@ -75,6 +75,14 @@ impl Receiver {
     }
 }
 
+/// A whole answer of somebody else.
+pub(crate) fn http(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\nconnection: close\r\nlocation: http://127.0.0.1:1/\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
 /// Answers one request, and closes the connection.
 fn answer(connection: TcpStream, kept: &Mutex<Received>) {
     let mut reader = BufReader::new(&connection);
@@ -247,6 +255,10 @@ impl Printed {
         found.unwrap_or_else(|| panic!("no {word}: {}", self.0)).1
     }
 
+    pub(crate) fn text(&self) -> &str {
+        &self.0
+    }
+
     #[track_caller]
     pub(crate) fn json(&self, word: &str) -> Value {
         serde_json::from_str(self.line(word)).unwrap()
@@ -315,7 +327,9 @@ fn check_misuse(printed: &Printed) {
     assert_eq!(printed.line("failed"), "ORT_INVALID_PROTOBUF");
     assert_eq!(printed.line("stopped"), "true");
     assert_eq!(printed.line("closed"), "");
-    let problem = printed.json("explain")["host_problem"].to_string();
+    assert_eq!(printed.line("upload"), "SENT");
+    assert_eq!(printed.json("explain")["host_problem"], "");
+    let problem = printed.json("twice")["host_problem"].to_string();
     assert!(problem.contains("called twice"), "{problem}");
     assert_eq!(
         printed.json("after")["host_problem"],

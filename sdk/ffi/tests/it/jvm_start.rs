@@ -7,7 +7,7 @@ use epwatch_sdk::proto::PlacementSource;
 
 use crate::{
     c::{KEY, crate_file, n_runs},
-    jvm::{Receiver, built, class_path, java},
+    jvm::{Receiver, built, class_path, http, java},
 };
 
 /// All of it was lost, and said nowhere: facts that take four seconds are a phone's at a cold start.
@@ -52,13 +52,6 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     assert_eq!(n_runs(&reports), 1_232);
     assert_eq!(sources["used"], PlacementSource::AssignmentApi);
     assert_eq!(sources["closed"], PlacementSource::Unavailable);
-}
-
-fn http(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\nconnection: close\r\nlocation: http://127.0.0.1:1/\r\n\r\n"
-    );
-    [head.as_bytes(), body].concat()
 }
 
 /// An empty answer was an acknowledgement, and a body without an end filled the app's memory.

@@ -7,6 +7,7 @@ mod arm64;
 mod c;
 mod header;
 mod jvm;
+mod jvm_explained;
 mod jvm_start;
 mod languages;
 mod operator;

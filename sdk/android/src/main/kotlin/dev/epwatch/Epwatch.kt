@@ -3,6 +3,8 @@ package dev.epwatch
 import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtException
 import ai.onnxruntime.OrtSession
+import androidx.annotation.AnyThread
+import androidx.annotation.WorkerThread
 import java.util.concurrent.CountDownLatch
 import java.util.concurrent.RejectedExecutionException
 import java.util.concurrent.ScheduledThreadPoolExecutor
@@ -26,8 +28,28 @@ public object Epwatch {
 
     @Volatile private var watch = 0L
     @Volatile private var consent: Boolean? = null
-    @Volatile private var problem = "Epwatch.start was not called"
     private var uploader: Uploader? = null
+    private val health = HealthListeners { Health.of(watch > 0, explanation()) }
+    private val polls = AtomicBoolean()
+
+    @Volatile private var problem = "Epwatch.start was not called"
+        set(value) {
+            if (value == field) return
+            field = value
+            if (value.isNotEmpty()) Debug.log { "problem: $value" }
+            if (!health.isEmpty) later {}
+        }
+
+    /**
+     * Whether the SDK writes what it does: in logcat with the tag `epwatch`, on a desktop to standard error. Off by default.
+     * On Android `adb shell setprop log.tag.epwatch DEBUG` before the app's start turns it on, too.
+     */
+    @JvmStatic
+    public var debug: Boolean
+        @AnyThread get() = Debug.isOn
+        @AnyThread set(value) {
+            Debug.isOn = value
+        }
 
     /** Sessions that were observed before the library was loaded, and are not opened yet. Guarded by itself. */
     private val waiting = LinkedHashSet<ObservedSession>()
@@ -38,6 +60,7 @@ public object Epwatch {
      * `OrtEnvironment`, and before [start]; a later call has no effect. Loads the native library on this thread. Returns
      * false if that cannot be used; [explain] has the reason then.
      */
+    @AnyThread
     @JvmStatic
     public fun disableRuntimeTelemetry(): Boolean = try {
         System.loadLibrary("epwatch")
@@ -48,6 +71,7 @@ public object Epwatch {
     }
 
     /** Starts the SDK. A second call changes nothing. */
+    @AnyThread
     @JvmStatic
     public fun start(platform: Platform, config: EpwatchConfig) {
         if (!isStarted.compareAndSet(false, true)) {
@@ -59,13 +83,16 @@ public object Epwatch {
     }
 
     /** Gives or withdraws the user's consent. A withdrawal wipes the folder and asks the collector to delete. */
+    @AnyThread
     @JvmStatic
     public fun setConsent(isGiven: Boolean) {
         consent = isGiven
+        Debug.log { if (isGiven) "consent given" else "consent withdrawn" }
         later { if (watch > 0) Native.setConsent(watch, isGiven) }
     }
 
     /** Makes the session of these options keep the EP of each node. Call it before the session is made. */
+    @AnyThread
     @JvmStatic
     public fun prepare(options: OrtSession.SessionOptions): OrtSession.SessionOptions {
         try {
@@ -82,6 +109,7 @@ public object Epwatch {
      * Observes a session, and reads its placement. The session must be open during the call. Never waits: while the
      * library is being loaded, [ObservedSession] keeps the runs, and its first call after that reads the placement.
      */
+    @AnyThread
     @JvmStatic
     @JvmOverloads
     public fun observe(
@@ -91,7 +119,9 @@ public object Epwatch {
         creationNanos: Long = 0,
     ): ObservedSession {
         val numbers = model.numbers(plan?.handle ?: 0, creationNanos)
-        val open = { of: OrtSession? -> handle(0) { Native.observe(it, of, model.texts(), numbers) } }
+        val open = { of: OrtSession? ->
+            handle(0) { Native.observe(it, of, model.texts(), numbers) }.also { logSession(model, it) }
+        }
         if (!isLoading()) return ObservedSession(session, open(session), null)
         return synchronized(waiting) {
             val early = if (waiting.size < MAX_WAITING) EarlyRuns(open) else null
@@ -104,6 +134,7 @@ public object Epwatch {
      * Returns what the operator's directives ask of the next session of a model. Waits at most `timeoutMs` for them to
      * be read. Pass it to [observe].
      */
+    @WorkerThread
     @JvmStatic
     @JvmOverloads
     public fun plan(model: ModelInfo, timeoutMs: Long = 200): SessionPlan {
@@ -117,6 +148,7 @@ public object Epwatch {
     }
 
     /** Prepares, makes and observes a session; counts a failure, and passes ONNX Runtime's exception on. */
+    @WorkerThread
     @JvmStatic
     @JvmOverloads
     @Throws(OrtException::class)
@@ -129,6 +161,7 @@ public object Epwatch {
     ): ObservedSession = create(options, model, plan) { env.createSession(bytes, options) }
 
     /** As [createSession], from a file. */
+    @WorkerThread
     @JvmStatic
     @JvmOverloads
     @Throws(OrtException::class)
@@ -158,21 +191,58 @@ public object Epwatch {
     }
 
     /** Counts a session that the app could not make. */
+    @AnyThread
     @JvmStatic
     @JvmOverloads
     public fun startFailed(model: ModelInfo, error: OrtException, plan: SessionPlan? = null) {
         val numbers = model.numbers(plan?.handle ?: 0, 0)
         val message = (error.message ?: "").toByteArray(Charsets.UTF_8)
         val code = codeOf(error)
+        Debug.log { "session of ${model.id} ${model.version} could not be made: $error" }
         val count = { handle(0) { -Native.startFailed(it, model.texts(), numbers, code, message).toLong() } }
         if (isLoading()) later { count() } else count()
     }
 
+    /** Returns sessions, reasons, directives and the last upload. May wait for the disk. */
+    @WorkerThread
+    @JvmStatic
+    public fun explanation(): Explanation {
+        val known = if (watch > 0) utf8(Native.explain(watch)) else ""
+        val read = try {
+            if (known.isEmpty()) null else Json.read(known)
+        } catch (error: IllegalArgumentException) {
+            problem = "the native library's explanation cannot be read: ${error.message}"
+            null
+        }
+        return Explanation.of(problem, missedRuns.get(), read)
+    }
+
     /**
-     * Returns sessions, reasons, directives and the last upload as one JSON object; `host_problem` is the latest
+     * Calls a listener on the SDK's thread: at once with the present state, then after each change. While there is a
+     * listener the SDK looks once a minute, and after each of its own steps. A listener that fails is called again.
+     */
+    @AnyThread
+    @JvmStatic
+    public fun addHealthListener(listener: HealthListener) {
+        health.add(listener)
+        later {
+            if (polls.compareAndSet(false, true)) {
+                thread.scheduleWithFixedDelay({ guarded {} }, HEALTH_S, HEALTH_S, TimeUnit.SECONDS)
+            }
+        }
+    }
+
+    /** A listener that is being called meanwhile may still hear this one state. */
+    @AnyThread
+    @JvmStatic
+    public fun removeHealthListener(listener: HealthListener): Unit = health.remove(listener)
+
+    /**
+     * As [explanation], as one JSON object with the names of `epwatch inspect --json`; `host_problem` is the latest
      * problem of this library, `host_missed_runs` counts runs that were lost before the library was loaded. May wait for the
      * disk.
      */
+    @WorkerThread
     @JvmStatic
     public fun explain(): String {
         val known = if (watch > 0) utf8(Native.explain(watch)) else ""
@@ -185,14 +255,13 @@ public object Epwatch {
      * Seals what was recorded and sends it, on the SDK's thread; then calls `done` there, whatever came of it. For tests,
      * and apps without a lifecycle.
      */
+    @AnyThread
     @JvmStatic
     @JvmOverloads
     public fun flush(done: Runnable? = null) {
         val isQueued = later {
             try {
-                openWaiting()
-                if (watch > 0) Native.seal(watch)
-                send()
+                sealAndSend()
             } finally {
                 done?.run()
             }
@@ -201,14 +270,50 @@ public object Epwatch {
     }
 
     /**
+     * As [flush], and tells `done` what came of it: for schedulers, which try again if something waits. On Android
+     * `BackgroundUpload` does the same for all processes of the app.
+     */
+    @AnyThread
+    @JvmStatic
+    public fun upload(done: UploadListener) {
+        val isQueued = later {
+            var outcome = UploadOutcome.WAITING
+            try {
+                sealAndSend()
+                outcome = outcome()
+            } finally {
+                Debug.log { "upload: $outcome" }
+                done.onDone(outcome)
+            }
+        }
+        if (!isQueued) done.onDone(UploadOutcome.FAILED)
+    }
+
+    private fun sealAndSend() {
+        openWaiting()
+        if (watch > 0) Native.seal(watch)
+        send()
+    }
+
+    /** What the state is after an upload. */
+    private fun outcome(): UploadOutcome {
+        if (watch <= 0 || uploader?.isRefused == true) return UploadOutcome.FAILED
+        val known = explanation()
+        val isSent = known.spoolReports == 0L && known.deletionsWaiting == 0L
+        return if (isSent) UploadOutcome.SENT else UploadOutcome.WAITING
+    }
+
+    /**
      * Counts causes that will keep the NPU from starting; [explain] lists them with the way out. Touches the disk. 0 if
      * there is none, or if the SDK does not run.
      */
+    @WorkerThread
     @JvmStatic
     public fun preflight(facts: PreflightFacts): Int =
         handle(1000) { Native.preflight(it, facts.texts(), facts.rpcLibrary).toLong() }.toInt()
 
     /** Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Returns whether it has ended. */
+    @WorkerThread
     @JvmStatic
     public fun stop(timeoutMs: Long): Boolean {
         later {
@@ -239,10 +344,18 @@ public object Epwatch {
         } catch (error: LinkageError) {
             problem = "the native library cannot be used: $error"
         }
+        health.check()
+    }
+
+    private fun logSession(model: ModelInfo, handle: Long) = Debug.log {
+        val text = if (handle > 0) utf8(Native.explainSession(handle)) else ""
+        val known = if (text.isEmpty()) "not recorded" else SessionExplanation.of(Json.read(text)).placement()
+        "session of ${model.id} ${model.version}: $known"
     }
 
     private fun open(platform: Platform, config: EpwatchConfig) {
         try {
+            Debug.readProperty()
             System.loadLibrary("epwatch")
             val facts = platform.facts()
             val started = Native.start(config.texts(platform.folder().path, facts), config.numbers(facts))
@@ -252,6 +365,7 @@ public object Epwatch {
             }
             watch = started
             if (problem == LOADING) problem = ""
+            Debug.log { "started for ${config.endpoint}, consent ${config.hasConsent || consent == true}" }
         } finally {
             isReady.countDown()
         }
@@ -266,7 +380,10 @@ public object Epwatch {
                 if (watch > 0) Native.setNetwork(watch, kind)
             }
 
-            override fun background() = flush(null)
+            override fun background() {
+                Debug.log { "the app went out of sight" }
+                flush(null)
+            }
         })
         val interval = config.uploadIntervalMs
         thread.scheduleWithFixedDelay({ guarded(::send) }, interval, interval, TimeUnit.MILLISECONDS)
@@ -314,6 +431,7 @@ public object Epwatch {
     }
 }
 
+private const val HEALTH_S = 60L
 private const val LOADING = "the native library is being loaded"
 
 /** Sessions of an app before its library is loaded; each keeps up to 40 kB. */

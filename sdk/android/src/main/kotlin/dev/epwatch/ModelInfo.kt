@@ -20,6 +20,38 @@ public class ModelInfo @JvmOverloads constructor(
     /** The session replaces one whose run failed, for example because the DSP restarted. */
     public val afterRunError: Boolean = false,
 ) {
+    /** For Java, which has no named arguments. */
+    public class Builder(private val id: String, private val version: String) {
+        private var requested = emptyList<String>()
+        private var reasons = emptyList<String>()
+        private var sha256 = ""
+        private var performanceMode = ""
+        private var socModel = ""
+        private var htpArch = ""
+        private var variant = ""
+        private var afterRunError = false
+
+        public fun setRequested(vararg eps: String): Builder = apply { requested = eps.toList() }
+
+        public fun setReasons(vararg codes: String): Builder = apply { reasons = codes.toList() }
+
+        public fun setSha256(sha256: String): Builder = apply { this.sha256 = sha256 }
+
+        public fun setPerformanceMode(mode: String): Builder = apply { performanceMode = mode }
+
+        public fun setSocModel(socModel: String): Builder = apply { this.socModel = socModel }
+
+        public fun setHtpArch(htpArch: String): Builder = apply { this.htpArch = htpArch }
+
+        public fun setVariant(variant: String): Builder = apply { this.variant = variant }
+
+        public fun setAfterRunError(isAfterRunError: Boolean): Builder = apply { afterRunError = isAfterRunError }
+
+        public fun build(): ModelInfo = ModelInfo(
+            id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError,
+        )
+    }
+
     internal fun texts(): Array<ByteArray> {
         val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant)
         return texts(*(facts + requested + reasons).toTypedArray())

@@ -5,6 +5,7 @@ import ai.onnxruntime.OnnxValue
 import ai.onnxruntime.OrtException
 import ai.onnxruntime.OrtSession
 import ai.onnxruntime.TensorInfo
+import androidx.annotation.AnyThread
 import java.util.concurrent.Callable
 
 /**
@@ -14,6 +15,7 @@ import java.util.concurrent.Callable
  * While the library is being loaded runs are kept here. The first call after that reads the placement, on its own
  * thread, because the app has the session open then. Without such a call the runs are reported without placement.
  */
+@AnyThread
 public class ObservedSession internal constructor(
     public val session: OrtSession,
     opened: Long,
@@ -120,6 +122,16 @@ public class ObservedSession internal constructor(
         if (handle == 0L) openIfReady(session)
         val opened = handle
         return if (opened > 0) utf8(Native.explainSession(opened)) else "{}"
+    }
+
+    /** As [explain]; `null` if the session is not recorded, or was closed. */
+    public fun explanation(): SessionExplanation? {
+        val known = explain()
+        return try {
+            if (known.length > 2) SessionExplanation.of(Json.read(known)) else null
+        } catch (_: IllegalArgumentException) {
+            null
+        }
     }
 
     override fun close() {

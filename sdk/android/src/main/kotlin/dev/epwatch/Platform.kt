@@ -1,8 +1,11 @@
 package dev.epwatch
 
+import androidx.annotation.AnyThread
+import androidx.annotation.WorkerThread
 import java.io.File
 
 /** What the SDK needs of the machine. Called on the SDK's own thread only. */
+@WorkerThread
 public interface Platform {
     /** A private folder of the app. Processes share it. */
     public fun folder(): File
@@ -15,6 +18,7 @@ public interface Platform {
 }
 
 /** Conditions as the platform reports them. */
+@AnyThread
 public interface Signals {
     /** Android's thermal status, -1 if not known; power save 1, off 0, not known -1. */
     public fun conditions(thermal: Int, powerSave: Int)

@@ -15,6 +15,10 @@ internal class Uploader(
     /** `null`: the platform's. */
     private val sockets: SSLSocketFactory?,
 ) {
+    /** The collector refused the key of the latest request. */
+    var isRefused = false
+        private set
+
     /** Sends until nothing waits, or a request fails. */
     fun send(watch: Long) {
         while (true) {
@@ -37,6 +41,8 @@ internal class Uploader(
         connection.setRequestProperty("authorization", "Bearer $appKey")
         connection.outputStream.use { it.write(body) }
         val status = connection.responseCode
+        isRefused = status == HttpURLConnection.HTTP_UNAUTHORIZED || status == HttpURLConnection.HTTP_FORBIDDEN
+        Debug.log { "sent ${body.size} bytes: HTTP $status" }
         if (status == HttpURLConnection.HTTP_OK) {
             val type = connection.contentType?.substringBefore(';')?.trim()
             if (type != MEDIA_TYPE) {
@@ -44,7 +50,9 @@ internal class Uploader(
                 return false
             }
             val answer = connection.inputStream.use { whole(it) }
-            return Native.uploadAnswer(upload, answer) == 0
+            val isTaken = Native.uploadAnswer(upload, answer) == 0
+            if (!isTaken) Debug.log { "the answer is not the collector's: ${utf8(Native.lastError())}" }
+            return isTaken
         }
         val why = connection.errorStream?.use { String(beginning(it), Charsets.UTF_8) } ?: ""
         val retryAfter = connection.getHeaderField("retry-after")?.toLongOrNull() ?: 0
@@ -90,6 +98,7 @@ internal class Uploader(
     }
 
     private fun failed(upload: Long, status: Int, retryAfterMs: Long, why: String) {
+        Debug.log { "upload failed: $why" }
         Native.uploadFailed(upload, status, retryAfterMs, why.toByteArray(Charsets.UTF_8))
     }
 
