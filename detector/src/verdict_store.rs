@@ -4,6 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clickhouse::{Client, Row, RowWrite};
+use epwatch_model::rows::{
+    CohortEvidenceRow, CohortWindowRow, IncidentOrderRow, JudgedWindowRow, StoredIncidentRow,
+};
 use epwatch_model::summary::{IncidentSummary, SignalSummary};
 use epwatch_model::{
     CohortEvidence, CohortVerdict, Incident, IncidentKey, Order, OrderKind, State, VerdictClass,
@@ -11,7 +14,7 @@ use epwatch_model::{
 };
 use epwatch_proto::error_chain;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::notify::{Notification, block, summary};
 
@@ -43,45 +46,6 @@ impl std::fmt::Debug for VerdictStore {
     }
 }
 
-#[derive(Debug, Row, Serialize)]
-struct WindowRow<'a> {
-    window_end: i64,
-    window_seconds: f64,
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    chipset: &'a str,
-    firmware: &'a str,
-    algo: &'a str,
-    follows: &'a str,
-    devices: u64,
-    devices_on_chipset: u64,
-    eligible_devices: u64,
-    devices_hit: u64,
-    runs: u64,
-    p50_us: Option<f64>,
-    p95_us: Option<f64>,
-    cv_within: Option<f64>,
-    cv_between: Option<f64>,
-    dip: Option<f64>,
-    dip_p: Option<f64>,
-    npu_share: Option<f64>,
-    latency_ratio: Option<f64>,
-    deadline_us: Option<f64>,
-    late_share: Option<f64>,
-    signal_id: Vec<String>,
-    signal_value: Vec<f64>,
-    signal_p: Vec<f64>,
-    signal_hits: Vec<u64>,
-    signal_devices: Vec<u64>,
-    signal_fires: Vec<bool>,
-    verdict: &'a str,
-    severity: &'a str,
-    reasons: Vec<String>,
-    judged_at: i64,
-}
-
 /// The rows of one judged window.
 #[derive(Debug)]
 pub(crate) struct JudgedWindow {
@@ -93,99 +57,11 @@ pub(crate) struct JudgedWindow {
     pub(crate) judged_at: Timestamp,
 }
 
-#[derive(Debug, Row, Serialize)]
-struct JudgedWindowRow {
-    window_end: i64,
-    window_seconds: f64,
-    step_seconds: f64,
-    cohorts: u64,
-    judged_at: i64,
-}
-
-#[derive(Debug, Row, Serialize)]
-struct EvidenceRow<'a> {
-    place: i64,
-    window_end: i64,
-    window_seconds: f64,
-    app_id: &'a str,
-    environment: &'a str,
-    model_id: &'a str,
-    model_version: &'a str,
-    chipset: &'a str,
-    algo: &'a str,
-    verdict: &'a str,
-    severity: &'a str,
-    shape_key: &'a str,
-    runs: u64,
-    p10_us: Option<f64>,
-    p50_us: Option<f64>,
-    p90_us: Option<f64>,
-    hist_first: i32,
-    hist_runs: &'a [u64],
-    reference_version: &'a str,
-    reference_runs: u64,
-    reference_p50_us: Option<f64>,
-    reference_hist_first: i32,
-    reference_hist_runs: &'a [u64],
-    ratio_first: i32,
-    ratio_npu_devices: &'a [u32],
-    ratio_cpu_devices: &'a [u32],
-    devices_without_past: u64,
-    mixture_slow_share: Option<f64>,
-    mixture_fast_us: Option<f64>,
-    mixture_slow_us: Option<f64>,
-    mixture_separation: Option<f64>,
-    mode_fast_us: Option<f64>,
-    mode_slow_us: Option<f64>,
-    valley_depth: Option<f64>,
-    npu_share: Option<f64>,
-    reference_npu_share: Option<f64>,
-    judged_at: i64,
-}
-
-#[derive(Debug, Row, Serialize)]
-struct IncidentRow {
-    incident_id: String,
-    changed_at: i64,
-    state: &'static str,
-    severity: &'static str,
-    verdict: &'static str,
-    app_id: String,
-    environment: String,
-    model_id: String,
-    model_version: String,
-    chipsets: Vec<String>,
-    started_at: i64,
-    devices_hit: u64,
-    devices_seen: u64,
-    latency_ratio: Option<f64>,
-    cv_within: Option<f64>,
-    cv_between: Option<f64>,
-    dip: Option<f64>,
-    cpu_ops: Vec<String>,
-    cpu_macs_share: Option<f64>,
-    summary: String,
-    notification: String,
-    document: String,
-}
-
 #[derive(Debug, Row, Deserialize)]
 struct DocumentRow {
     incident_id: String,
     changed_at_ms: i64,
     document: String,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct OrderRow {
-    order_id: String,
-    incident_id: String,
-    n: u64,
-    kind: String,
-    who: String,
-    at_ms: i64,
-    until_ms: i64,
-    why: String,
 }
 
 /// A person's order of an incident, as the store holds it.
@@ -197,45 +73,41 @@ pub(crate) struct StoredOrder {
     pub(crate) order: Order,
 }
 
-impl OrderRow {
-    /// Returns the order; `None` for one of a newer version.
-    fn order(self) -> Option<StoredOrder> {
-        let Some(kind) = OrderKind::parse(&self.kind) else {
-            let (incident, kind) = (self.incident_id, self.kind);
-            tracing::error!(
-                incident,
-                kind,
-                "an order is of no kind that this detector knows"
-            );
-            return None;
-        };
-        let until = Timestamp::from_millisecond(self.until_ms).ok();
-        let order = Order {
-            n: self.n,
+/// Returns the order of a row; `None` for one of a newer version.
+fn order_of(row: IncidentOrderRow) -> Option<StoredOrder> {
+    let Some(kind) = OrderKind::parse(&row.order_kind) else {
+        let (incident, kind) = (row.incident_id, row.order_kind);
+        tracing::error!(
+            incident,
             kind,
-            who: self.who,
-            at: Timestamp::from_millisecond(self.at_ms).ok()?,
-            until: until.filter(|_| self.until_ms > 0),
-            why: self.why,
-        };
-        Some(StoredOrder {
-            id: self.order_id,
-            incident: self.incident_id,
-            order,
-        })
-    }
+            "an order is of no kind that this detector knows"
+        );
+        return None;
+    };
+    let order = Order {
+        n: row.order_number,
+        kind,
+        who: row.who,
+        at: Timestamp::from_millisecond(row.ordered_at).ok()?,
+        until: row
+            .until
+            .and_then(|ms| Timestamp::from_millisecond(ms).ok()),
+        why: row.why,
+    };
+    Some(StoredOrder {
+        id: row.order_id,
+        incident: row.incident_id,
+        order,
+    })
 }
 
 /// Orders after the last one that was obeyed, for each incident. An incident's number of rows is limited, so that it
 /// cannot keep back the orders of another one. The next reading goes on where this one ended. Kinds of a newer version
 /// come last, because no number moves past them until a later order is obeyed.
 const ORDERS: &str = "
-    SELECT order_id, incident_id, order_number AS n, toString(order_kind) AS kind, who,
-        toInt64(toUnixTimestamp64Milli(ordered_at)) AS at_ms,
-        ifNull(toInt64(toUnixTimestamp64Milli(until)), 0) AS until_ms, why
-    FROM incident_orders_v1
+    SELECT ?fields FROM incident_orders_v1
     WHERE has(?, incident_id) AND is_counted AND order_number > arrayElement(?, indexOf(?, incident_id))
-    ORDER BY incident_id, has(?, toString(order_kind)) DESC, n
+    ORDER BY incident_id, has(?, toString(order_kind)) DESC, order_number
     LIMIT 100 BY incident_id";
 
 /// The state that a detector starts from.
@@ -268,7 +140,7 @@ impl VerdictStore {
         judged_at: Timestamp,
     ) -> Result<(), StoreError> {
         let rows = verdicts.iter().map(|one| window_row(one, judged_at));
-        let written = self.insert::<WindowRow<'_>>("cohort_windows", rows).await;
+        let written = self.insert::<CohortWindowRow>("cohort_windows", rows).await;
         written.map_err(failed("store judged windows"))
     }
 
@@ -317,7 +189,7 @@ impl VerdictStore {
         judged_at: Timestamp,
     ) -> Result<(), StoreError> {
         let rows = evidence.iter().map(|one| evidence_row(one, judged_at));
-        let written = self.insert::<EvidenceRow<'_>>("cohort_evidence", rows);
+        let written = self.insert::<CohortEvidenceRow>("cohort_evidence", rows);
         written.await.map_err(failed("store evidence"))
     }
 
@@ -331,7 +203,7 @@ impl VerdictStore {
         changed_at: Timestamp,
     ) -> Result<(), StoreError> {
         let rows = incidents.iter().map(|one| incident_row(one, changed_at));
-        let written = self.insert::<IncidentRow>("incidents", rows).await;
+        let written = self.insert::<StoredIncidentRow>("incidents", rows).await;
         written.map_err(failed("store incidents"))
     }
 
@@ -373,9 +245,9 @@ impl VerdictStore {
         let last: Vec<u64> = after.values().copied().collect();
         let known: Vec<&str> = OrderKind::ALL.iter().map(|kind| kind.as_str()).collect();
         let query = self.client.query(ORDERS).bind(&ids).bind(last).bind(&ids);
-        let rows = query.bind(known).fetch_all::<OrderRow>().await;
+        let rows = query.bind(known).fetch_all::<IncidentOrderRow>().await;
         let rows = rows.map_err(failed("read orders"))?.into_iter();
-        let mut orders: Vec<StoredOrder> = rows.filter_map(OrderRow::order).collect();
+        let mut orders: Vec<StoredOrder> = rows.filter_map(order_of).collect();
         orders.sort_by(|a, b| (&a.incident, a.order.n).cmp(&(&b.incident, b.order.n)));
         Ok(orders)
     }
@@ -448,7 +320,7 @@ impl VerdictStore {
     }
 }
 
-fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
+fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> CohortWindowRow {
     let (key, numbers, statistics) = (&verdict.key, &verdict.numbers, &verdict.statistics);
     let counted = verdict.signals.iter().chain(&verdict.tallies);
     let signals = counted
@@ -460,17 +332,17 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
     // Statistics are not findings.
     fires.resize(signals.len(), false);
     let late = numbers.late_runs.as_ref();
-    WindowRow {
+    CohortWindowRow {
         window_end: verdict.window_end.as_millisecond(),
         window_seconds: verdict.window.as_secs_f64(),
-        app_id: &key.model.app_id,
-        environment: &key.model.environment,
-        model_id: &key.model.model_id,
-        model_version: &key.model_version,
-        chipset: &key.chipset,
-        firmware: key.firmware.as_deref().unwrap_or(""),
-        algo: ALGO,
-        follows: verdict.follows.as_deref().unwrap_or_default(),
+        app_id: key.model.app_id.clone(),
+        environment: key.model.environment.clone(),
+        model_id: key.model.model_id.clone(),
+        model_version: key.model_version.clone(),
+        chipset: key.chipset.clone(),
+        firmware: key.firmware.clone().unwrap_or_default(),
+        algo: ALGO.to_owned(),
+        follows: verdict.follows.clone().unwrap_or_default(),
         devices: numbers.devices_seen,
         devices_on_chipset: numbers.devices_on_chipset,
         eligible_devices: numbers.devices_eligible,
@@ -492,46 +364,46 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> WindowRow<'_> {
         signal_hits: signals.iter().map(|signal| signal.hits).collect(),
         signal_devices: signals.iter().map(|signal| signal.devices).collect(),
         signal_fires: fires,
-        verdict: verdict.class.as_str(),
-        severity: verdict.severity.as_str(),
+        verdict: verdict.class.as_str().to_owned(),
+        severity: verdict.severity.as_str().to_owned(),
         reasons: verdict.reason_texts().collect(),
         judged_at: judged_at.as_millisecond(),
     }
 }
 
-fn evidence_row(evidence: &CohortEvidence, judged_at: Timestamp) -> EvidenceRow<'_> {
+fn evidence_row(evidence: &CohortEvidence, judged_at: Timestamp) -> CohortEvidenceRow {
     let (key, runs, ratios) = (&evidence.key, &evidence.runs, &evidence.ratios);
     let window_end = evidence.window_end.as_millisecond();
     let (groups, modes) = (evidence.statistics.mixture, evidence.statistics.modes);
     let reference = evidence.reference.as_ref();
     let reference_runs: &[u64] = reference.map_or(&[], |(_, bins)| &bins.runs);
-    EvidenceRow {
+    CohortEvidenceRow {
         place: if evidence.is_kept() { window_end } else { 0 },
         window_end,
         window_seconds: evidence.window.as_secs_f64(),
-        app_id: &key.model.app_id,
-        environment: &key.model.environment,
-        model_id: &key.model.model_id,
-        model_version: &key.model_version,
-        chipset: &key.chipset,
-        algo: ALGO,
-        verdict: evidence.class.as_str(),
-        severity: evidence.severity.as_str(),
-        shape_key: &evidence.statistics.shape_key,
+        app_id: key.model.app_id.clone(),
+        environment: key.model.environment.clone(),
+        model_id: key.model.model_id.clone(),
+        model_version: key.model_version.clone(),
+        chipset: key.chipset.clone(),
+        algo: ALGO.to_owned(),
+        verdict: evidence.class.as_str().to_owned(),
+        severity: evidence.severity.as_str().to_owned(),
+        shape_key: evidence.statistics.shape_key.clone(),
         runs: runs.runs.iter().sum(),
         p10_us: runs.p10_us,
         p50_us: runs.p50_us,
         p90_us: runs.p90_us,
         hist_first: runs.first,
-        hist_runs: &runs.runs,
-        reference_version: reference.map_or("", |(version, _)| version),
+        hist_runs: runs.runs.clone(),
+        reference_version: reference.map_or_else(String::new, |(version, _)| version.clone()),
         reference_runs: reference_runs.iter().sum(),
         reference_p50_us: reference.and_then(|(_, bins)| bins.p50_us),
         reference_hist_first: reference.map_or(0, |(_, bins)| bins.first),
-        reference_hist_runs: reference_runs,
+        reference_hist_runs: reference_runs.to_vec(),
         ratio_first: ratios.first,
-        ratio_npu_devices: &ratios.on_npu,
-        ratio_cpu_devices: &ratios.on_cpu,
+        ratio_npu_devices: ratios.on_npu.clone(),
+        ratio_cpu_devices: ratios.on_cpu.clone(),
         devices_without_past: ratios.without_past,
         mixture_slow_share: groups.map(|groups| groups.slow_share),
         mixture_fast_us: groups.map(|groups| groups.fast_us),
@@ -560,17 +432,18 @@ fn described(statistics: &WindowStatistics) -> impl Iterator<Item = SignalSummar
     described.filter_map(|(id, value)| Some(SignalSummary::statistic(id, value?)))
 }
 
-fn incident_row(incident: &Incident, changed_at: Timestamp) -> IncidentRow {
+fn incident_row(incident: &Incident, changed_at: Timestamp) -> StoredIncidentRow {
     let facts = IncidentSummary::from(incident);
-    IncidentRow {
+    StoredIncidentRow {
         incident_id: facts.incident,
         changed_at: changed_at.as_millisecond(),
-        state: facts.state.as_str(),
+        state: facts.state.as_str().to_owned(),
         severity: match facts.state {
             State::Inactive => "none",
             _ => facts.severity.as_str(),
-        },
-        verdict: facts.verdict.map_or("", VerdictClass::as_str),
+        }
+        .to_owned(),
+        verdict: facts.verdict.map_or("", VerdictClass::as_str).to_owned(),
         app_id: facts.app,
         environment: facts.environment,
         model_id: facts.model,

@@ -3,6 +3,7 @@
 //!
 //! The detector makes these values, stores them and sends them. Pages and commands read the same types, so a field that
 //! changes its name is an error of the compiler. The crate decides nothing: it has no I/O and no clock.
+//! [`rows`] are its values as the store's views hold them.
 
 mod class;
 mod cohort;
@@ -17,6 +18,7 @@ pub mod numbers;
 mod placement;
 mod reason;
 mod reference;
+pub mod rows;
 mod signal;
 mod statistics;
 pub mod summary;

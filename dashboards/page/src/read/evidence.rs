@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use clickhouse::Row;
+use epwatch_model::rows::CohortEvidenceRow;
 use epwatch_model::{Mixture, RATIO_BINS};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::progress::time;
 use super::store::{ReadError, StoreReader, filtered};
@@ -85,50 +85,9 @@ impl Ratios {
     }
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct EvidenceRow {
-    model: String,
-    version: String,
-    chipset: String,
-    window_end: i64,
-    p10_us: Option<f64>,
-    p50_us: Option<f64>,
-    p90_us: Option<f64>,
-    hist_first: i32,
-    hist_runs: Vec<u64>,
-    reference_version: String,
-    reference_p50_us: Option<f64>,
-    reference_hist_first: i32,
-    reference_hist_runs: Vec<u64>,
-    ratio_first: i32,
-    ratio_npu_devices: Vec<u32>,
-    ratio_cpu_devices: Vec<u32>,
-    devices_without_past: u64,
-    mixture_slow_share: Option<f64>,
-    mixture_fast_us: Option<f64>,
-    mixture_slow_us: Option<f64>,
-    mixture_separation: Option<f64>,
-    mode_fast_us: Option<f64>,
-    mode_slow_us: Option<f64>,
-    valley_depth: Option<f64>,
-}
-
 macro_rules! select {
     ($rest:literal) => {
-        concat!(
-            "SELECT toString(e.model_id) AS model, toString(e.model_version) AS version, toString(e.chipset) AS chipset,
-                toInt64(toUnixTimestamp64Milli(e.window_end)) AS window_end, e.p10_us AS p10_us, e.p50_us AS p50_us,
-                e.p90_us AS p90_us, e.hist_first AS hist_first, e.hist_runs AS hist_runs,
-                toString(e.reference_version) AS reference_version, e.reference_p50_us AS reference_p50_us,
-                e.reference_hist_first AS reference_hist_first, e.reference_hist_runs AS reference_hist_runs,
-                e.ratio_first AS ratio_first, e.ratio_npu_devices AS ratio_npu_devices,
-                e.ratio_cpu_devices AS ratio_cpu_devices, e.devices_without_past AS devices_without_past,
-                e.mixture_slow_share AS mixture_slow_share, e.mixture_fast_us AS mixture_fast_us,
-                e.mixture_slow_us AS mixture_slow_us, e.mixture_separation AS mixture_separation,
-                e.mode_fast_us AS mode_fast_us, e.mode_slow_us AS mode_slow_us, e.valley_depth AS valley_depth
-             FROM cohort_evidence_v1 AS e ",
-            $rest
-        )
+        concat!("SELECT ?fields FROM cohort_evidence_v1 AS e ", $rest)
     };
 }
 
@@ -141,7 +100,7 @@ const LATEST: &str = select!(
            AND l.window_end > fromUnixTimestamp64Milli(?) - INTERVAL ? DAY
          GROUP BY l.model_id, l.chipset, l.model_version)
      ORDER BY e.window_end DESC
-     LIMIT 1 BY model, chipset, version
+     LIMIT 1 BY e.model_id, e.chipset, e.model_version
      LIMIT 2000"
 );
 
@@ -158,55 +117,51 @@ const BEFORE: &str = select!(
      LIMIT 1"
 );
 
-impl EvidenceRow {
-    fn split(self) -> (CohortName, Evidence) {
-        let quantiles = |p10_us: Option<f64>, p50_us: Option<f64>, p90_us: Option<f64>| {
-            Some(Quantiles {
-                p10_us: p10_us?,
-                p50_us: p50_us?,
-                p90_us: p90_us?,
-            })
-        };
-        let of = quantiles(self.p10_us, self.p50_us, self.p90_us);
-        let latencies = of.and_then(|of| Latencies::of(of, self.hist_first, &self.hist_runs));
-        // Only the median of the reference is kept; its other quantiles come from its bins.
-        let bins = Latencies::of_bins(self.reference_hist_first, &self.reference_hist_runs);
-        let reference = bins.map(|mut latencies| {
-            let p50_us = self.reference_p50_us;
-            latencies.quantiles.p50_us = p50_us.unwrap_or(latencies.quantiles.p50_us);
-            Reference {
-                version: self.reference_version,
-                latencies,
-            }
-        });
-        let modes = self
-            .mode_fast_us
-            .zip(self.mode_slow_us)
-            .zip(self.valley_depth);
-        let evidence = Evidence {
-            window_end: time(self.window_end),
+/// Returns the name of a row's cohort, and the evidence.
+fn split(row: CohortEvidenceRow) -> (CohortName, Evidence) {
+    let quantiles = |p10_us: Option<f64>, p50_us: Option<f64>, p90_us: Option<f64>| {
+        Some(Quantiles {
+            p10_us: p10_us?,
+            p50_us: p50_us?,
+            p90_us: p90_us?,
+        })
+    };
+    let of = quantiles(row.p10_us, row.p50_us, row.p90_us);
+    let latencies = of.and_then(|of| Latencies::of(of, row.hist_first, &row.hist_runs));
+    // Only the median of the reference is kept; its other quantiles come from its bins.
+    let bins = Latencies::of_bins(row.reference_hist_first, &row.reference_hist_runs);
+    let reference = bins.map(|mut latencies| {
+        let p50_us = row.reference_p50_us;
+        latencies.quantiles.p50_us = p50_us.unwrap_or(latencies.quantiles.p50_us);
+        Reference {
+            version: row.reference_version,
             latencies,
-            reference,
-            ratios: Ratios {
-                bins_per_octave: RATIO_BINS,
-                first: self.ratio_first,
-                on_npu: self.ratio_npu_devices,
-                on_cpu: self.ratio_cpu_devices,
-                without_past: self.devices_without_past,
-            },
-            mixture: mixture(
-                self.mixture_slow_share,
-                self.mixture_fast_us.zip(self.mixture_slow_us),
-                self.mixture_separation,
-            ),
-            modes: modes.map(|((fast_us, slow_us), valley_depth)| Modes {
-                fast_us,
-                slow_us,
-                valley_depth,
-            }),
-        };
-        ((self.model, self.chipset, self.version), evidence)
-    }
+        }
+    });
+    let modes = row.mode_fast_us.zip(row.mode_slow_us).zip(row.valley_depth);
+    let evidence = Evidence {
+        window_end: time(row.window_end),
+        latencies,
+        reference,
+        ratios: Ratios {
+            bins_per_octave: RATIO_BINS,
+            first: row.ratio_first,
+            on_npu: row.ratio_npu_devices,
+            on_cpu: row.ratio_cpu_devices,
+            without_past: row.devices_without_past,
+        },
+        mixture: mixture(
+            row.mixture_slow_share,
+            row.mixture_fast_us.zip(row.mixture_slow_us),
+            row.mixture_separation,
+        ),
+        modes: modes.map(|((fast_us, slow_us), valley_depth)| Modes {
+            fast_us,
+            slow_us,
+            valley_depth,
+        }),
+    };
+    ((row.model_id, row.chipset, row.model_version), evidence)
 }
 
 fn mixture(
@@ -231,7 +186,7 @@ pub(crate) async fn latest(
     model: Option<&str>,
     until: Timestamp,
 ) -> Result<HashMap<CohortName, Evidence>, ReadError> {
-    let rows: Vec<EvidenceRow> = store
+    let rows: Vec<CohortEvidenceRow> = store
         .rows(LATEST, |query| {
             let both = (0..2).fold(query, |query, _| {
                 filtered(query.bind(app).bind(environment), model)
@@ -239,7 +194,7 @@ pub(crate) async fn latest(
             both.bind(until.as_millisecond()).bind(DAYS)
         })
         .await?;
-    Ok(rows.into_iter().map(EvidenceRow::split).collect())
+    Ok(rows.into_iter().map(split).collect())
 }
 
 /// Returns the evidence of one window, which has to have had a finding. If no device ran the version before in that
@@ -252,23 +207,23 @@ pub(crate) async fn of_window(
     window_end: Timestamp,
 ) -> Result<Option<Evidence>, ReadError> {
     let end_ms = window_end.as_millisecond();
-    let rows: Vec<EvidenceRow> = store
+    let rows: Vec<CohortEvidenceRow> = store
         .rows(OF_WINDOW, |query| {
             let query = query.bind(app).bind(environment).bind(model);
             query.bind(chipset).bind(version).bind(end_ms)
         })
         .await?;
-    let Some(mut evidence) = rows.into_iter().next().map(|row| row.split().1) else {
+    let Some(mut evidence) = rows.into_iter().next().map(|row| split(row).1) else {
         return Ok(None);
     };
     if let Some(before) = follows.filter(|_| evidence.reference.is_none()) {
-        let rows: Vec<EvidenceRow> = store
+        let rows: Vec<CohortEvidenceRow> = store
             .rows(BEFORE, |query| {
                 let query = query.bind(app).bind(environment).bind(model);
                 query.bind(chipset).bind(before).bind(end_ms)
             })
             .await?;
-        let last = rows.into_iter().next().map(|row| row.split().1);
+        let last = rows.into_iter().next().map(|row| split(row).1);
         evidence.reference = last.and_then(|last| {
             Some(Reference {
                 version: before.to_owned(),

@@ -1,25 +1,23 @@
 //! Orders of people to incidents: the orders of one incident, and the audit page.
 
-use clickhouse::Row;
+use epwatch_model::rows::IncidentOrderRow;
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::history::newest;
-use super::progress::time_of_ms;
+use super::progress::time;
 use super::scope::Scope;
 use super::store::{ReadError, StoreReader, filtered};
 
 /// An order in the audit trail.
-#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct OrderRow {
     pub(crate) order: String,
     pub(crate) incident: String,
     pub(crate) n: u64,
     pub(crate) kind: String,
     pub(crate) who: String,
-    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) ordered_at: Option<Timestamp>,
-    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) until: Option<Timestamp>,
     pub(crate) why: String,
     pub(crate) source: String,
@@ -31,17 +29,30 @@ pub(crate) struct OrderRow {
     pub(crate) is_counted: bool,
 }
 
+impl From<IncidentOrderRow> for OrderRow {
+    fn from(row: IncidentOrderRow) -> Self {
+        Self {
+            order: row.order_id,
+            incident: row.incident_id,
+            n: row.order_number,
+            kind: row.order_kind,
+            who: row.who,
+            ordered_at: time(row.ordered_at),
+            until: row.until.and_then(time),
+            why: row.why,
+            source: row.source,
+            app: row.app_id,
+            environment: row.environment,
+            model: row.model_id,
+            version: row.model_version,
+            is_counted: row.is_counted,
+        }
+    }
+}
+
 macro_rules! select {
     ($rest:literal) => {
-        concat!(
-            "SELECT o.order_id AS `order`, o.incident_id AS incident, o.order_number AS n, toString(o.order_kind) AS kind, o.who AS who,
-                toInt64(toUnixTimestamp64Milli(o.ordered_at)) AS ordered_at,
-                ifNull(toInt64(toUnixTimestamp64Milli(o.until)), 0) AS until, o.why AS why,
-                toString(o.source) AS source, toString(o.app_id) AS app, toString(o.environment) AS environment,
-                toString(o.model_id) AS model, toString(o.model_version) AS version, CAST(o.is_counted, 'Bool') AS is_counted
-             FROM incident_orders_v1 AS o ",
-            $rest
-        )
+        concat!("SELECT ?fields FROM incident_orders_v1 AS o ", $rest)
     };
 }
 
@@ -68,10 +79,11 @@ pub(crate) async fn of_incident(
     store: &StoreReader,
     incident: &str,
 ) -> Result<Vec<OrderRow>, ReadError> {
-    let rows = store
+    let rows: Vec<IncidentOrderRow> = store
         .rows(OF_INCIDENT, |query| query.bind(incident))
         .await?;
-    Ok(newest(rows, MOST).0)
+    let orders = rows.into_iter().map(OrderRow::from);
+    Ok(newest(orders.collect(), MOST).0)
 }
 
 /// Returns the number of the last order; 0 without one.
@@ -92,11 +104,11 @@ pub(crate) async fn read(
     app: Option<&str>,
     scope: &Scope,
 ) -> Result<OrdersPage, ReadError> {
-    let orders = store
+    let rows: Vec<IncidentOrderRow> = store
         .rows(LATEST, |query| filtered(scope.bind(query), app))
         .await?;
     Ok(OrdersPage {
         app: app.map(str::to_owned),
-        orders,
+        orders: rows.into_iter().map(OrderRow::from).collect(),
     })
 }
