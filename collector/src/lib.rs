@@ -35,6 +35,7 @@ mod proxy_watch;
 mod rebuild_requests;
 mod rebuilds;
 mod refusal_counts;
+mod report_path;
 mod rollup;
 mod rpc;
 #[cfg(feature = "samples")]

@@ -20,6 +20,7 @@ use epwatch_proto::v1::{self, collector_service_server::CollectorService};
 use epwatch_proto::{FastValidator, InstallationId, Outcome, SendClock, UploadRequest};
 use tokio::sync::oneshot;
 use tonic::{Code, Request, Response, Status};
+use tracing::Instrument as _;
 
 use self::refusal_warnings::RefusalWarnings;
 use self::validate::{RefusedReport, ValidReport, validate_report};
@@ -32,6 +33,7 @@ use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
 use crate::ingest::limits::ReportLimits;
 use crate::ingest::shares::ShareError;
 use crate::proxy_watch::ProxyWatch;
+use crate::report_path::REPORT_PATH;
 use crate::rpc::Calls;
 use crate::server::reject_reason::RejectReason;
 use crate::server::retry;
@@ -354,15 +356,15 @@ impl Ingest {
         }
     }
 
-    /// Makes the accepted reports of a call durable. If the append fails, all reports of the call are refused, and what
-    /// they took from quotas is given back: the device sends them again.
+    /// Makes the accepted reports of a call durable, and returns the end of their group in the WAL. If the append fails,
+    /// all reports of the call are refused, and what they took from quotas is given back: the device sends them again.
     async fn keep(
         &self,
         batch: Batch,
         accepted: AcceptedReports,
         scope: &Arc<Scope>,
         n_reports: usize,
-    ) -> Result<(), WalError> {
+    ) -> Result<WalOffset, WalError> {
         let (answer, answered) = oneshot::channel();
         let (seen, call_counts) = (self.seen.clone(), self.call_counts(scope, n_reports));
         let n_bytes = batch.n_bytes() as u64;
@@ -401,7 +403,7 @@ impl Ingest {
             // Before the answer, after which the device may come again.
             drop(taken);
             // A device that disconnected sends again and gets `duplicate`.
-            let _ = answer.send(end.map(|_| ()));
+            let _ = answer.send(end);
         };
         if let Err(error) = self.context.wal.submit(batch, done) {
             let call_counts = self.call_counts(scope, n_reports);
@@ -409,6 +411,86 @@ impl Ingest {
             return Err(error);
         }
         answered.await.unwrap_or(Err(WalError::Closed))
+    }
+
+    /// Takes the reports of a call whose key is proved, and answers once they are on disk.
+    async fn take_call(
+        &self,
+        caller: Caller,
+        call: UploadRequest,
+        started: Instant,
+    ) -> Result<Response<v1::UploadResponse>, Status> {
+        let Caller {
+            scope,
+            network,
+            private_peer,
+        } = caller;
+        let (n_reports, metrics) = (call.reports.len(), &self.context.metrics);
+        let key = || scope.describe();
+        let now_us = self.context.clock.now_us();
+        if let Err(wait) = self.limits.take_call(key, n_reports, now_us) {
+            let call_counts = self.call_counts(&scope, n_reports);
+            call_counts.count(Outcome::RefusedQuota);
+            let text = "refused_quota: too many reports with this app key";
+            let status = retry::later(Code::ResourceExhausted, text, wait);
+            return Err(RejectReason::Quota.mark(status));
+        }
+        let n_bytes = call.reports.iter().map(|report| report.len() as u64).sum();
+        if let Err(error) = self.check_share(&scope, n_bytes) {
+            let of = [("of", error.room.label())];
+            let refused = metrics.share_refused_reports.get_or_create(&of);
+            refused.inc_by(n_reports as u64);
+            let call_counts = self.call_counts(&scope, n_reports);
+            call_counts.count(Outcome::RefusedOverloaded);
+            self.limits.give_back_call(|| scope.describe(), n_reports);
+            let text = format!("refused_overloaded: {error}");
+            let status = retry::later(Code::ResourceExhausted, text, SHARE_RETRY);
+            return Err(RejectReason::Overloaded.mark(status));
+        }
+        let SortedReports {
+            batch,
+            accepted,
+            refused,
+        } = self.sort_reports(&scope, network, &call.clock, &call.reports);
+        if scope.is_public() {
+            self.proxy_watch.note(private_peer, accepted.marks.len());
+        }
+        tracing::debug!(
+            target: REPORT_PATH,
+            accepted = accepted.marks.len(),
+            refused = refused.len(),
+            "reports are validated"
+        );
+        if !batch.is_empty() {
+            let kept = self.keep(batch, accepted, &scope, n_reports).await;
+            // The device sends all of them again, and gets `duplicate` or the same refusals then.
+            let group_end = kept.map_err(|error| pushback(&error))?;
+            tracing::debug!(target: REPORT_PATH, %group_end, "reports are on disk");
+        }
+        let refused = refused.into_iter();
+        let results: Vec<v1::ReportResult> = refused
+            .map(|(index, refusal)| self.answer(&scope, index, refusal))
+            .collect();
+        metrics.ack_seconds.observe(started.elapsed().as_secs_f64());
+        let server_time_unix_ms = self.context.now_ms();
+        let held = &call.held_directive_ids;
+        let directives =
+            self.directives
+                .for_reporter(&scope, &call.reports, held, server_time_unix_ms);
+        metrics.directives_sent.inc_by(directives.len() as u64);
+        let is_over_quota =
+            |result: &v1::ReportResult| result.outcome() == v1::Outcome::RefusedQuota;
+        let is_any_over_quota = results.iter().any(is_over_quota);
+        Ok(Response::new(v1::UploadResponse {
+            results,
+            retry_after_ms: is_any_over_quota.then_some(QUOTA_RETRY_MS),
+            server_time_unix_ms,
+            max_request_bytes: Some(self.context.config.max_request_bytes.0),
+            directives,
+            n_reports: u32::try_from(n_reports).unwrap_or(u32::MAX),
+            request_id: call.request_id,
+            ..v1::UploadResponse::default()
+        }))
     }
 }
 
@@ -478,73 +560,16 @@ impl CollectorService for Ingest {
         mut request: Request<v1::UploadRequest>,
     ) -> Result<Response<v1::UploadResponse>, Status> {
         let started = Instant::now();
-        let Caller {
-            scope,
-            network,
-            private_peer,
-        } = Caller::of(&mut request);
+        let caller = Caller::of(&mut request);
         let call = UploadRequest::try_from(request.into_inner())
             .map_err(|error| Status::invalid_argument(error.detail()))?;
-        let (n_reports, metrics) = (call.reports.len(), &self.context.metrics);
-        let key = || scope.describe();
-        let now_us = self.context.clock.now_us();
-        if let Err(wait) = self.limits.take_call(key, n_reports, now_us) {
-            let call_counts = self.call_counts(&scope, n_reports);
-            call_counts.count(Outcome::RefusedQuota);
-            let text = "refused_quota: too many reports with this app key";
-            let status = retry::later(Code::ResourceExhausted, text, wait);
-            return Err(RejectReason::Quota.mark(status));
-        }
-        let n_bytes = call.reports.iter().map(|report| report.len() as u64).sum();
-        if let Err(error) = self.check_share(&scope, n_bytes) {
-            let of = [("of", error.room.label())];
-            let refused = metrics.share_refused_reports.get_or_create(&of);
-            refused.inc_by(n_reports as u64);
-            let call_counts = self.call_counts(&scope, n_reports);
-            call_counts.count(Outcome::RefusedOverloaded);
-            self.limits.give_back_call(|| scope.describe(), n_reports);
-            let text = format!("refused_overloaded: {error}");
-            let status = retry::later(Code::ResourceExhausted, text, SHARE_RETRY);
-            return Err(RejectReason::Overloaded.mark(status));
-        }
-        let SortedReports {
-            batch,
-            accepted,
-            refused,
-        } = self.sort_reports(&scope, network, &call.clock, &call.reports);
-        if scope.is_public() {
-            self.proxy_watch.note(private_peer, accepted.marks.len());
-        }
-        if !batch.is_empty()
-            && let Err(error) = self.keep(batch, accepted, &scope, n_reports).await
-        {
-            // The device sends all of them again, and gets `duplicate` or the same refusals then.
-            return Err(pushback(&error));
-        }
-        let refused = refused.into_iter();
-        let results: Vec<v1::ReportResult> = refused
-            .map(|(index, refusal)| self.answer(&scope, index, refusal))
-            .collect();
-        metrics.ack_seconds.observe(started.elapsed().as_secs_f64());
-        let server_time_unix_ms = self.context.now_ms();
-        let held = &call.held_directive_ids;
-        let directives =
-            self.directives
-                .for_reporter(&scope, &call.reports, held, server_time_unix_ms);
-        metrics.directives_sent.inc_by(directives.len() as u64);
-        let is_over_quota =
-            |result: &v1::ReportResult| result.outcome() == v1::Outcome::RefusedQuota;
-        let is_any_over_quota = results.iter().any(is_over_quota);
-        Ok(Response::new(v1::UploadResponse {
-            results,
-            retry_after_ms: is_any_over_quota.then_some(QUOTA_RETRY_MS),
-            server_time_unix_ms,
-            max_request_bytes: Some(self.context.config.max_request_bytes.0),
-            directives,
-            n_reports: u32::try_from(n_reports).unwrap_or(u32::MAX),
-            request_id: call.request_id,
-            ..v1::UploadResponse::default()
-        }))
+        let span = tracing::debug_span!(
+            target: REPORT_PATH,
+            "upload",
+            key = caller.scope.key_name(),
+            reports = call.reports.len()
+        );
+        self.take_call(caller, call, started).instrument(span).await
     }
 
     async fn delete_installation(

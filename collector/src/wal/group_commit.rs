@@ -13,6 +13,8 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::report_path::REPORT_PATH;
+
 use super::api::{Batch, WalOptions, WalStats};
 use super::checkpoint::{self, Checkpoint, SavedCheckpoint};
 use super::clock_jump::ClockJump;
@@ -482,6 +484,7 @@ impl Shared {
             stamp.end = self.log.end() + frames.len() as u64;
             newest_us
         };
+        let from = WalOffset(self.log.end());
         let outcome = self.log.append_group(frames, received_at_us);
         let spent = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let mut counts = self.counts.lock();
@@ -491,7 +494,9 @@ impl Shared {
                 counts.groups += 1;
                 counts.records += n_records as u64;
                 self.set_failing(None);
-                Ok(WalOffset(end))
+                let end = WalOffset(end);
+                tracing::debug!(target: REPORT_PATH, %from, %end, n_records, "a group of reports is on disk");
+                Ok(end)
             }
             Err(error) => {
                 counts.failed_groups += 1;

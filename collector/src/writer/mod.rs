@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use self::arrivals::ArrivalLog;
 use self::batch::{BatchLimits, ReadAhead, RowBatch};
@@ -27,6 +28,7 @@ use crate::deletions::Deletions;
 use crate::encode::{Dimension, EncodedBatch, EncodedBlock, Encoder, StoredName, stored_names_sql};
 use crate::join_task::join_task;
 use crate::rebuilds;
+use crate::report_path::REPORT_PATH;
 use crate::rollup::RollUp;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{Checkpoint, WalError, WalOffset};
@@ -286,6 +288,17 @@ impl Writer {
     /// Stores the batch at the checkpoint, and moves the checkpoint. The same write saves the end of the next batch if
     /// that was read ahead. `may_be_stored`: an earlier process may have stored all or a part of it.
     async fn store_batch(&mut self, batch: RowBatch, may_be_stored: bool) {
+        let span = tracing::debug_span!(
+            target: REPORT_PATH,
+            "batch",
+            from = %batch.from,
+            end = %batch.next
+        );
+        let storing = self.store_rows(batch, may_be_stored);
+        storing.instrument(span).await;
+    }
+
+    async fn store_rows(&mut self, batch: RowBatch, may_be_stored: bool) {
         if batch.next <= self.checkpoint.offset {
             return;
         }
@@ -362,6 +375,7 @@ impl Writer {
         for (table, body) in [("reports", &rows.reports), ("placements", &rows.placements)] {
             let counter = metrics.rows.get_or_create(&[("table", table)]);
             counter.inc_by(body.n_rows as u64);
+            tracing::debug!(target: REPORT_PATH, table, rows = body.n_rows, "rows are stored");
         }
     }
 
