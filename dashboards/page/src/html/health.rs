@@ -123,11 +123,11 @@ impl VerdictCount {
 }
 
 impl OutcomeCount {
-    fn then(&self) -> &'static str {
+    pub(super) fn then(&self) -> &'static str {
         words::after_answer(&self.outcome)
     }
 
-    fn times(&self) -> String {
+    pub(super) fn times(&self) -> String {
         number::count(self.reports)
     }
 }

@@ -6,7 +6,7 @@ use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
 use crate::plot::bars::{self, Part};
 use crate::plot::svg::Drawing;
-use crate::read::ledger::{AnswerRow, LargestRow, LedgerDay, LedgerPage, LedgerQuery, StandingRow};
+use crate::read::ledger::{LargestRow, LedgerDay, LedgerPage, LedgerQuery, StandingRow};
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::words::{self, Icon, Tone};
@@ -227,16 +227,6 @@ impl LedgerDay {
 impl LargestRow {
     fn cells(&self) -> [String; 2] {
         [self.reports, self.of_installation].map(number::count)
-    }
-}
-
-impl AnswerRow {
-    fn then(&self) -> &'static str {
-        words::after_answer(&self.outcome)
-    }
-
-    fn times(&self) -> String {
-        number::count(self.reports)
     }
 }
 

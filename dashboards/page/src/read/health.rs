@@ -48,7 +48,7 @@ impl Fact {
 /// Returns facts of the process for the pages of health and of an empty store.
 pub type Facts = Box<dyn Fn() -> Vec<Fact> + Send + Sync>;
 
-/// Answers of the collectors other than a plain ack, in the last day.
+/// Answers of the collectors other than a plain ack.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct OutcomeCount {
     pub(crate) outcome: String,

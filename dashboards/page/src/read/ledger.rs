@@ -7,6 +7,7 @@ use clickhouse::query::Query;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::health::OutcomeCount;
 use super::progress::time;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader, filtered};
@@ -34,7 +35,7 @@ pub(crate) struct LedgerPage {
     pub(crate) apps: Vec<String>,
     /// By app, environment and day, the newest first.
     pub(crate) entries: Vec<LedgerDay>,
-    pub(crate) answers: Vec<AnswerRow>,
+    pub(crate) answers: Vec<OutcomeCount>,
     /// By app, environment, day and figure, the largest figure first; empty unless it was asked for.
     pub(crate) largest: Vec<LargestRow>,
     /// When an entry last changed; a collector reads the ledger every minute.
@@ -129,13 +130,6 @@ SELECT DISTINCT toString(l.app_id) AS app FROM loss_ledger_read_v1 AS l
 WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND l.day > toDate(now('UTC')) - ?
 ORDER BY app
 LIMIT 500";
-
-/// Answers of collectors that were no plain acks.
-#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
-pub(crate) struct AnswerRow {
-    pub(crate) outcome: String,
-    pub(crate) reports: u64,
-}
 
 const CHANGED: &str = "
 SELECT toInt64(toUnixTimestamp64Milli(max(l.read_at))) AS changed_at FROM loss_ledger_read_v1 AS l
