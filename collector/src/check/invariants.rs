@@ -9,7 +9,74 @@ pub(super) enum Repeat {
     Day,
     /// As `Day`, in slices by position, `{in_slice}`, so that its sets fit into memory.
     Slice,
+    /// Once for the whole store, in slices by stream, `{in_slice}`, so that its sets fit into memory.
+    Stream,
 }
+
+/// One query that answers for several invariants at once: it returns how many rows may break one of them, and 0 only if
+/// all of them hold. Otherwise each has its own query, which names the rows.
+#[derive(Debug)]
+pub(super) struct Screen {
+    pub(super) holds: &'static str,
+    /// By [`Invariant::name`].
+    pub(super) invariants: &'static [&'static str],
+    pub(super) repeat: Repeat,
+    /// Deletions that are under way break it.
+    pub(super) needs_deletions_done: bool,
+    pub(super) sql: &'static str,
+}
+
+pub(super) const SCREENS: &[Screen] = &[
+    Screen {
+        holds: "each position of a log is one copy and one report",
+        invariants: &[
+            "copies_once",
+            "reports_once",
+            "copies_have_reports",
+            "reports_have_copies",
+        ],
+        repeat: Repeat::Slice,
+        needs_deletions_done: false,
+        sql: "SELECT countIf(copies != 1 OR reports != 1) FROM (
+                SELECT countIf(is_copy) AS copies, countIf(NOT is_copy) AS reports FROM (
+                    SELECT collector_id, wal_offset, true AS is_copy FROM report_copies
+                    WHERE toDate(received_at) = '{day}' AND {in_slice}
+                    UNION ALL
+                    SELECT collector_id, wal_offset, false AS is_copy FROM reports
+                    WHERE toDate(received_at) = '{day}' AND {in_slice})
+                GROUP BY collector_id, wal_offset)",
+    },
+    // Summaries add up the sessions of each device and place in a bucket, so the distinct hashes of both are as many. If
+    // two hashes are equal, the numbers differ, and the invariant's own query decides.
+    Screen {
+        holds: "summaries of closed buckets have as many sessions as there are",
+        invariants: &["session_summaries"],
+        repeat: Repeat::Day,
+        needs_deletions_done: true,
+        sql: "SELECT countIf(stored != raw) FROM (
+                SELECT sum(in_summaries) AS stored, sum(in_reports) AS raw FROM (
+                    SELECT app_id, environment, sum(sessions) AS in_summaries, toUInt64(0) AS in_reports
+                    FROM cohort_sessions
+                    WHERE toDate(bucket) = '{day}' AND {is_final}
+                      AND (app_id, environment, bucket, slice, revision) IN (
+                        SELECT app_id, environment, bucket, slice, max(revision) FROM bucket_revisions
+                        WHERE toDate(bucket) = '{day}' GROUP BY app_id, environment, bucket, slice)
+                    GROUP BY app_id, environment
+                    UNION ALL
+                    SELECT app_id, environment, toUInt64(0) AS in_summaries, uniqExact(cityHash64(
+                        bucket, installation, firmware, app_version, ort_version, ep_version, device_model, is_late,
+                        uid, model, version, chipset_of, asks, directive, kind, source, algorithm, exact, normalised)) AS in_reports
+                    FROM settled_reports_v1
+                    ARRAY JOIN session_uid AS uid, session_model_id AS model, session_model_version AS version,
+                        session_chipset AS chipset_of, session_requests_npu AS asks, session_directive_id AS directive,
+                        session_graph_kind AS kind, session_placement_source AS source,
+                        session_fingerprint_algorithm AS algorithm, session_fingerprint_exact AS exact,
+                        session_fingerprint_normalised AS normalised
+                    WHERE toDate(bucket) = '{day}' AND NOT is_unproven AND {is_final}
+                    GROUP BY app_id, environment)
+                GROUP BY app_id, environment)",
+    },
+];
 
 /// One invariant. `{horizon}` is the first whole day of reports, `{from}` and `{until}` are the buckets whose summaries
 /// are final and whose reports are all there.
@@ -74,31 +141,40 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         name: "counted_once",
         holds: "a report of several copies counts once",
         broken_by: "report that counts several times",
-        repeat: Repeat::Store,
+        repeat: Repeat::Stream,
         needs_deletions_done: false,
+        // Few reports have several copies. Their hashes are found first, because grouping all copies by their whole keys
+        // takes five times as long.
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
-                WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
+                WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}' AND {in_slice}
                   AND bucket NOT IN (SELECT bucket FROM open_rebuilds_v1)
+                  AND cityHash64(app_id, installation, stream_id, sequence) IN (
+                    SELECT cityHash64(app_id, installation, stream_id, sequence) AS key FROM report_copies
+                    WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}' AND {in_slice}
+                    GROUP BY key HAVING count() > 1)
                 GROUP BY app_id, installation, stream_id, sequence
                 HAVING count() > 1 AND countIf((collector_id, wal_offset) NOT IN (
-                    SELECT collector_id, wal_offset FROM surplus_copies)) > 1)
-            SETTINGS optimize_aggregation_in_order = 1",
+                    SELECT collector_id, wal_offset FROM surplus_copies)) > 1)",
     },
     // The first copy of a surplus one may have expired; resends come within hours.
     Invariant {
         name: "counted_at_all",
         holds: "of the copies of a report one counts",
         broken_by: "report whose copies are all listed as surplus, which counts nowhere",
-        repeat: Repeat::Store,
+        repeat: Repeat::Stream,
         needs_deletions_done: false,
+        // Only reports with a copy that is listed.
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
-                WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}'
+                WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}' AND {in_slice}
+                  AND cityHash64(app_id, installation, stream_id, sequence) IN (
+                    SELECT cityHash64(app_id, installation, stream_id, sequence) FROM report_copies
+                    WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}' AND {in_slice}
+                      AND (collector_id, wal_offset) IN (SELECT collector_id, wal_offset FROM surplus_copies))
                 GROUP BY app_id, installation, stream_id, sequence
                 HAVING toDate(min(received_at)) >= addDays(toDate('{horizon}'), 3)
-                  AND countIf((collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)) = 0)
-            SETTINGS optimize_aggregation_in_order = 1",
+                  AND countIf((collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)) = 0)",
     },
     Invariant {
         name: "run_summaries",
@@ -176,3 +252,25 @@ pub(super) const INVARIANTS: &[Invariant] = &[
             WHERE at > now() + INTERVAL 1 HOUR",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_screen_is_for_invariants_that_have_their_own_queries() {
+        for screen in SCREENS {
+            for name in screen.invariants {
+                let mut named = INVARIANTS.iter().filter(|of| of.name == *name);
+                let of = named
+                    .next()
+                    .unwrap_or_else(|| panic!("{name} is no invariant"));
+                assert_eq!(of.repeat, screen.repeat, "{name}");
+                assert_eq!(
+                    of.needs_deletions_done, screen.needs_deletions_done,
+                    "{name}"
+                );
+            }
+        }
+    }
+}
