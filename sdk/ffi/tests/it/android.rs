@@ -15,6 +15,7 @@ use crate::{
 };
 
 /// Machines of ELF headers.
+const ARM: u8 = 40;
 const ARM64: u8 = 183;
 const X86_64: u8 = 62;
 
@@ -23,7 +24,7 @@ const X86_64: u8 = 62;
 fn maven(into: &Path, phase: &str) -> String {
     let ran = tool("mvn")
         .args(["-B", "-Pandroid", "-f"])
-        .arg(crate_file("../android/pom.xml"))
+        .arg(crate_file("../android/modules.xml"))
         .arg(format!("-Doutput={}", into.display()))
         .arg(phase)
         // Cargo's path finds the host's library: a test is without it.
@@ -35,12 +36,13 @@ fn maven(into: &Path, phase: &str) -> String {
     said
 }
 
-/// Makes a library that needs no other, as one for x86_64 or, by its header, for arm64-v8a.
+/// Makes a library that needs no other, as one for x86_64 or, by its header, for an ABI of ARM.
 fn library(into: &Path, machine: u8) -> PathBuf {
     let (source, library) = (into.join("none.c"), into.join(format!("lib{machine}.so")));
     fs::write(&source, "int none;\n").unwrap();
+    let bits = if machine == ARM { "-m32" } else { "-m64" };
     let made = tool("cc")
-        .args(["-shared", "-nostdlib", "-o"])
+        .args([bits, "-shared", "-nostdlib", "-o"])
         .args([&library, &source])
         .status();
     assert!(made.unwrap().success());
@@ -50,12 +52,13 @@ fn library(into: &Path, machine: u8) -> PathBuf {
     library
 }
 
-/// Packs the AAR with a library, and returns its bytes.
+/// Packs the AAR with libraries by their ABIs, and returns its bytes.
 #[track_caller]
-fn aar(classes: &Path, into: &Path, abi: &str, library: &Path) -> Result<Vec<u8>, String> {
+fn aar(classes: &Path, into: &Path, libraries: &[(&str, &Path)]) -> Result<Vec<u8>, String> {
+    let libraries = libraries.iter();
     let packed = Command::new(crate_file("../android/aar.py"))
         .args([classes, into])
-        .arg(format!("{abi}={}", library.display()))
+        .args(libraries.map(|(abi, library)| format!("{abi}={}", library.display())))
         .output()
         .unwrap();
     if !packed.status.success() {
@@ -86,15 +89,16 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     let folder = tempfile::tempdir().unwrap();
     guide("## Android", folder.path());
     let said = maven(folder.path(), "test");
-    // Each test once for each of its API levels.
-    assert!(
-        said.contains("Tests run: 16, Failures: 0, Errors: 0, Skipped: 0"),
-        "{said}"
-    );
+    // Each test once for each of its API levels; then those of `epwatch-ktx`.
+    for n in [33, 2] {
+        let line = format!("Tests run: {n}, Failures: 0, Errors: 0, Skipped: 0");
+        assert!(said.contains(&line), "{said}");
+    }
 
     let classes = folder.path().join("classes");
-    let library = library(folder.path(), ARM64);
-    let packed_in = |name| aar(&classes, &folder.path().join(name), "arm64-v8a", &library);
+    let [arm, arm64] = [ARM, ARM64].map(|machine| library(folder.path(), machine));
+    let libraries = [("arm64-v8a", &*arm64), ("armeabi-v7a", &*arm)];
+    let packed_in = |name| aar(&classes, &folder.path().join(name), &libraries);
     let packed = packed_in("first").unwrap();
     let again = packed_in("second").unwrap();
     assert!(packed == again, "the same inputs give the same bytes");
@@ -108,17 +112,26 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
             "proguard.txt",
             "META-INF/com/android/build/gradle/aar-metadata.properties",
             "jni/arm64-v8a/libepwatch.so",
+            "jni/armeabi-v7a/libepwatch.so",
         ]
     );
-    // Of WorkManager's part only that it compiles and what it packs is known here.
-    assert_eq!(
-        listed(&first.join("epwatch-workmanager-0.1.0.aar")),
-        [
-            "AndroidManifest.xml",
-            "classes.jar",
-            "R.txt",
-            "META-INF/com/android/build/gradle/aar-metadata.properties",
-        ]
+    for part in ["workmanager", "startup"] {
+        assert_eq!(
+            listed(&first.join(format!("epwatch-{part}-0.1.0.aar"))),
+            [
+                "AndroidManifest.xml",
+                "classes.jar",
+                "R.txt",
+                "META-INF/com/android/build/gradle/aar-metadata.properties",
+            ]
+        );
+    }
+    let of_ktx = listed(&first.join("epwatch-ktx-0.1.0.jar"));
+    assert!(of_ktx.contains(&"META-INF/epwatch-ktx.kotlin_module".to_owned()));
+    assert!(
+        of_ktx
+            .iter()
+            .all(|name| name.starts_with("META-INF/") || name.starts_with("dev/epwatch/ktx/"))
     );
 }
 
@@ -129,7 +142,8 @@ fn the_aar_takes_no_desktop_library_and_no_other_machine() {
     let host = library_folder().join("libepwatch.so");
     let [none, arm64, x86_64] = [0, ARM64, X86_64].map(|machine| library(folder.path(), machine));
     let refused = |abi, library: &Path| {
-        aar(folder.path(), &folder.path().join("out"), abi, library).unwrap_err()
+        let out = folder.path().join("out");
+        aar(folder.path(), &out, &[(abi, library)]).unwrap_err()
     };
     for (abi, library, why) in [
         ("mips", &host, "unknown ABI mips"),
@@ -139,6 +153,7 @@ fn the_aar_takes_no_desktop_library_and_no_other_machine() {
             &x86_64,
             "is for another machine than arm64-v8a",
         ),
+        ("armeabi-v7a", &arm64, "is not a shared library of 32 bits"),
         ("x86_64", &none, "is for another machine than x86_64"),
         ("x86_64", &folder.path().join("gone.so"), "No such file"),
         (
@@ -147,7 +162,11 @@ fn the_aar_takes_no_desktop_library_and_no_other_machine() {
             "is not a shared library",
         ),
         // All is right except the classes.
-        ("arm64-v8a", &arm64, "compile with `mvn -Pandroid` first"),
+        (
+            "arm64-v8a",
+            &arm64,
+            "compile with `mvn -f modules.xml -Pandroid` first",
+        ),
     ] {
         let said = refused(abi, library);
         assert!(said.contains(why), "{abi} {library:?}: {said}");

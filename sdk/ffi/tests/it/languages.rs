@@ -32,8 +32,8 @@ fn declares(language: usize, sources: &str, name: &str) -> bool {
         0 => has(&["pub fn ", "pub unsafe fn "], &["(", "<"]),
         1 => has(&[" ", " *"], &["(", ";"]),
         2 => has(
-            &["fun ", "fun <T> ", "class ", "interface ", " "],
-            &["(", " {", ": Map<"],
+            &["fun ", "fun <T> ", "class ", "interface ", " ", "Epwatch."],
+            &["(", " {", ": Map<", ": Boolean\n"],
         ),
         _ => has(&["def ", "class ", "    "], &["(", ":"]),
     }
@@ -49,7 +49,7 @@ fn the_table_of_languages_names_what_is_there() {
     let of_languages = [
         sources("../src", "rs"),
         sources("include", "h") + &sources("include", "hpp"),
-        sources("../android/src", "kt"),
+        sources("../android/src", "kt") + &sources("../android/ktx/src/main", "kt"),
         sources("../python/epwatch", "py"),
     ];
     assert!(Path::new(&crate_file("include/epwatch.hpp")).exists());

@@ -14,12 +14,14 @@ import android.net.NetworkCapabilities
 import android.os.Build
 import android.os.Bundle
 import android.os.PowerManager
+import androidx.annotation.AnyThread
 import java.io.File
 
 /**
  * Starts the SDK in an Android app, for example in `Application.onCreate`. Returns at once; Java calls
  * `Epwatch.start(new AndroidPlatform(context), config)`.
  */
+@AnyThread
 public fun Epwatch.start(context: Context, config: EpwatchConfig): Unit = start(AndroidPlatform(context), config)
 
 /**
@@ -62,6 +64,7 @@ public class AndroidPlatform @JvmOverloads constructor(
             signals.background()
             uploads.schedule(context)
         })
+        BackgroundUpload.listen(context, signals::background)
     }
 
     private fun listenToNetwork(signals: Signals) {

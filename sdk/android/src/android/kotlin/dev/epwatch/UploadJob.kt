@@ -6,31 +6,34 @@ import android.app.job.JobScheduler
 import android.app.job.JobService
 import android.content.ComponentName
 import android.content.Context
+import androidx.annotation.MainThread
 
 /** Who runs an upload after the app went out of sight. The default is JobScheduler; `dev.epwatch.workmanager` has WorkManager. */
 public fun interface UploadSchedule {
-    /** Schedules one upload, on the app's main thread. */
+    /** Schedules one upload, for example of [BackgroundUpload], on the app's main thread. */
+    @MainThread
     public fun schedule(context: Context)
 }
 
 /**
  * Sends what waits once the device has a network, also if the app's process ended in between: Android starts it again,
- * and the app's own `Epwatch.start` comes before this job.
+ * and the app's own `Epwatch.start` comes before this job. If something still waits afterwards, Android tries again later.
  */
 public class UploadJob : JobService() {
     override fun onStartJob(parameters: JobParameters): Boolean {
-        Epwatch.flush { jobFinished(parameters, false) }
+        // Android waits 30 s before it starts the job again, then twice as long each time, up to five hours.
+        BackgroundUpload.run(this) { outcome -> jobFinished(parameters, outcome == UploadOutcome.WAITING) }
         return true
     }
 
-    /** The system takes the network back. What was not sent stays on disk; the next background schedules again. */
-    override fun onStopJob(parameters: JobParameters): Boolean = false
+    /** The system takes the network back: the job starts again once there is one. */
+    override fun onStopJob(parameters: JobParameters): Boolean = true
 
     internal companion object : UploadSchedule {
         /** The letters "epw": an app's own jobs rarely have it. */
         private const val ID = 0x657077
 
-        /** Schedules one upload; an earlier one that still waits is replaced. */
+        /** One job for all processes of the app; an earlier one that still waits is replaced. */
         override fun schedule(context: Context) {
             val scheduler = context.getSystemService(Context.JOB_SCHEDULER_SERVICE) as? JobScheduler ?: return
             // Whether a metered network may be used is decided by the SDK, by bytes a day.
@@ -39,6 +42,7 @@ public class UploadJob : JobService() {
                 .build()
             try {
                 scheduler.schedule(job)
+                Debug.log { "an upload is scheduled" }
             } catch (_: IllegalArgumentException) {
                 // The app removed the service from its manifest: uploads happen while it runs.
             }

@@ -3,6 +3,7 @@ package dev.epwatch
 import android.content.Context
 import android.content.ContextWrapper
 import android.os.StrictMode
+import android.util.Log
 import java.io.File
 import java.util.Collections
 import java.util.concurrent.CountDownLatch
@@ -14,6 +15,7 @@ import org.junit.runner.RunWith
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.RuntimeEnvironment
 import org.robolectric.annotation.Config
+import org.robolectric.shadows.ShadowLog
 
 /** A context that notes the thread of every call that may touch the disk or a service. */
 private class Watched(context: Context) : ContextWrapper(context) {
@@ -41,6 +43,10 @@ class StartTest {
     @Test
     fun theCallersThreadDoesNoWorkAndAMissingLibraryIsNamed() {
         val context = Watched(RuntimeEnvironment.getApplication())
+        Epwatch.debug = true
+        val heard = Collections.synchronizedList(mutableListOf<Health>())
+        val listener = HealthListener { heard += it }
+        Epwatch.addHealthListener(listener)
         // A desktop JVM tells StrictMode of what the framework itself reads only, so the context watches too.
         StrictMode.setThreadPolicy(StrictMode.ThreadPolicy.Builder().detectAll().penaltyDeath().build())
         val config = EpwatchConfig.Builder("com.example.camera", "https://127.0.0.1:1", "key").build()
@@ -48,9 +54,30 @@ class StartTest {
         StrictMode.setThreadPolicy(StrictMode.ThreadPolicy.LAX)
         val isDone = CountDownLatch(1)
         Epwatch.flush { isDone.countDown() }
-        assertTrue(isDone.await(30, TimeUnit.SECONDS))
+        assertTrue(isDone.await(300, TimeUnit.SECONDS))
         assertTrue(Epwatch.explain(), "UnsatisfiedLinkError" in Epwatch.explain())
         assertEquals(emptySet<String>(), context.threads - "epwatch-host")
         assertEquals(0, Epwatch.preflight(PreflightFacts()))
+
+        val explained = Epwatch.explanation()
+        assertTrue("UnsatisfiedLinkError" in explained.hostProblem!!)
+        assertEquals(Explanation(explained.hostProblem, 0), explained)
+        assertEquals(Health(false, "", explained.hostProblem, null, 0, 0), heard.last())
+        val logged = ShadowLog.getLogsForTag("epwatch").map { it.msg }
+        assertTrue(logged.toString(), logged.any { "UnsatisfiedLinkError" in it })
+        Debug.isOn = false
+        ShadowLog.setLoggable("epwatch", Log.DEBUG)
+        Debug.readProperty()
+        assertTrue(Epwatch.debug)
+
+        // App Startup's initializer starts, too.
+        val initializer = Class.forName("dev.epwatch.startup.EpwatchInitializer")
+        initializer.getMethod("create", Context::class.java).invoke(initializer.getConstructor().newInstance(), context)
+        assertTrue("called twice" in Epwatch.explanation().hostProblem!!)
+        val isHeard = CountDownLatch(1)
+        Epwatch.upload { isHeard.countDown() }
+        assertTrue(isHeard.await(300, TimeUnit.SECONDS))
+        Epwatch.flush { Epwatch.removeHealthListener(listener) }
+        Epwatch.debug = false
     }
 }
