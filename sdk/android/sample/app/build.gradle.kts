@@ -13,6 +13,7 @@ android {
         targetSdk = 35
         versionCode = 1
         versionName = "1.0"
+        testInstrumentationRunner = "androidx.test.runner.AndroidJUnitRunner"
         ndk { abiFilters += listOf("arm64-v8a", "x86_64") }
     }
 
@@ -38,5 +39,11 @@ dependencies {
     // What `sdk/android/aar.py` packed.
     implementation(files("libs/epwatch.aar"))
     implementation("org.jetbrains.kotlin:kotlin-stdlib:2.0.21")
-    implementation("com.microsoft.onnxruntime:onnxruntime-android-qnn:1.23.2")
+    // On an emulator `-Ponnxruntime=onnxruntime-android:1.24.3`, which has the placement.
+    val onnxruntime = findProperty("onnxruntime") ?: "onnxruntime-android-qnn:1.23.2"
+    implementation("com.microsoft.onnxruntime:$onnxruntime")
+
+    androidTestImplementation("androidx.test:core:1.6.1")
+    androidTestImplementation("androidx.test:runner:1.6.2")
+    androidTestImplementation("androidx.test.ext:junit:1.2.1")
 }
