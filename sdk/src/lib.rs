@@ -73,10 +73,6 @@ mod spool;
 mod time;
 mod upload;
 
-/// All types of the wire contract, for this repository's bindings and tests. Not part of the API: see [`types`].
-#[doc(hidden)]
-pub use epwatch_proto as proto;
-
 /// Types of calls and answers that are also in reports.
 pub mod types {
     pub use epwatch_proto::{

@@ -20,8 +20,8 @@ const MAY_USE: &str = "
     engines: proto
     manifest: proto
     sdk: proto
-    ffi: sdk
-    python: sdk
+    ffi: proto sdk
+    python: proto sdk
     run: proto sdk
     server: proto
     store: proto

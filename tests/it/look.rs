@@ -7,7 +7,7 @@ use clickhouse::Client;
 use epwatch_model::{CohortKey, ModelKey, write_document};
 use epwatch_sdk::{
     ModelInfo, SdkConfig, Watch,
-    proto::{Placement, ReasonCode, SessionOptions},
+    types::{Placement, ReasonCode, SessionOptions},
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};

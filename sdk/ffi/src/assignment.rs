@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
+use epwatch_proto::placement::MAX_NODES;
 use epwatch_sdk::{
     HostAssignment,
     placement::{AssignedNode, Assignment, Subgraph},
-    proto::placement::MAX_NODES,
 };
 
 use crate::{

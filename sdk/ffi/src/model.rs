@@ -1,6 +1,7 @@
 //! A model as the host describes it, and the plan that its session follows.
 
-use epwatch_sdk::{ModelInfo, SessionPlan, proto::ModelHash};
+use epwatch_proto::ModelHash;
+use epwatch_sdk::{ModelInfo, SessionPlan};
 
 use crate::{
     handle::Table,

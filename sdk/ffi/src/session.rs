@@ -5,10 +5,8 @@ use std::{
     time::Duration,
 };
 
-use epwatch_sdk::{
-    AttachRequest, AttachedSession, HostRuntime, PrepareError, SessionPlan, Watch,
-    proto::{ReasonCode, SessionOptions},
-};
+use epwatch_proto::{ReasonCode, SessionOptions};
+use epwatch_sdk::{AttachRequest, AttachedSession, HostRuntime, PrepareError, SessionPlan, Watch};
 
 use crate::{
     handle::{Table, closed},

@@ -2,7 +2,8 @@
 
 use std::{ffi::c_char, time::Duration};
 
-use epwatch_sdk::{UploadBatch, UploadError, Watch, proto::UploadFailureKind};
+use epwatch_proto::UploadFailureKind;
+use epwatch_sdk::{UploadBatch, UploadError, Watch};
 
 use crate::{
     handle::Table,

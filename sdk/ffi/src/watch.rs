@@ -2,10 +2,9 @@
 
 use std::{ffi::c_char, time::Duration};
 
+use epwatch_proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex};
 use epwatch_sdk::{
-    Conditions, FlushError, NetworkKind, SdkConfig, TrustedRoots, Watch,
-    preflight::PreflightFacts,
-    proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex},
+    Conditions, FlushError, NetworkKind, SdkConfig, TrustedRoots, Watch, preflight::PreflightFacts,
     runtime,
 };
 

@@ -2,10 +2,8 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use epwatch_sdk::{
-    SdkConfig, TrustedRoots,
-    proto::{Device, Runtime, unhex},
-};
+use epwatch_proto::{Device, Runtime, unhex};
+use epwatch_sdk::{SdkConfig, TrustedRoots};
 use pyo3::{FromPyObject, PyErr, PyResult};
 
 use crate::failure::{ConfigError, config_error};

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-use epwatch_sdk::{AttachedSession, Watch, proto};
+use epwatch_proto::{Accelerator, DeviceType};
+use epwatch_sdk::{AttachedSession, Watch};
 use pyo3::{PyResult, pyclass, pyfunction, pymethods};
 
 use crate::failure::guarded;
@@ -107,11 +108,11 @@ pub(crate) fn now() -> u64 {
 /// Returns whether an EP of this name puts nodes on the NPU.
 #[pyfunction]
 pub(crate) fn is_on_npu(name: &str) -> bool {
-    proto::Accelerator::of_ep(name).device() == proto::DeviceType::Npu
+    Accelerator::of_ep(name).device() == DeviceType::Npu
 }
 
 /// Returns whether an EP of this name is an accelerator that a directive may forbid.
 #[pyfunction]
 pub(crate) fn is_off_cpu(name: &str) -> bool {
-    proto::Accelerator::of_ep(name).is_off_cpu()
+    Accelerator::of_ep(name).is_off_cpu()
 }

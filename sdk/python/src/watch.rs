@@ -2,10 +2,12 @@
 
 use std::{mem, path::PathBuf, time::Duration};
 
+use epwatch_proto::{
+    ModelHash, PowerSave, ReasonCode, SessionOptions, Thermal, placement::MAX_NODES,
+};
 use epwatch_sdk::{
     AttachRequest, Conditions, HostAssignment, ModelInfo, NetworkKind, SessionPlan,
     placement::{AssignedNode, Assignment, Subgraph},
-    proto::{ModelHash, PowerSave, ReasonCode, SessionOptions, Thermal, placement::MAX_NODES},
 };
 use pyo3::{
     FromPyObject, Py, PyErr, PyResult, Python, exceptions::PyValueError, pyclass, pymethods,

@@ -10,8 +10,8 @@ use std::{
 };
 
 use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{Phase, Report};
 use epwatch_runtimes::is_nightly;
-use epwatch_sdk::proto::{Phase, Report};
 use epwatch_strict_collector::{Answer, Collector};
 use serde_json::Value;
 

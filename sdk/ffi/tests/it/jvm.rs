@@ -13,8 +13,8 @@ use std::{
 };
 
 use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::{Report, ReportKey, v1};
 use epwatch_runtimes::{build_by_maven, has_telemetry, is_nightly, tool, with_telemetry};
-use epwatch_sdk::proto::{Report, ReportKey, v1};
 use epwatch_strict_collector::{answer_to, deletion_of};
 use prost::Message;
 use serde_json::Value;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_proto::PlacementSource;
 use epwatch_runtimes::is_nightly;
-use epwatch_sdk::proto::PlacementSource;
 
 use crate::{
     c::{KEY, crate_file, n_runs},

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use epwatch_sdk::proto::{Directive, DirectiveAction, DirectiveScope, Report, hex, v1};
+use epwatch_proto::{Directive, DirectiveAction, DirectiveScope, Report, hex, v1};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use crate::c::n_runs;

@@ -5,7 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use epwatch_sdk::proto::{Directive, DirectiveAction, DirectiveScope, hex, v1};
+use epwatch_proto::{Directive, DirectiveAction, DirectiveScope, hex, v1};
 use epwatch_strict_collector::{Answer, Collector};
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::{Value, json};

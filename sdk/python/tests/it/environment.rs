@@ -7,8 +7,8 @@ use std::{
     sync::OnceLock,
 };
 
+use epwatch_proto::Report;
 use epwatch_runtimes::{Environment, wheels};
-use epwatch_sdk::proto::Report;
 use epwatch_strict_collector::Collector;
 
 pub(crate) const KEY: &str = "demo-key";

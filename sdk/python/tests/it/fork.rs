@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use epwatch_sdk::proto::Report;
+use epwatch_proto::Report;
 use epwatch_strict_collector::Collector;
 
 use crate::environment::{KEY, command, crate_file, environment, model, n_runs, run};

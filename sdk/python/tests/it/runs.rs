@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use epwatch_proto::{PlacementSource, ReasonCode, Report};
 use epwatch_runtimes::{has_telemetry, is_nightly, with_telemetry};
-use epwatch_sdk::proto::{PlacementSource, ReasonCode, Report};
 
 use crate::environment::{
     KEY, command, crate_file, environment, environment_of, model, n_runs, run, run_in,
