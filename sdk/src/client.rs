@@ -280,6 +280,8 @@ impl Watch {
             return;
         }
         shared.driver().seal();
+        // The thread passes on what happened.
+        shared.send_command(Command::Wake);
     }
 
     /// Seals recorded runs and sends every waiting report, whatever the schedule says. For tests, demos, and apps
@@ -360,8 +362,7 @@ impl Watch {
     /// without consent too.
     ///
     /// ```no_run
-    /// # use epwatch_sdk::{UploadError, Watch};
-    /// # use epwatch_proto::UploadFailureKind;
+    /// # use epwatch_sdk::{UploadError, Watch, types::UploadFailureKind};
     /// # struct Http;
     /// # impl Http { fn post(&self, _: &str, _: &[u8]) -> Result<Vec<u8>, String> { Ok(vec![]) } }
     /// # fn upload(watch: &Watch, http: &Http) {
@@ -404,7 +405,10 @@ impl Watch {
         response: Result<&[u8], UploadError>,
     ) -> Result<(), UploadError> {
         let answer = response.and_then(|bytes| batch.read_answer(bytes));
-        self.here().driver().upload_result(batch, answer, None)
+        let shared = self.here();
+        let settled = shared.driver().upload_result(batch, answer, None);
+        shared.send_command(Command::Wake);
+        settled
     }
 
     /// Finds what keeps the NPU from starting on this device, and keeps the result for [`Self::explain`]. Touches
@@ -465,12 +469,8 @@ impl Watch {
         explanation.failed_checks = shared.checks().iter().map(Into::into).collect();
         explanation.internal_errors = shared.n_panics();
         explanation.runtime_telemetry = RuntimeTelemetry::of(&explanation.ort_version);
-        if let Some(rest) = shared.rest() {
-            let hours = rest.as_secs().div_ceil(3600);
-            explanation.last_problem = Some(format!(
-                "the SDK's thread rests for {hours} h after internal errors: runs are recorded, and sealed and sent by a \
-                 flush only"
-            ));
+        if let Some(problem) = shared.rest_problem() {
+            explanation.last_problem = Some(problem);
         }
         explanation
     }

@@ -108,6 +108,8 @@ impl Shared {
         let (commands, inbox) = queue(MAX_COMMANDS);
         let worker = Worker {
             transport: None,
+            listener: config.health_listener.clone(),
+            told_problem: None,
             driver: Arc::clone(&driver),
             core: Arc::clone(&core),
             faults: Arc::clone(&faults),
@@ -207,9 +209,9 @@ impl Shared {
         self.faults.n_panics()
     }
 
-    /// Time for which the SDK's thread still rests after panics.
-    pub(crate) fn rest(&self) -> Option<Duration> {
-        self.faults.rest(Instant::now())
+    /// The sentence about a rest of the SDK's thread after panics.
+    pub(crate) fn rest_problem(&self) -> Option<String> {
+        self.faults.problem(Instant::now())
     }
 
     /// Ends a call to the collector that is under way.

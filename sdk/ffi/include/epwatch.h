@@ -86,6 +86,9 @@ typedef struct EpwLabel {
   struct EpwText value;
 } EpwLabel;
 
+// A function of the app's for epwatch's problem.
+typedef void (*EpwOnHealth)(void *context, struct EpwText problem);
+
 // Configuration. Only the first five fields are needed.
 typedef struct EpwConfig {
   // sizeof(EpwConfig)
@@ -173,6 +176,12 @@ typedef struct EpwConfig {
   int32_t trusted_roots;
   // Not 0: epwatch reads the thermal zones of Linux, and ignores the thermal status of epw_set_conditions.
   int32_t reads_thermal_zones;
+  // Called with the problem that epw_explain has as last_problem when it begins or changes, and with {NULL, 0} when it is
+  // over; NULL calls nothing. epwatch's thread calls it, until epw_stop has returned EPW_STATUS_OK. It must not throw, nor
+  // call epw_flush or epw_stop. The text ends with the call.
+  EpwOnHealth on_health;
+  // Passed to on_health, from epwatch's thread.
+  void *health_context;
 } EpwConfig;
 
 // The SDK of this process.

@@ -27,7 +27,6 @@ const MAX_STRUCT_BYTES: usize = 64 << 10;
 
 impl EpwText {
     /// A text that lives as long as the bytes.
-    #[cfg(feature = "jni")]
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self {
             data: bytes.as_ptr().cast(),
@@ -91,7 +90,7 @@ pub(crate) unsafe fn array<'a, T>(
 /// A struct whose bytes may all be 0, and whose first field is its size as the caller has compiled it.
 ///
 /// # Safety
-/// It must be `repr(C)`, with only numbers and pointers.
+/// It must be `repr(C)`, with only numbers, pointers and functions that may be absent.
 pub(crate) unsafe trait Versioned: Copy {
     /// What the struct is called in a message.
     const NAME: &'static str;

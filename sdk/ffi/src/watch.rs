@@ -1,6 +1,9 @@
 //! The SDK of a process: start, consent, conditions, plans, explanations, end.
 
-use std::{ffi::c_char, time::Duration};
+use std::{
+    ffi::{c_char, c_void},
+    time::Duration,
+};
 
 use epwatch_proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex};
 use epwatch_sdk::{
@@ -123,6 +126,29 @@ pub struct EpwConfig {
     pub trusted_roots: i32,
     /// Not 0: epwatch reads the thermal zones of Linux, and ignores the thermal status of epw_set_conditions.
     pub reads_thermal_zones: i32,
+    /// Called with the problem that epw_explain has as last_problem when it begins or changes, and with {NULL, 0} when it is
+    /// over; NULL calls nothing. epwatch's thread calls it, until epw_stop has returned EPW_STATUS_OK. It must not throw, nor
+    /// call epw_flush or epw_stop. The text ends with the call.
+    pub on_health: EpwOnHealth,
+    /// Passed to on_health, from epwatch's thread.
+    pub health_context: *mut c_void,
+}
+
+/// A function of the app's for epwatch's problem.
+pub type EpwOnHealth = Option<unsafe extern "C" fn(context: *mut c_void, problem: EpwText)>;
+
+/// The app's pointer, which only its function uses.
+struct HealthContext(*mut c_void);
+
+// SAFETY: the header says which thread it is passed from.
+unsafe impl Send for HealthContext {}
+// SAFETY: as above.
+unsafe impl Sync for HealthContext {}
+
+impl HealthContext {
+    fn pointer(&self) -> *mut c_void {
+        self.0
+    }
 }
 
 // SAFETY: numbers, pointers and texts of both.
@@ -245,6 +271,18 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
     }
     if given.metered_bytes_per_day > 0 {
         config = config.with_metered_bytes_per_day(given.metered_bytes_per_day);
+    }
+    if let Some(on_health) = given.on_health {
+        let context = HealthContext(given.health_context);
+        config = config.with_health_listener(move |problem| {
+            let none = EpwText {
+                data: std::ptr::null(),
+                length: 0,
+            };
+            let problem = problem.map_or(none, |text| EpwText::of(text.as_bytes()));
+            // SAFETY: the app's promise; the text lives during the call.
+            unsafe { on_health(context.pointer(), problem) };
+        });
     }
     if given.sends_by_host != 0 {
         config = config.with_uploads_by_host();

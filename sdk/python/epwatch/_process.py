@@ -127,6 +127,7 @@ def start(
     allow_plaintext: bool = False,
     qnn_sdk_version: str = "",
     exit_seconds: float = 2.0,
+    on_health: Callable[[str | None], object] | None = None,
 ) -> None:
     """Starts the SDK. Its own thread does all work with files and the network.
 
@@ -138,6 +139,9 @@ def start(
     Intervals are seconds. `root_certificates` are PEM files of a private CA, `client_certificate` the PEM files of
     certificate and key, `directive_keys` the operator's ids and public keys. At the end of the process reports are sent
     for at most `exit_seconds`; 0 only seals them for the next process.
+
+    `on_health` is called with the problem that `explain` has as `last_problem` when it begins or changes, and with None when
+    it is over. The SDK's thread calls it until `stop`; it must not call `flush` or `stop`.
 
     Raises `ConfigError` if a setting is missing or refused. A second call changes nothing.
     """
@@ -170,6 +174,7 @@ def start(
             "client_certificate": client_certificate,
             "thermal_zones": thermal_zones,
             "allow_plaintext": allow_plaintext,
+            "on_health": None if on_health is None else _listener(on_health),
         }
         _state.watch = _native.Watch(config)
         _state.config = config
@@ -181,6 +186,16 @@ def start(
         sessions = list(_state.sessions)
     for session in sessions:
         session._observe()
+
+
+def _listener(on_health: Callable[[str | None], object]) -> Callable[[str | None], None]:
+    def call(problem: str | None) -> None:
+        try:
+            on_health(problem)
+        except Exception:
+            logger.warning("on_health raised an exception", exc_info=True)
+
+    return call
 
 
 def _add_exit_hook() -> None:

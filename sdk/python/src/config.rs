@@ -1,10 +1,17 @@
 //! The configuration as `epwatch.start` passes it: a dict with all of these keys.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use epwatch_proto::{Device, Runtime, unhex};
 use epwatch_sdk::{SdkConfig, TrustedRoots};
-use pyo3::{FromPyObject, PyErr, PyResult};
+use pyo3::{FromPyObject, Py, PyAny, PyErr, PyResult, Python};
 
 use crate::failure::{ConfigError, config_error};
 
@@ -35,6 +42,8 @@ pub(crate) struct Config {
     client_certificate: Option<(PathBuf, PathBuf)>,
     thermal_zones: bool,
     allow_plaintext: bool,
+    /// A function of the problem, or of None.
+    on_health: Option<Py<PyAny>>,
 }
 
 fn refused(text: String) -> PyErr {
@@ -47,7 +56,8 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 }
 
 impl Config {
-    pub(crate) fn build(self) -> PyResult<SdkConfig> {
+    /// Checks the configuration. Once `is_ending` is set, Python is not called any more.
+    pub(crate) fn build(self, is_ending: &Arc<AtomicBool>) -> PyResult<SdkConfig> {
         let (package, version, qnn_sdk_version) = self.ep;
         let runtime = Runtime {
             ep_package: package,
@@ -108,6 +118,17 @@ impl Config {
         }
         if let Some(bytes) = self.metered_bytes_per_day {
             config = config.with_metered_bytes_per_day(bytes);
+        }
+        if let Some(listener) = self.on_health {
+            let is_ending = Arc::clone(is_ending);
+            config = config.with_health_listener(move |problem| {
+                if !is_ending.load(Relaxed) {
+                    // The package's function throws nothing. An interpreter that ends is left alone.
+                    Python::try_attach(|py| {
+                        let _ = listener.call1(py, (problem,));
+                    });
+                }
+            });
         }
         config.build().map_err(|error| config_error(&error))
     }

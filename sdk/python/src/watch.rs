@@ -1,6 +1,14 @@
 //! The SDK of a process: start, consent, conditions, plans, observed sessions, explanations, end.
 
-use std::{mem, path::PathBuf, time::Duration};
+use std::{
+    mem,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use epwatch_proto::{
     ModelHash, PowerSave, ReasonCode, SessionOptions, Thermal, placement::MAX_NODES,
@@ -25,6 +33,8 @@ use crate::{
 pub(crate) struct Watch {
     /// Taken when it is dropped.
     watch: Option<epwatch_sdk::Watch>,
+    /// Ends the calls of Python by the SDK's thread.
+    is_ending: Arc<AtomicBool>,
     pid: u32,
 }
 
@@ -158,11 +168,13 @@ impl Watch {
     #[new]
     fn new(config: Config) -> PyResult<Self> {
         guarded(|| {
-            let config = config.build()?;
+            let is_ending = Arc::default();
+            let config = config.build(&is_ending)?;
             let started = epwatch_sdk::Watch::start(config);
             let watch = started.map_err(|error| ConfigError::new_err(chain(&error)))?;
             Ok(Self {
                 watch: Some(watch),
+                is_ending,
                 pid: std::process::id(),
             })
         })
@@ -284,6 +296,7 @@ impl Watch {
     /// Seals recorded runs and ends the thread. Returns whether it ended.
     fn stop(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
         let watch = self.inner()?;
+        self.is_ending.store(true, Relaxed);
         guarded(|| Ok(py.detach(|| watch.stop(timeout(seconds)))))
     }
 

@@ -11,6 +11,7 @@ use super::{
     core::{CoreConfig, add_directive_key},
     endpoint::{check_endpoint, check_root_certificate},
     error::{ConfigError, text},
+    health::HealthListener,
 };
 use crate::{host::thermal_zones, policy, upload::budget::ByteBudget};
 
@@ -54,6 +55,7 @@ pub struct SdkConfig {
     /// Folder of Linux's thermal zones, if they are read.
     pub(crate) thermal_zones: Option<PathBuf>,
     pub(crate) sends_itself: bool,
+    pub(crate) health_listener: Option<HealthListener>,
     plaintext_allowed: bool,
 }
 
@@ -114,6 +116,7 @@ impl SdkConfig {
                 has_consent: false,
                 thermal_zones: None,
                 sends_itself: true,
+                health_listener: None,
                 plaintext_allowed: false,
             },
             app_id: app_id.into(),
@@ -261,6 +264,20 @@ impl SdkConfigBuilder {
     /// SDK then opens no connection. Without the feature `grpc` this is always so.
     pub fn with_uploads_by_host(mut self) -> Self {
         self.config.sends_itself = false;
+        self
+    }
+
+    /// Calls a function with the SDK's problem when one begins or changes, and with `None` when it is over: a folder that
+    /// cannot be used, a key that the collector refuses, a dead endpoint, consent that another process withdrew. It is
+    /// [`Explanation::last_problem`](crate::Explanation::last_problem), without polling.
+    ///
+    /// The SDK's thread calls it, and does nothing else meanwhile. The function may call [`Watch`](crate::Watch), but not
+    /// `flush` or `stop`, which wait for that thread.
+    pub fn with_health_listener(
+        mut self,
+        listener: impl Fn(Option<&str>) + Send + Sync + 'static,
+    ) -> Self {
+        self.config.health_listener = Some(HealthListener::new(listener));
         self
     }
 

@@ -4,6 +4,7 @@
 //! locked for computing only, never across I/O, because callers open sessions under the same lock.
 
 use std::{
+    collections::VecDeque,
     panic::catch_unwind,
     sync::{Arc, Mutex},
     time::Duration,
@@ -28,12 +29,14 @@ use crate::{
 mod baseline_file;
 pub(crate) mod consent;
 pub(crate) mod directive_file;
+pub(crate) mod events;
 mod privacy;
 mod send;
 pub(crate) mod worker;
 
 use baseline_file::BaselineFile;
 use directive_file::{DirectiveFile, OpenedSignal};
+use events::{DriverEvent, Events};
 use privacy::Privacy;
 use send::Sender;
 pub(crate) use send::UploadTrigger;
@@ -63,6 +66,7 @@ pub(crate) struct Driver {
     refused: Option<Refusal>,
     directives: DirectiveFile,
     opened: Arc<OpenedSignal>,
+    events: Events,
 }
 
 impl Driver {
@@ -91,6 +95,7 @@ impl Driver {
             boot_id: String::new(),
             last_error: None,
             refused: None,
+            events: Events::default(),
         }
     }
 
@@ -226,6 +231,12 @@ impl Driver {
             (sealed, std::mem::take(&mut core.baseline_updates))
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
+        if !sealed.is_empty() {
+            self.events.add(DriverEvent::Sealed {
+                reports: sealed.len(),
+                runs: sealed.iter().map(|report| report.runs).sum(),
+            });
+        }
         losses.extend(spool.enforce(now));
         self.count(stream, &losses);
         if !updates.is_empty()
@@ -283,6 +294,11 @@ impl Driver {
     /// The latest problem, cleared by the next success.
     pub(crate) fn last_error(&self) -> Option<&str> {
         self.last_error.as_deref()
+    }
+
+    /// Takes what happened since the last call.
+    pub(crate) fn take_events(&mut self) -> VecDeque<DriverEvent> {
+        self.events.take()
     }
 
     /// Seals the rest and leaves the folder to the next process.

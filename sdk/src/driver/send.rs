@@ -6,7 +6,7 @@ use epwatch_proto::{
     DropReason, InstallationId, Outcome, ReportKey, SendClock, UploadFailureKind, error_chain, v1,
 };
 
-use super::Driver;
+use super::{Driver, events::DriverEvent};
 use crate::{
     core::Core,
     directives,
@@ -220,9 +220,13 @@ impl Driver {
             (_, Err(error)) => Err(error),
         };
         let answer = match &settled {
-            Ok(answer) => answer.clone(),
+            Ok(answer) => {
+                self.events.add(DriverEvent::Answered(answer.clone()));
+                answer.clone()
+            }
             Err(error) => {
                 self.upload_failed(batch, error, now);
+                self.events.add(DriverEvent::Failed(error.to_string()));
                 error.to_string()
             }
         };

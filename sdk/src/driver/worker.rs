@@ -20,6 +20,7 @@ use epwatch_proto::{ModelHash, SessionUid};
 use sha2::{Digest, Sha256};
 
 use crate::{
+    config::HealthListener,
     core::Core,
     driver::{Driver, UploadTrigger, consent::ConsentSwitch},
     host::thermal_zones::ThermalReader,
@@ -73,6 +74,15 @@ impl Faults {
             .filter(|rest| !rest.is_zero())
     }
 
+    /// Returns the sentence about a rest.
+    pub(crate) fn problem(&self, now: Instant) -> Option<String> {
+        let hours = self.rest(now)?.as_secs().div_ceil(3600);
+        Some(format!(
+            "the SDK's thread rests for {hours} h after internal errors: runs are recorded, and sealed and sent by a \
+             flush only"
+        ))
+    }
+
     fn note(&self, now: Instant) {
         let mut state = lock(&self.state);
         let is_healthy = |last| now.saturating_duration_since(last) >= self.rest;
@@ -116,6 +126,9 @@ pub(crate) struct Worker {
     pub(crate) thermal: Option<ThermalReader>,
     /// `None` if the host sends, through `next_upload`.
     pub(crate) transport: Option<Transport>,
+    pub(crate) listener: Option<HealthListener>,
+    /// The problem that the listener got last.
+    pub(crate) told_problem: Option<String>,
 }
 
 /// Model files that may wait for consent. Their hashes are a convenience.
@@ -131,10 +144,12 @@ impl Worker {
                 self.guarded(Self::run_due);
                 self.wait()
             });
+            self.tell();
             match commands.recv_timeout(wait) {
                 Ok(Command::Flush(answer)) => {
                     let mut result = Err(FlushError::Stopped);
                     self.guarded(|worker| result = worker.flush());
+                    self.tell();
                     // The caller may have given up waiting.
                     let _ = answer.try_send(result);
                 }
@@ -162,6 +177,7 @@ impl Worker {
             }
         };
         self.guarded(|worker| lock(&worker.driver).end());
+        self.tell();
         if let Some(answer) = stopped {
             let _ = answer.try_send(());
         }
@@ -171,6 +187,24 @@ impl Worker {
         let wait = lock(&self.driver).wait().unwrap_or(Duration::ZERO);
         let reading = self.thermal.as_ref().and_then(|t| t.wait(Instant::now()));
         reading.map_or(wait, |reading| wait.min(reading))
+    }
+
+    /// Passes on what happened since the last call, without a lock.
+    fn tell(&mut self) {
+        let mut driver = lock(&self.driver);
+        let events = driver.take_events();
+        let problem = driver.last_error().map(str::to_owned);
+        drop(driver);
+        for event in events {
+            event.log();
+        }
+        let problem = self.faults.problem(Instant::now()).or(problem);
+        if problem != self.told_problem {
+            if let Some(listener) = &self.listener {
+                listener.call(problem.as_deref());
+            }
+            self.told_problem = problem;
+        }
     }
 
     fn guarded(&mut self, step: impl FnOnce(&mut Self)) {
@@ -309,6 +343,7 @@ mod tests {
         faults: Arc<Faults>,
         is_stopping: Arc<AtomicBool>,
         commands: QueueSender<Command>,
+        lines: Arc<Mutex<Vec<String>>>,
         thread: Option<std::thread::JoinHandle<()>>,
     }
 
@@ -339,8 +374,13 @@ mod tests {
             unread: Vec::new(),
             thermal: None,
             transport: Some(transport),
+            listener: None,
+            told_problem: None,
         };
-        let thread = std::thread::spawn(move || worker.run(&inbox));
+        let lines = Arc::default();
+        let subscriber = Subscriber(Arc::clone(&lines));
+        let run = move || tracing::subscriber::with_default(subscriber, || worker.run(&inbox));
+        let thread = std::thread::spawn(run);
         Running {
             _dir: dir,
             core,
@@ -348,6 +388,7 @@ mod tests {
             faults,
             is_stopping,
             commands,
+            lines,
             thread: Some(thread),
         }
     }
@@ -389,6 +430,51 @@ mod tests {
                 )
             },
         )
+    }
+
+    /// A host's subscriber, which keeps the fields of each event.
+    struct Subscriber(Arc<Mutex<Vec<String>>>);
+
+    struct Line(String);
+
+    impl tracing::field::Visit for Line {
+        fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+            self.0 += &format!(" {field}={value:?}");
+        }
+    }
+
+    impl tracing::Subscriber for Subscriber {
+        fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+            metadata.target().starts_with("epwatch_sdk")
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+            tracing::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+        fn event(&self, event: &tracing::Event<'_>) {
+            let mut line = Line(event.metadata().level().to_string());
+            event.record(&mut line);
+            lock(&self.0).push(line.0);
+        }
+        fn enter(&self, _: &tracing::Id) {}
+        fn exit(&self, _: &tracing::Id) {}
+    }
+
+    #[test]
+    fn each_seal_and_each_answer_is_a_line_of_the_hosts_log() {
+        let running = start(Duration::from_secs(3600), panicking(0));
+        running.record(Clock::start());
+        let _ = running.flush();
+        let lines = lock(&running.lines).join("\n");
+        let expected = [
+            "DEBUG message=sealed reports=1 runs=1",
+            "DEBUG message=a request failed error=\"failed to upload: well again\"",
+        ];
+        for line in expected {
+            assert!(lines.contains(line), "{lines}");
+        }
+        running.stop();
     }
 
     /// Three panics ended the thread for the life of the process.

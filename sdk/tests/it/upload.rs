@@ -1,6 +1,11 @@
 //! The whole SDK against a strict collector in this process: which reports arrive, how often, with which bytes.
 
-use std::{collections::BTreeSet, path::Path, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{Arc, Mutex, OnceLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use epwatch_proto::{DropReason, Outcome, Thermal, UploadFailureKind, v1};
@@ -128,6 +133,36 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
     assert_eq!(reports.len(), 2);
     let dropped = reports[1].health.dropped[&DropReason::Refused];
     assert_eq!((dropped.reports, dropped.runs), (1, 10));
+}
+
+/// The listener is called without a lock of the SDK's, and its panics end nothing.
+#[test]
+fn a_health_listener_gets_each_problem_and_its_end() {
+    let told: Arc<Mutex<Vec<[Option<String>; 2]>>> = Arc::default();
+    let explaining: Arc<OnceLock<Watch>> = Arc::default();
+    let (tells, explained) = (Arc::clone(&told), Arc::clone(&explaining));
+    let (_dir, collector, watch) = support::app_with(|config| {
+        config.with_health_listener(move |problem| {
+            let explained = explained.get().expect("no problem yet").explain();
+            let both = [problem.map(str::to_owned), explained.last_problem];
+            tells.lock().unwrap().push(both);
+            panic!("a fault of the app");
+        })
+    });
+    assert!(explaining.set(watch.clone()).is_ok());
+    run(&session(&watch), 10);
+    let down = |message| Answer::Fail(Status::unavailable(message));
+    collector.answer(["down", "down", "still down"].map(down));
+    // A slow test may get some of them by the schedule.
+    while watch.flush(PATIENCE).is_err() {}
+    watch.flush(PATIENCE).unwrap();
+    let told = told.lock().unwrap().clone();
+    assert!(told.iter().all(|[told, explained]| told == explained));
+    let [[Some(first), _], [Some(second), _], [None, _]] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert!(first.contains("down") && second.contains("still down"));
+    assert_eq!(watch.explain().internal_errors, 0);
 }
 
 #[test]

@@ -164,6 +164,8 @@ extern "system" fn Java_dev_epwatch_Native_start(
         let labels: Vec<_> = (N_CONFIG_TEXTS..n_texts).step_by(2).map(label).collect();
         watch::start(&EpwConfig {
             size: size_of::<EpwConfig>(),
+            on_health: None,
+            health_context: std::ptr::null_mut(),
             app_id: text(0),
             endpoint: text(1),
             app_key: text(2),

@@ -297,6 +297,15 @@ fn a_signed_directive_turns_recording_off() {
     operator::check_quiet(&collector.reports());
 }
 
+#[test]
+fn an_app_in_c_is_called_with_the_problem() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "tests/it/health.c";
+    let program = compiled("cc", "-std=c11", source, SANITIZED, folder.path());
+    let printed = run(&program, [folder.path().join("data")]);
+    assert!(printed.starts_with("failed to upload"), "{printed}");
+}
+
 /// Every call with a parent's handle was refused, and a child's `epw_start` waited for ever for a lock of the tables.
 #[test]
 fn a_forked_process_goes_on_with_its_parents_handles() {

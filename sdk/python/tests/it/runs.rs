@@ -109,6 +109,12 @@ fn nothing_is_recorded_without_consent() {
 }
 
 #[test]
+#[test]
+fn a_function_of_the_apps_gets_the_problem() {
+    let (printed, _) = run("health.py", &[&model("d_mlp.fp32.onnx")]);
+    assert_eq!(printed, "as expected\n");
+}
+
 fn a_program_that_ends_sends_its_runs() {
     let (printed, reports) = run("exit.py", &[&model("d_mlp.fp32.onnx")]);
     assert_eq!(printed, "");
