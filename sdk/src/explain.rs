@@ -347,23 +347,22 @@ impl fmt::Display for Explanation {
                 text,
                 count,
             } = failure;
-            let times = if *count == 1 { "once" } else { "times" };
-            let count = if *count == 1 {
-                String::new()
-            } else {
-                format!("{count} ")
+            let times = match count {
+                1 => "once".to_owned(),
+                count => format!("{count} times"),
             };
             writeln!(
                 f,
-                "model {model} version {version} could not be made, {count}{times}: {}: {text}",
+                "model {model} version {version} could not be made, {times}: {}: {text}",
                 reason.code
             )?;
         }
         for (reason, loss) in &self.dropped {
             writeln!(
                 f,
-                "lost: {} runs and {} reports: {reason}",
-                loss.runs, loss.reports
+                "lost: {} and {}: {reason}",
+                count(loss.runs, "run"),
+                count(loss.reports, "report")
             )?;
         }
         for check in &self.failed_checks {
@@ -387,8 +386,9 @@ impl fmt::Display for Explanation {
         }
         writeln!(
             f,
-            "spool: {} reports, {} bytes; next upload in {wait:.0?}",
-            self.spool_reports, self.spool_bytes
+            "spool: {}, {}; next upload in {wait:.0?}",
+            count(self.spool_reports as u64, "report"),
+            count(self.spool_bytes, "byte")
         )?;
         writeln!(
             f,
@@ -414,9 +414,12 @@ impl fmt::Display for ExplainedSession {
         write!(f, "model {} version {}: ", self.model, self.version)?;
         match self.p50_us {
             Some(p50_us) if p50_us < 1000.0 => {
-                writeln!(f, "{} runs, p50 {p50_us:.0} µs", self.runs)?;
+                writeln!(f, "{}, p50 {p50_us:.0} µs", count(self.runs, "run"))?;
             }
-            Some(p50_us) => writeln!(f, "{} runs, p50 {:.1} ms", self.runs, p50_us / 1000.0)?,
+            Some(p50_us) => {
+                let runs = count(self.runs, "run");
+                writeln!(f, "{runs}, p50 {:.1} ms", p50_us / 1000.0)?;
+            }
             None => writeln!(f, "no run is sealed yet")?,
         }
         if self.failed_runs > 0 {
@@ -443,16 +446,19 @@ impl fmt::Display for ExplainedSession {
             )?;
         }
         for (name, ep) in &self.eps {
-            write!(f, "  {name}: {} nodes", ep.nodes)?;
+            write!(f, "  {name}: {}", count(ep.nodes.into(), "node"))?;
             if let Some(partitions) = ep.partitions {
-                write!(f, " in {partitions} partitions")?;
+                write!(f, " in {}", count(partitions.into(), "partition"))?;
             }
             if let Some(share) = ep.macs_share {
                 write!(f, ", {:.1} % of the MACs", 100.0 * share)?;
             }
             writeln!(f)?;
         }
-        let mut on_cpu = self.cpu_nodes.iter().filter(|node| !node.benign);
+        // A session that asked for the CPU has all of its nodes there.
+        let asked_for_more = !self.requested_in_effect.is_empty() || self.directive.is_some();
+        let listed = self.cpu_nodes.iter().filter(|_| asked_for_more);
+        let mut on_cpu = listed.clone().filter(|node| !node.benign);
         for node in on_cpu.by_ref().take(SHOWN_NODES) {
             write!(f, "    on the CPU: {} ({})", node.name, node.op_type)?;
             if node.reason != ReasonCode::Unknown.as_str() {
@@ -469,9 +475,10 @@ impl fmt::Display for ExplainedSession {
             },
         );
         if more > 0 {
-            writeln!(f, "    and {plus}{more} more nodes on the CPU")?;
+            let more = count(more as u64, "more node");
+            writeln!(f, "    and {plus}{more} on the CPU")?;
         }
-        let n_benign = self.cpu_nodes.iter().filter(|node| node.benign).count();
+        let n_benign = listed.filter(|node| node.benign).count();
         if n_benign > 0 {
             let as_usual = "on the CPU as usual: conversions at the model's inputs and outputs";
             writeln!(f, "    {n_benign} {as_usual}")?;
@@ -484,6 +491,12 @@ impl fmt::Display for ExplainedSession {
         }
         Ok(())
     }
+}
+
+/// A number and its noun.
+fn count(n: u64, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {noun}{plural}")
 }
 
 #[cfg(test)]
@@ -560,6 +573,42 @@ mod tests {
             "{text}"
         );
         assert!(!session(10).to_string().contains("more nodes"));
+    }
+
+    #[test]
+    fn one_of_a_thing_is_no_plural() {
+        let mut session = session(11);
+        session.runs = 1;
+        session.eps.get_mut(QNN_EP).unwrap().partitions = Some(1);
+        session.eps.get_mut(CPU_EP).unwrap().nodes = 1;
+        let text = session.to_string();
+        let expected = [
+            ": 1 run, p50",
+            ": 30 nodes in 1 partition,",
+            "CPUExecutionProvider: 1 node\n",
+            "    and 1 more node on the CPU\n",
+        ];
+        for part in expected {
+            assert!(text.contains(part), "{text}");
+        }
+        let explanation = Explanation {
+            spool_reports: 1,
+            ..Explanation::default()
+        };
+        let text = explanation.to_string();
+        assert!(text.contains("\nspool: 1 report, 0 bytes;"), "{text}");
+    }
+
+    /// The list would be the model's.
+    #[test]
+    fn a_session_that_asked_for_the_cpu_lists_no_node_there() {
+        let mut session = session(12);
+        session.requested_in_effect = Vec::new();
+        let text = session.to_string();
+        assert!(text.contains("asked for nothing but the CPU"), "{text}");
+        assert!(!text.contains("on the CPU: fc") && !text.contains("more nodes"));
+        session.directive = Some("off".to_owned());
+        assert!(session.to_string().contains("on the CPU: fc"));
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn an_older_collectors_answer_names_no_request_and_acknowledges_nothing() {
             error.to_string().contains("n_reports: expected 1"),
             "{error}"
         );
-        support::check_explains(&watch, "spool: 1 reports");
+        support::check_explains(&watch, "spool: 1 report,");
     }
     assert!(watch.health().dropped.is_empty());
     assert!(watch.stop(PATIENCE));
@@ -93,7 +93,7 @@ fn a_newer_collectors_answer_is_read_as_far_as_it_is_known() {
     };
     watch.upload_result(&batch, Ok(&bytes(&answer))).unwrap();
     // It may be accepted later: the same report waits.
-    support::check_explains(&watch, "spool: 1 reports");
+    support::check_explains(&watch, "spool: 1 report,");
     support::check_explains(&watch, "directives refused as malformed: 1");
     // It will never be accepted: it is given up, and counted.
     answer.results = vec![result(false)];

@@ -63,7 +63,7 @@ fn an_unknown_ca_is_refused_and_counted_as_that() {
         let failures = watch.health().upload_failures;
         let expected = [(UploadFailureKind::Tls, 1)].into();
         assert_eq!(failures, expected, "{}", watch.explain());
-        crate::support::check_explains(&watch, "spool: 1 reports");
+        crate::support::check_explains(&watch, "spool: 1 report,");
     }
     assert!(collector.calls().is_empty());
 }
@@ -137,7 +137,7 @@ fn a_client_certificate_is_presented_and_a_renewed_one_needs_no_restart() {
     present(dir.path(), "other-device");
     run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
-    support::check_explains(&watch, "spool: 1 reports");
+    support::check_explains(&watch, "spool: 1 report,");
     assert!(watch.stop(PATIENCE));
 }
 

@@ -225,7 +225,7 @@ fn an_absent_collector_is_an_error_and_the_report_stays() {
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unreachable], 1, "{failures:?}");
-    support::check_explains(&watch, "spool: 1 reports");
+    support::check_explains(&watch, "spool: 1 report,");
 }
 
 /// The crypto provider and the roots exist, and an unsecured connection is not used.
@@ -330,7 +330,7 @@ fn an_answer_that_is_not_the_collectors_to_this_request_acknowledges_nothing() {
         let error = watch.upload_result(&before, Ok(stranger)).unwrap_err();
         assert_eq!(error.kind(), UploadFailureKind::Server);
         assert!(error.to_string().contains("bad answer"), "{error}");
-        support::check_explains(&watch, "spool: 1 reports");
+        support::check_explains(&watch, "spool: 1 report,");
     }
     let answer = support::acknowledged(&before);
     watch.upload_result(&before, Ok(&answer)).unwrap();
@@ -398,7 +398,7 @@ fn a_host_that_sends_the_bytes_gets_the_same_pushback() {
         .with_retry_after(Duration::from_secs(600));
     watch.upload_result(&batch, Err(busy)).unwrap_err();
     assert!(watch.next_upload().is_none());
-    support::check_explains(&watch, "spool: 1 reports");
+    support::check_explains(&watch, "spool: 1 report,");
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn the_commands_of_the_guide_lead_to_a_report() {
         "{printed}"
     );
     assert!(
-        printed.contains("CPUExecutionProvider: 1 nodes"),
+        printed.contains("CPUExecutionProvider: 1 node"),
         "{printed}"
     );
     assert_eq!(n_runs(&collector.reports()), 100);
