@@ -73,6 +73,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         biased;
         () = shutdown.requested() => None,
         task = tasks.failed() => Some(all_in_one::task_ended(&task)),
+        never = crate::config_file::log_changes(args.server.config) => match never {},
     };
     stop.cancel();
     let stopping = async {

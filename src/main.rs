@@ -12,6 +12,7 @@ mod collector_key;
 mod completions;
 mod config;
 mod config_command;
+mod config_file;
 mod demo;
 mod detector;
 mod directive;

@@ -90,6 +90,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         // The rest still stops in order: the lease goes back, so that another detector leads at once.
         task = stack.tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = stack.failed() => return Err(error),
+        never = crate::config_file::log_changes(args.server.config) => match never {},
     };
     if failed.is_some() {
         stack.tasks.held_back(ENDING).await;

@@ -163,6 +163,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         task = tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),
+        never = crate::config_file::log_changes(args.server.config) => match never {},
     };
     if failed.is_some() {
         tasks.held_back(ENDING).await;
