@@ -42,13 +42,14 @@ const IN_APPS: [&str; 4] = ["proto", "sdk", "ffi", "python"];
 
 /// Tests may also store rows as the collector does, fetch runtimes, break their own processes, and load the library of
 /// other languages. They may enable more features of their own crate.
-const TESTS_MAY_USE: [&str; 8] = [
+const TESTS_MAY_USE: [&str; 9] = [
     "collector",
     "engines",
     "faults",
     "features",
     "ffi",
     "io-faults",
+    "python",
     "runtimes",
     "strict-collector",
 ];

@@ -47,6 +47,7 @@ mod phones;
 mod privacy;
 mod reasons;
 mod releases;
+mod robots;
 mod runtime_telemetry;
 mod schema;
 mod secrets;

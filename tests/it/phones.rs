@@ -11,13 +11,12 @@ use std::{
 };
 
 use epwatch_engines::{Engine, ensure};
-use epwatch_proto::hex;
 use epwatch_runtimes::{build_by_maven, is_nightly, tool};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
-use crate::support::{Running, check_succeeds, get, server, until};
+use crate::support::{Running, check_succeeds, get, server, short_windows, until};
 
+const APP: &str = "com.example.camera";
 const KEY: &str = "phones-key";
 /// In nightly runs, and else: ten devices hit page in their first window.
 const PHONES: [usize; 2] = [60, 24];
@@ -27,30 +26,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-/// Short buckets and steps instead of a false clock. The window holds the starts of all phones.
-fn config() -> String {
-    format!(
-        r#"
-[collector]
-refresh = "500ms"
-
-[collector.rollup]
-bucket = "10s"
-
-[[collector.keys]]
-sha256 = "{}"
-app = "com.example.camera"
-kind = "own"
-
-[detector]
-window = "20m"
-step = "10s"
-lookback = "2h"
-"#,
-        hex(&Sha256::digest(KEY))
-    )
 }
 
 /// Builds the phone's program, and returns its class path.
@@ -174,7 +149,7 @@ async fn a_million_runs_of_kotlin_are_in_the_ledger_and_those_of_a_killed_proces
     }
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("epwatch.toml");
-    std::fs::write(&path, config()).unwrap();
+    std::fs::write(&path, short_windows(APP, KEY)).unwrap();
     let mut command = server("serve", &folder.path().join("server"));
     command.env("EPWATCH_CONFIG", &path);
     let (_running, addresses) = Running::start(&mut command);
@@ -212,7 +187,7 @@ async fn phones_of_kotlin_make_one_page_with_the_cause() {
     };
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("epwatch.toml");
-    std::fs::write(&path, config()).unwrap();
+    std::fs::write(&path, short_windows(APP, KEY)).unwrap();
     let qnn = ensure(Engine::OnnxRuntimeQnn).unwrap();
     let mut command = server("serve", &folder.path().join("server"));
     command.env("EPWATCH_CONFIG", &path);

@@ -19,6 +19,7 @@ use epwatch_collector::{
 use epwatch_model::{
     Cause, CohortKey, CohortVerdict, Incident, IncidentCohort, IncidentKey, Severity, VerdictClass,
 };
+use epwatch_proto::hex;
 use epwatch_server::Period;
 use epwatch_store::embedded::EmbeddedStore;
 use http_body_util::{BodyExt, Full};
@@ -27,6 +28,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use jiff::Timestamp;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// The built command.
@@ -49,6 +51,30 @@ pub(crate) fn server(words: &str, data_dir: &Path) -> Command {
         .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
         .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0");
     command
+}
+
+/// A config with short buckets and steps instead of a false clock. The window holds the starts of all devices of a test.
+pub(crate) fn short_windows(app: &str, key: &str) -> String {
+    format!(
+        r#"
+[collector]
+refresh = "500ms"
+
+[collector.rollup]
+bucket = "10s"
+
+[[collector.keys]]
+sha256 = "{}"
+app = "{app}"
+kind = "own"
+
+[detector]
+window = "20m"
+step = "10s"
+lookback = "2h"
+"#,
+        hex(&Sha256::digest(key))
+    )
 }
 
 /// Returns an open incident that pages for this cohort.

@@ -27,7 +27,7 @@ from ._process import (
     start,
     stop,
 )
-from ._session import InferenceSession, attach, measure
+from ._session import InferenceSession, attach, measure, record
 
 __all__ = [
     "ConfigError",
@@ -43,6 +43,7 @@ __all__ = [
     "is_started",
     "measure",
     "plan",
+    "record",
     "seal",
     "set_conditions",
     "set_consent",

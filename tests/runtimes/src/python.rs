@@ -56,6 +56,32 @@ pub fn wheels(requirements: &Path) -> PathBuf {
     })
 }
 
+/// Returns the wheels that CI installs next to epwatch's.
+pub fn ci_wheels() -> PathBuf {
+    wheels(&of_package("tests/requirements/ci.txt"))
+}
+
+/// Packs epwatch's wheel into a folder, with the library that cargo has built next to this executable. Returns its path.
+pub fn epwatch_wheel(into: &Path) -> PathBuf {
+    let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
+    let library = folder.join("libepwatch_native.so");
+    assert!(library.exists(), "{library:?}");
+    let mut python = tool("python3");
+    let packed = python
+        .arg(of_package("wheel.py"))
+        .args([into, library.as_path()]);
+    let packed = packed.output().unwrap();
+    assert!(packed.status.success(), "{}", text(&packed));
+    let printed = String::from_utf8(packed.stdout).unwrap();
+    PathBuf::from(printed.split_once(' ').unwrap().0)
+}
+
+/// A file of the Python package's crate.
+fn of_package(path: &str) -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    package.join(path)
+}
+
 /// An environment of its own, as `python3 -m venv` makes it.
 #[derive(Debug)]
 pub struct Environment {

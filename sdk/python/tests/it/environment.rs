@@ -8,7 +8,7 @@ use std::{
 };
 
 use epwatch_proto::Report;
-use epwatch_runtimes::{Environment, wheels};
+use epwatch_runtimes::{Environment, ci_wheels, epwatch_wheel, wheels};
 use epwatch_strict_collector::Collector;
 
 pub(crate) const KEY: &str = "demo-key";
@@ -32,25 +32,7 @@ pub(crate) fn new_folder(name: &str) -> PathBuf {
 /// Packs the wheel of the library that cargo has built next to this executable, once. Returns its path.
 pub(crate) fn wheel() -> &'static Path {
     static WHEEL: OnceLock<PathBuf> = OnceLock::new();
-    WHEEL.get_or_init(|| {
-        let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-        let library = folder.join("libepwatch_native.so");
-        assert!(library.exists(), "{library:?}");
-        let packed = Command::new("python3")
-            .arg(crate_file("wheel.py"))
-            .args([new_folder("wheel"), library])
-            .output()
-            .expect("python3 starts: apt-get install python3");
-        let said = String::from_utf8_lossy(&packed.stderr);
-        assert!(packed.status.success(), "{said}");
-        let printed = String::from_utf8(packed.stdout).unwrap();
-        PathBuf::from(printed.split_once(' ').unwrap().0)
-    })
-}
-
-/// The wheels that CI installs.
-pub(crate) fn ci_wheels() -> PathBuf {
-    wheels(&crate_file("tests/requirements/ci.txt"))
+    WHEEL.get_or_init(|| epwatch_wheel(&new_folder("wheel")))
 }
 
 /// An environment with the wheel and some packages.

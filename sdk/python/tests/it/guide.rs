@@ -2,9 +2,10 @@
 
 use std::fs;
 
+use epwatch_runtimes::ci_wheels;
 use epwatch_strict_collector::Collector;
 
-use crate::environment::{KEY, ci_wheels, command, crate_file, n_runs, new_folder, wheel};
+use crate::environment::{KEY, command, crate_file, n_runs, new_folder, wheel};
 
 /// Blocks of a language in the section, in order.
 fn blocks<'a>(section: &'a str, language: &str) -> Vec<&'a str> {

@@ -87,6 +87,13 @@ def infer(times):
 
 
 assert len(infer(2)) == 2
+epwatch.record(session, 0.002)
+for wrong_seconds in (-1.0, float("nan")):
+    try:
+        epwatch.record(session, wrong_seconds)
+        raise AssertionError(f"{wrong_seconds} was taken")
+    except ValueError as error:
+        assert "seconds" in str(error), error
 threads = [threading.Thread(target=session.run, args=(None, {"x": zeros(1, 64)})) for _ in range(4)]
 for thread in threads:
     thread.start()

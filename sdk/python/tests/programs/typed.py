@@ -17,6 +17,7 @@ def watched(path: str) -> list[str]:
         return size
 
     infer(3)
+    epwatch.record(session, 0.0042)
     explanation: epwatch.Explanation = epwatch.explain()
     try:
         epwatch.flush(timeout=1.0)
