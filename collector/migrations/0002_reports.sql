@@ -216,6 +216,7 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     self_test_cosine Array(Nullable(Float64)),
     self_test_top1_equal Array(Nullable(Bool)),
     self_test_error_code Array(Int32),
+    self_test_first_off_output Array(LowCardinality(String)),
 
     start_failure_model_id Array(LowCardinality(String)),
     start_failure_model_version Array(LowCardinality(String)),

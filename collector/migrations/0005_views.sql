@@ -421,12 +421,12 @@ SELECT
     session_model_id[indexOf(session_uid, uid)] AS model_id,
     session_model_version[indexOf(session_uid, uid)] AS model_version,
     input AS input_id, npu AS npu_hash, cpu AS cpu_hash, distance AS max_abs, similarity AS cosine, same AS top1_equal,
-    code AS error_code
+    code AS error_code, off AS first_off_output
 FROM counted_reports_v1
 ARRAY JOIN
     self_test_session AS uid, self_test_input_id AS input, self_test_npu_hash AS npu, self_test_cpu_hash AS cpu,
     self_test_max_abs AS distance, self_test_cosine AS similarity, self_test_top1_equal AS same,
-    self_test_error_code AS code;
+    self_test_error_code AS code, self_test_first_off_output AS off;
 
 -- Runs that ONNX Runtime ended with an error, an entry of a report in each row.
 CREATE OR REPLACE VIEW run_errors_v1 ${on_cluster} AS

@@ -389,9 +389,10 @@ CREATE TABLE IF NOT EXISTS self_tests_daily ${on_cluster} (
     devices_equal UInt64,
     devices_differ UInt64,
     devices_failed UInt64,
-    -- 0 and 1 where no output was compared.
+    -- 0 and 1 where no output was compared. The median is of tests, of which a device has one for each firmware.
     worst_abs Float64,
     worst_cosine Float64,
+    median_cosine Float64,
     read_at DateTime64(3, 'UTC')
 ) ENGINE = ${replicated}ReplacingMergeTree(read_at)
 ORDER BY (app_id, environment, model_id, day, model_version, chipset, input_id, npu_hash)

@@ -64,13 +64,15 @@ const EVENTS: [Events; 3] = [
             "devices_failed",
             "worst_abs",
             "worst_cosine",
+            "median_cosine",
         ],
         select: "uniqExact(e.installation) AS devices, \
             uniqExactIf(e.installation, e.hash = e.cpu_hash OR e.top1_equal) AS devices_equal, \
             uniqExactIf(e.installation, NOT e.top1_equal) AS devices_differ, \
             uniqExactIf(e.installation, e.error_code != 0) AS devices_failed, \
             max(ifNotFinite(ifNull(e.max_abs, 0), 0)) AS worst_abs, \
-            min(ifNotFinite(ifNull(e.cosine, 1), 1)) AS worst_cosine",
+            min(ifNotFinite(ifNull(e.cosine, 1), 1)) AS worst_cosine, \
+            ifNotFinite(quantileExactIf(0.5)(ifNull(e.cosine, 1), isFinite(ifNull(e.cosine, nan))), 1) AS median_cosine",
         from: "(SELECT app_id, environment, received_at, installation, model_id, model_version, chipset, input_id, \
             cpu_hash, max_abs, cosine, top1_equal, error_code, t.npu_hash AS hash, \
             arrayJoin(arrayDistinct(['', t.npu_hash])) AS npu_hash FROM self_tests_v1 AS t)",

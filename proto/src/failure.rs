@@ -37,7 +37,12 @@ pub struct SelfTest {
     pub cosine: Option<f64>,
     pub top1_equal: Option<bool>,
     pub error_code: i32,
+    pub first_off_output: String,
 }
+
+/// Least cosine of two outputs that differ by rounding alone: floor against nearest even, or a last bit
+/// (docs/detection.md has the measurement).
+pub const ROUNDING_COSINE: f64 = 0.98;
 
 /// A session that could not be created as requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +81,7 @@ message! {
         7 cosine: Maybe<Cosine>,
         8 top1_equal: Maybe<Bool>,
         9 error_code: I32,
+        10 first_off_output: Text<128>,
     }
     keeps u64 = |seen| Some(seen.session_uid);
 }

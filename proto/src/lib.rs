@@ -58,7 +58,7 @@ pub use chipset::Chipset;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
 pub use error::{MAX_DETAIL_BYTES, ParseError};
-pub use failure::{RunErrors, SelfTest, StartFailure, StartPhase};
+pub use failure::{ROUNDING_COSINE, RunErrors, SelfTest, StartFailure, StartPhase};
 pub use fingerprint::Fingerprint;
 pub use health::{DirectiveRefusal, DropReason, Dropped, SdkHealth, UploadFailureKind};
 pub use histogram::{HistScheme, SparseHistogram};

@@ -18,7 +18,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 151] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 152] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -153,6 +153,7 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 151] = [
     column("self_test_cosine", MAYBE_F64S, |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.cosine))),
     column("self_test_top1_equal", "Array(Nullable(Bool))", |c, r| c.list(&r.report.self_tests, |c, t| c.maybe(t.top1_equal))),
     column("self_test_error_code", "Array(Int32)", |c, r| c.list(&r.report.self_tests, |c, t| c.put(t.error_code))),
+    column("self_test_first_off_output", WORDS, |c, r| c.list(&r.report.self_tests, |c, t| c.word(&t.first_off_output))),
 
     column("start_failure_model_id", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.id))),
     column("start_failure_model_version", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.version))),

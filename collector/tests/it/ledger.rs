@@ -616,7 +616,8 @@ async fn failed_starts_self_tests_and_failed_runs_are_summed_by_day() {
             ("start_failures_daily_v1", "failures, devices"),
             (
                 "self_tests_daily_v1",
-                "npu_hash, devices, devices_equal, devices_differ, devices_failed, worst_abs, worst_cosine",
+                "npu_hash, devices, devices_equal, devices_differ, devices_failed, worst_abs, worst_cosine, \
+                 median_cosine",
             ),
             ("run_errors_daily_v1", "ort_status, errors, devices"),
         ];
@@ -640,7 +641,7 @@ async fn failed_starts_self_tests_and_failed_runs_are_summed_by_day() {
         "one device",
         [
             "[(6,1)]",
-            "[('',1,1,0,0,0.5,1),('aa',1,1,0,0,0.5,1)]",
+            "[('',1,1,0,0,0.5,1,1),('aa',1,1,0,0,0.5,1,1)]",
             "[(11,4,1)]",
         ],
     )
@@ -652,7 +653,7 @@ async fn failed_starts_self_tests_and_failed_runs_are_summed_by_day() {
         "two devices",
         [
             "[(9,2)]",
-            "[('',2,1,1,0,0.5,1),('aa',1,1,0,0,0.5,1),('bb',1,0,1,0,0.5,1)]",
+            "[('',2,1,1,0,0.5,1,1),('aa',1,1,0,0,0.5,1,1),('bb',1,0,1,0,0.5,1,1)]",
             "[(11,6,2)]",
         ],
     )

@@ -110,6 +110,7 @@ impl Reports {
             cosine: Some(0.9),
             top1_equal: Some(true),
             error_code: 0,
+            first_off_output: String::new(),
         });
         tests.collect()
     }

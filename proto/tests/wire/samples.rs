@@ -264,6 +264,7 @@ pub(crate) fn full_report() -> Report {
             cosine: Some(0.9999),
             top1_equal: Some(true),
             error_code: 0,
+            first_off_output: text("softmax_3"),
         }],
         start_failures: vec![StartFailure {
             model: model(),

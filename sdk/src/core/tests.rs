@@ -512,6 +512,7 @@ fn results_of_self_tests_are_in_reports_that_describe_their_session() {
         cosine: Some(0.999),
         top1_equal: Some(true),
         error_code: 0,
+        first_off_output: String::new(),
     };
     let recorders: Vec<_> = (0..20).map(|_| open(&mut core, "1", at(1))).collect();
     for recorder in &recorders {

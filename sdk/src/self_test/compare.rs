@@ -1,11 +1,13 @@
 //! Compares the outputs of NPU and CPU: two hashes and three distances, never the outputs themselves.
 //!
-//! The distances are over all outputs of a model. One is the greatest absolute difference of two elements, another the
+//! The distances are over all outputs of a model. An app that exposes inner outputs gets the first one that is off by more
+//! than rounding, too. One is the greatest absolute difference of two elements, another the
 //! lowest cosine of an output (as a flat vector, in f64). The third is whether the largest element is the same one in
 //! every output (the first of several). Two NaNs, or two equal infinities, in one place are equal and left out. Any
 //! other pair that is not finite makes the result [`code::NOT_FINITE`]. Two outputs of zeros have cosine 1; an output
 //! of zeros and another one have 0.
 
+use epwatch_proto::ROUNDING_COSINE;
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -23,11 +25,13 @@ pub(crate) struct Output {
 }
 
 /// Distances of two sets of outputs.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Distances {
     pub(crate) max_abs: f64,
     pub(crate) cosine: f64,
     pub(crate) top1_equal: bool,
+    /// Name of the first of several outputs that is off by more than rounding; empty if there is none.
+    pub(crate) first_off_output: String,
 }
 
 /// SHA-256, cut to 16 bytes, of type, shape and elements of every output in order.
@@ -57,6 +61,7 @@ pub(crate) fn distances(npu: &[Output], cpu: &[Output]) -> Result<Distances, i32
         max_abs: 0.0,
         cosine: 1.0,
         top1_equal: true,
+        first_off_output: String::new(),
     };
     for (a, b) in npu.iter().zip(cpu) {
         let is_alike = a.name == b.name
@@ -67,6 +72,10 @@ pub(crate) fn distances(npu: &[Output], cpu: &[Output]) -> Result<Distances, i32
             return Err(code::OUTPUTS_DIFFER);
         }
         let one = distances_of_one(a, b)?;
+        let is_first = all.first_off_output.is_empty() && npu.len() > 1;
+        if is_first && one.cosine < ROUNDING_COSINE {
+            all.first_off_output.clone_from(&a.name);
+        }
         all.max_abs = all.max_abs.max(one.max_abs);
         all.cosine = all.cosine.min(one.cosine);
         all.top1_equal &= one.top1_equal;
@@ -98,6 +107,7 @@ fn distances_of_one(npu: &Output, cpu: &Output) -> Result<Distances, i32> {
         max_abs,
         cosine: cosine(pairs().map(|(a, b)| (a.as_f64(), b.as_f64())), scale),
         top1_equal: top.0.at == top.1.at,
+        first_off_output: String::new(),
     })
 }
 

@@ -31,6 +31,7 @@ pub(super) fn failed(session_uid: SessionUid, golden: &GoldenInput, error_code: 
         cosine: None,
         top1_equal: None,
         error_code,
+        first_off_output: String::new(),
     }
 }
 
@@ -63,6 +64,7 @@ fn fill<E: Into<Box<dyn Error + Send + Sync>>>(
     test.max_abs = Some(distances.max_abs);
     test.cosine = Some(distances.cosine);
     test.top1_equal = Some(distances.top1_equal);
+    test.first_off_output = distances.first_off_output;
     Ok(())
 }
 

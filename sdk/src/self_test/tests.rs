@@ -97,6 +97,21 @@ fn the_worst_of_several_outputs_is_reported() {
     );
 }
 
+/// An app that exposes inner outputs learns the layer. A model with one output has no layer to name.
+#[test]
+fn the_first_output_that_is_off_is_named() {
+    let cpu = |name| single(name, &[1.0, 2.0]);
+    let off = |name| single(name, &[2.0, 1.0]);
+    let of = |npu: &[Output], cpu: &[Output]| distances(npu, cpu).unwrap().first_off_output;
+    let both = [cpu("conv_1"), cpu("softmax_2"), cpu("out")];
+    let npu = [cpu("conv_1"), off("softmax_2"), off("out")];
+    assert_eq!(of(&npu, &both), "softmax_2");
+    assert_eq!(of(&both, &both), "");
+    assert_eq!(of(&[off("out")], &[cpu("out")]), "");
+    let rounded = [single("conv_1", &[1.0, 2.01]), cpu("softmax_2"), cpu("out")];
+    assert_eq!(of(&rounded, &both), "");
+}
+
 #[test]
 fn outputs_that_are_not_alike_are_a_code() {
     let one = || vec![single("a", &[1.0, 2.0])];

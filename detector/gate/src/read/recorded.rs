@@ -584,6 +584,7 @@ mod tests {
             cosine: Some(cosine),
             top1_equal: None,
             error_code: 0,
+            first_off_output: String::new(),
         };
         report.self_tests = vec![test(0.99, 0.01), test(0.5, 0.2), test(0.98, 0.02)];
         let found = runs(&file(&[report])).unwrap();
