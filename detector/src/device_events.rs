@@ -23,6 +23,8 @@ pub struct GoldenTest {
     pub cosine: Option<f64>,
     /// Whether the largest element is the same.
     pub top1_equal: Option<bool>,
+    /// First of several outputs that is off by more than rounding; empty if there is none.
+    pub first_off: Arc<str>,
     /// Whether the test completed; one that failed has nothing to compare.
     pub has_run: bool,
     /// As [`crate::window::DeviceVote::is_proven`].

@@ -28,6 +28,14 @@ fn shape_of(reasons: &[Reason]) -> Option<String> {
     })
 }
 
+/// Returns the first inner output that is off.
+fn first_off(reasons: &[Reason]) -> Option<String> {
+    reasons.iter().find_map(|reason| match reason {
+        Reason::OutputDrop { drop } => drop.first_off.as_deref().map(in_sentence),
+        _ => None,
+    })
+}
+
 /// Returns the step for a runtime that is new on all devices.
 fn new_runtime(reasons: &[Reason]) -> Option<String> {
     let runtimes = reasons.iter().find_map(|reason| match reason {
@@ -173,11 +181,32 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
              pressure) and for inputs that take another path; the devices' placements show whether runs \
              move between them."
         ),
-        VerdictClass::WrongOutputs => format!(
-            "{}\nThe model's owner: run the golden input there with inner outputs exposed to find the first op \
-             that differs.",
-            npu_off(key, "On call, if its answers matter")
-        ),
+        VerdictClass::WrongOutputs => {
+            let find = match first_off(reasons) {
+                Some(output) => format!("compare the op that makes {output} with the CPU's there; it is the first one off"),
+                None => "run the golden input there with inner outputs exposed to find the first op that differs".to_owned(),
+            };
+            let why = not_the_version.map_or(String::new(), |why| format!("\n{why}."));
+            format!(
+                "{}\nThe model's owner: {find}.{why}",
+                npu_off(key, "On call, if its answers matter")
+            )
+        }
+        VerdictClass::QuantisationLoss => {
+            let keep = match first_off(reasons) {
+                Some(output) => format!("keep the layer that makes {output} in 16 bits; it is the first one off"),
+                None => "keep the layer that loses them in 16 bits; the golden input with inner outputs exposed names it"
+                    .to_owned(),
+            };
+            let on_call = match of.previous_version.map(in_sentence) {
+                Some(previous) => format!(
+                    "On call, if its answers matter: keep version {previous}, and stop the roll-out of {} on all chipsets.",
+                    in_sentence(&key.model_version)
+                ),
+                None => npu_off(key, "On call, if its answers matter"),
+            };
+            format!("{on_call}\nThe model's owner: {keep}. No driver or firmware mends it.")
+        }
         VerdictClass::CvSpike => format!(
             "The app's owner: look at what else runs on {chipset} at the same time, and at the performance \
              mode that the session requests; the latency chart by device shows whether all runs spread or \

@@ -163,6 +163,7 @@ pub(crate) fn different_outputs(minority: &OutputMinority) -> Reason {
         devices: minority.signal.devices,
         outputs: minority.outputs,
         firmware: minority.firmware.clone(),
+        is_rounding: minority.is_rounding,
         p: minority.signal.p,
     }
 }

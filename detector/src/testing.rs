@@ -219,10 +219,20 @@ pub(crate) fn golden_tests(
         max_abs: Some(max_abs),
         cosine: Some(0.9),
         top1_equal: Some(at % 2 == 0),
+        first_off: "".into(),
         has_run: true,
         is_proven: true,
     };
     devices.map(test).collect()
+}
+
+/// Returns golden tests without a tolerance, with this cosine of NPU and CPU.
+pub(crate) fn cosine_tests(devices: std::ops::Range<u32>, cosine: f64) -> Vec<GoldenTest> {
+    let mut tests = golden_tests(devices, "aa", "f1", 1.0 - cosine);
+    for test in &mut tests {
+        (test.tolerance, test.cosine) = (None, Some(cosine));
+    }
+    tests
 }
 
 /// Returns a healthy window whose first devices differ by `max_abs` in the self-test, with their output and firmware.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::headings::HEADINGS;
 
 /// Verdicts, their headings and their colours, the mildest first.
-pub(crate) const VERDICTS: [(&str, &str, &str); 12] = [
+pub(crate) const VERDICTS: [(&str, &str, &str); 13] = [
     verdict(VerdictClass::Healthy, "green"),
     verdict(VerdictClass::NotEnoughData, "#8e8e8e"),
     verdict(VerdictClass::ThermalOrLoad, "blue"),
@@ -19,6 +19,7 @@ pub(crate) const VERDICTS: [(&str, &str, &str); 12] = [
     verdict(VerdictClass::PartialFallback, "orange"),
     verdict(VerdictClass::TotalFallback, "red"),
     verdict(VerdictClass::NpuStartFailure, "red"),
+    verdict(VerdictClass::QuantisationLoss, "red"),
     verdict(VerdictClass::WrongOutputs, "red"),
 ];
 const SEVERITIES: [(&str, &str, &str); 4] = [
@@ -35,7 +36,7 @@ const STATES: [(&str, &str, &str); 4] = [
 ];
 
 /// Signals and the questions that they answer.
-const SIGNALS: [(&str, &str, &str); 13] = [
+const SIGNALS: [(&str, &str, &str); 14] = [
     signal(SignalId::SlowerAndMoved),
     signal(SignalId::Placement),
     signal(SignalId::Certificate),
@@ -48,6 +49,7 @@ const SIGNALS: [(&str, &str, &str); 13] = [
     signal(SignalId::Start),
     signal(SignalId::Outputs),
     signal(SignalId::OutputHash),
+    signal(SignalId::OutputDrop),
     signal(SignalId::CvIncrease),
 ];
 

@@ -18,6 +18,8 @@ named! {
         IntermittentFallback = "intermittent_fallback",
         /// The NPU computes wrong results.
         WrongOutputs = "wrong_outputs",
+        /// The model's quantisation loses its outputs, on every chipset alike.
+        QuantisationLoss = "quantisation_loss",
         /// The NPU's back end could not be set up.
         NpuStartFailure = "npu_start_failure",
         /// Slower without a placement that explains it.
@@ -48,6 +50,12 @@ impl VerdictClass {
         )
     }
 
+    /// Whether it is about what the NPU computes, not how fast.
+    #[must_use]
+    pub fn is_of_outputs(self) -> bool {
+        matches!(self, Self::WrongOutputs | Self::QuantisationLoss)
+    }
+
     /// Returns the class as a title for people.
     #[must_use]
     pub fn title(self) -> &'static str {
@@ -57,6 +65,7 @@ impl VerdictClass {
             Self::SomeDevicesFallback => "CPU fallback on some devices",
             Self::IntermittentFallback => "intermittent CPU fallback",
             Self::WrongOutputs => "wrong outputs",
+            Self::QuantisationLoss => "outputs lost by the quantisation",
             Self::NpuStartFailure => "the NPU does not start",
             Self::SlowWithoutPlacement => "slower, placements do not say why",
             Self::CvSpike => "latency varies more than before",

@@ -13,6 +13,7 @@ impl VerdictClass {
             Self::SomeDevicesFallback => "CPU fallback on some devices",
             Self::IntermittentFallback => "Intermittent CPU fallback",
             Self::WrongOutputs => "Wrong outputs",
+            Self::QuantisationLoss => "Outputs lost by the quantisation",
             Self::NpuStartFailure => "The NPU does not start",
             Self::SlowWithoutPlacement => "Slower, cause unknown",
             Self::CvSpike => "Latency varies more",
@@ -41,6 +42,7 @@ impl SignalId {
             Self::Start => "The NPU does not start",
             Self::Outputs => "Outputs differ from the CPU's",
             Self::OutputHash => "Outputs differ between devices",
+            Self::OutputDrop => "Outputs off by more than rounding",
             Self::CvIncrease => "Spread within a device grew",
             Self::ShiftBeyond(_) | Self::TailBeyond(_) | Self::NearTailBeyond(_) => return None,
         })

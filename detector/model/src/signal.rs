@@ -45,6 +45,8 @@ pub enum SignalId {
     Outputs,
     /// Outputs differ between devices.
     OutputHash,
+    /// Outputs are off by more than rounding, or than the tolerance.
+    OutputDrop,
     /// Runs vary more than before.
     CvIncrease,
 }
@@ -80,6 +82,7 @@ names! {
     Start = "start_failure",
     Outputs = "output_mismatch",
     OutputHash = "output_difference",
+    OutputDrop = "output_drop",
     CvIncrease = "cv_increase",
 }
 
@@ -166,6 +169,7 @@ mod tests {
             SignalId::Start,
             SignalId::Outputs,
             SignalId::OutputHash,
+            SignalId::OutputDrop,
             SignalId::CvIncrease,
         ] {
             assert_eq!(SignalId::parse(&id.to_string()), Some(id));

@@ -20,7 +20,7 @@ use super::slow_devices::{self, Shift};
 
 /// One chipset in four may differ although the effect is on all of them. A small one may differ by chance, another
 /// because the app does something else there. A fault on three of four chipsets is still a fault of chipsets.
-const MAY_DIFFER: f64 = 0.25;
+pub(super) const MAY_DIFFER: f64 = 0.25;
 
 /// Share of the chipsets that must show the effect at all.
 const MUST_SHOW: f64 = 0.5;
@@ -147,7 +147,7 @@ pub(super) fn in_all_runs(
 }
 
 /// Merges chipsets with too few devices into one; drops it if it still has too few.
-fn with_rest<T: Default>(
+pub(super) fn with_rest<T: Default>(
     all: Vec<T>,
     devices: impl Fn(&T) -> u64,
     add: impl Fn(&mut T, T),

@@ -10,6 +10,7 @@ mod cv_increase;
 pub(crate) mod intermittent_runs;
 mod limits;
 mod median_ratio;
+mod output_drop;
 mod outputs;
 mod placement_change;
 mod same_shape;
@@ -36,6 +37,7 @@ pub(crate) use intermittent_runs::Intermittent;
 pub use limits::Limits;
 pub(crate) use limits::{MIN_ELIGIBLE, MIN_HITS, UNSURPRISING_P};
 pub(crate) use median_ratio::MEDIAN_CHANCE;
+pub(crate) use output_drop::Dropped;
 pub(crate) use outputs::{OutputMinority, Outputs, OutputsBeyond};
 pub(crate) use placement_change::PlacementChange;
 pub(crate) use slow_devices::Shift;
@@ -87,6 +89,8 @@ pub struct Evidence {
     pub start_failures: Option<StartFailures>,
     /// `Outputs` and `OutputHash`; `None` without self-tests.
     pub outputs: Option<Outputs>,
+    /// `OutputDrop`; `None` without self-tests.
+    pub output_drop: Option<Dropped>,
     /// `CvIncrease`; `None` if no device has a baseline.
     pub cv_increase: Option<CvIncrease>,
 }
@@ -181,6 +185,7 @@ impl Evidence {
             intermittent_cross_chipset,
             start_failures: start_failures::start_failures(window, previous, baseline, limits),
             outputs: outputs::differ(window, previous, baseline, limits),
+            output_drop: output_drop::dropped(window, previous, chipsets, baseline, limits),
             cv_increase: cv_increase::varies(window, previous, baseline, limits),
         }
     }
@@ -203,6 +208,7 @@ impl Evidence {
             self.start_failures.as_ref().map(|found| &found.signal),
             beyond.map(|found| &found.signal),
             minority.map(|found| &found.signal),
+            self.output_drop.as_ref().map(|found| &found.signal),
             self.cv_increase.as_ref().map(|found| &found.signal),
         ];
         all.into_iter().flatten().cloned().collect()
@@ -246,6 +252,13 @@ impl Evidence {
     pub(crate) fn firing_outputs(&self) -> Option<&OutputsBeyond> {
         let beyond = self.outputs.as_ref()?.beyond.as_ref();
         beyond.filter(|beyond| beyond.signal.fires)
+    }
+
+    /// Returns where outputs are off, if `Outputs` or `OutputDrop` fires.
+    pub(crate) fn firing_drop(&self) -> Option<&Dropped> {
+        let dropped = self.output_drop.as_ref()?;
+        let fires = dropped.signal.fires || self.firing_outputs().is_some();
+        Some(dropped).filter(|dropped| fires && dropped.signal.hits > 0)
     }
 
     /// Returns the counts behind the signals, for the history of later versions. Each has the smallest chance
@@ -294,6 +307,7 @@ pub fn built_in_rate(id: SignalId) -> f64 {
         SignalId::Start => start_failures::FLEET_RATE,
         SignalId::Outputs => outputs::BEYOND_RATE,
         SignalId::OutputHash => outputs::MINORITY_RATE,
+        SignalId::OutputDrop => outputs::BEYOND_RATE,
         SignalId::CvIncrease => cv_increase::FLEET_RATE,
         SignalId::Tail | SignalId::NearTail => intermittent_runs::MOVED_RATE,
         SignalId::TailBeyond(percent) | SignalId::NearTailBeyond(percent) => {

@@ -2,11 +2,13 @@
 //!
 //! `Outputs` counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner:
 //! the outputs are wrong. `OutputHash` counts devices whose NPU gives another output than most of their cohort. Within
-//! the tolerance the model only behaves differently from phone to phone.
+//! the tolerance the model only behaves differently from phone to phone. If all of those are as near to their CPU as
+//! rounding leaves them, only rounding modes differ, which is no fault.
 
 use std::collections::BTreeMap;
 
 use epwatch_model::{Installation, Signal, SignalId};
+use epwatch_proto::ROUNDING_COSINE;
 use epwatch_stats::order_stat::median;
 
 use crate::baseline::Baseline;
@@ -15,7 +17,7 @@ use crate::hash::{HashMap, HashSet};
 use crate::tally::{BaseRate, Tally, surprise};
 use crate::window::CohortWindow;
 
-use super::limits::{Limits, counted_signal, is_enough};
+use super::limits::{Limits, MIN_HITS, counted_signal, is_enough};
 
 /// Share of healthy devices beyond the tolerance. The same bytes give the same output, so the rate is far below the
 /// rates of latency.
@@ -62,6 +64,8 @@ pub struct OutputMinority {
     pub outputs: u64,
     /// The firmware of all devices hit, if no other device has it.
     pub firmware: Option<String>,
+    /// Whether rounding modes explain it.
+    pub is_rounding: bool,
 }
 
 /// Compares the outputs of every device's latest tests; `None` without tests.
@@ -146,23 +150,67 @@ fn beyond(
     })
 }
 
-/// Returns for each device whether any of its outputs differs from the commonest one of that input, with its firmware.
-/// Also returns the largest number of different outputs.
-fn minority_by_device(window: &CohortWindow) -> (BTreeMap<Installation, (bool, &str)>, u64) {
-    let mut by_input: BTreeMap<&str, BTreeMap<&str, Vec<&GoldenTest>>> = BTreeMap::new();
+/// Difference of elements, next to the cohort's commonest one, up to which it is of the same kind of rounding.
+const AS_NEAR: f64 = 4.0;
+
+/// Cosine from which it says nothing about elements that differ: one output of one element, or one that is too large by a
+/// factor.
+const BLIND_COSINE: f64 = 1.0 - 1e-9;
+
+/// Whether an output differs from the CPU's by rounding alone. `usual` is the largest difference of the commonest output.
+fn is_rounding(test: &GoldenTest, usual: f64) -> bool {
+    let (Some(cosine), Some(max_abs)) = (test.cosine, test.max_abs) else {
+        return false;
+    };
+    let is_accepted = test.tolerance.map(|tolerance| max_abs <= tolerance);
+    let is_seen = cosine < BLIND_COSINE || max_abs <= AS_NEAR * usual;
+    cosine >= ROUNDING_COSINE && is_accepted.unwrap_or(is_seen)
+}
+
+/// Counts the devices whose outputs differ from the commonest ones by more than rounding.
+fn n_beyond_rounding(window: &CohortWindow) -> u64 {
+    let mut beyond: HashSet<Installation> = HashSet::default();
+    for outputs in tests_by_output(window).into_values() {
+        let commonest = commonest(&outputs);
+        let usual = commonest.and_then(|hash| outputs.get(hash));
+        let usual = usual.into_iter().flatten().filter_map(|test| test.max_abs);
+        let usual = usual.fold(0.0, f64::max);
+        let others = outputs.iter().filter(|(hash, _)| Some(**hash) != commonest);
+        let others = others.flat_map(|(_, tests)| tests);
+        let others = others.filter(|test| !is_rounding(test, usual));
+        beyond.extend(others.map(|test| test.installation));
+    }
+    beyond.len() as u64
+}
+
+/// Tests by input and hash of the output.
+type TestsByOutput<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Vec<&'a GoldenTest>>>;
+
+fn tests_by_output(window: &CohortWindow) -> TestsByOutput<'_> {
+    let mut by_input = TestsByOutput::new();
     for test in run_tests(window).filter(|test| !test.npu_hash.is_empty()) {
         let outputs = by_input.entry(&test.input_id).or_default();
         outputs.entry(&test.npu_hash).or_default().push(test);
     }
+    by_input
+}
+
+/// Returns the commonest output. Among equally common ones it is the first by hash, so that it does not depend on the order.
+fn commonest<'a>(outputs: &BTreeMap<&'a str, Vec<&'a GoldenTest>>) -> Option<&'a str> {
+    let most = outputs
+        .iter()
+        .max_by(|a, b| a.1.len().cmp(&b.1.len()).then(b.0.cmp(a.0)));
+    most.map(|(hash, _)| *hash)
+}
+
+/// Returns for each device whether any of its outputs differs from the commonest one of that input, with its firmware.
+/// Also returns the largest number of different outputs.
+fn minority_by_device(window: &CohortWindow) -> (BTreeMap<Installation, (bool, &str)>, u64) {
     let mut devices: BTreeMap<Installation, (bool, &str)> = BTreeMap::new();
     let mut most_outputs = 0;
-    for outputs in by_input.into_values() {
+    for outputs in tests_by_output(window).into_values() {
         most_outputs = most_outputs.max(outputs.len() as u64);
-        // Among equally common outputs the first by hash, so that the result does not depend on the order.
-        let commonest = outputs
-            .iter()
-            .max_by(|a, b| a.1.len().cmp(&b.1.len()).then(b.0.cmp(a.0)))
-            .map(|(hash, _)| *hash);
+        let commonest = commonest(&outputs);
         for (hash, tests) in &outputs {
             for test in tests {
                 let slot = devices
@@ -191,6 +239,7 @@ fn minority(
         signal,
         outputs,
         firmware: firmware_of_hits(&devices),
+        is_rounding: n_beyond_rounding(window) < MIN_HITS,
     })
 }
 
@@ -224,7 +273,7 @@ fn signal(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Fleet, golden_tests as tested};
+    use crate::testing::{Fleet, cosine_tests, golden_tests as tested};
 
     #[track_caller]
     fn found(tests: Vec<GoldenTest>) -> Outputs {
@@ -267,6 +316,32 @@ mod tests {
         assert_eq!((minority.signal.hits, minority.outputs), (20, 2));
         assert!(minority.signal.fires);
         assert_eq!(minority.firmware.as_deref(), Some("f2"));
+    }
+
+    /// A firmware that floors, and a last bit that wobbles: each device has an output of its own.
+    #[test]
+    fn outputs_as_near_as_rounding_leaves_them_are_rounding() {
+        let mut tests = cosine_tests(0..40, 0.999_9);
+        tests.extend(cosine_tests(40..60, 0.995));
+        for (at, test) in (0..).zip(&mut tests) {
+            test.npu_hash = format!("{:02x}", at / 40 * 16 + at % 3).into();
+        }
+        let minority = found(tests.clone()).minority.unwrap();
+        assert!(minority.signal.fires && minority.is_rounding);
+        for test in &mut tests[40..] {
+            test.cosine = Some(0.97);
+        }
+        assert!(!found(tests.clone()).minority.unwrap().is_rounding);
+        // One element, which has no direction: 1,000 times as far as the others.
+        for (at, test) in (0..).zip(&mut tests) {
+            let max_abs = if at < 40 { 1e-6 } else { 1e-3 };
+            (test.cosine, test.max_abs) = (Some(1.0), Some(max_abs));
+        }
+        assert!(!found(tests.clone()).minority.unwrap().is_rounding);
+        for test in &mut tests {
+            test.max_abs = Some(1e-6);
+        }
+        assert!(found(tests).minority.unwrap().is_rounding);
     }
 
     #[test]

@@ -55,7 +55,11 @@ pub(super) fn of_those_hit(
         return None;
     }
     let hit = hit_devices(evidence, found)?;
-    let firmware = standing_out(&by_firmware(window), hit);
+    let groups = match found.class.is_of_outputs() {
+        true => by_firmware_of_tests(window),
+        false => by_firmware(window),
+    };
+    let firmware = standing_out(&groups, hit);
     firmware.map(named_firmware)
 }
 
@@ -139,6 +143,13 @@ fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     grouped(votes.chain(starts))
 }
 
+/// Returns the devices with a golden test by the firmware that was tested.
+fn by_firmware_of_tests(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
+    let tests = window.device_events.tests.iter();
+    let tests = tests.filter(|test| test.has_run);
+    grouped(tests.map(|test| (&*test.firmware, test.installation)))
+}
+
 fn grouped<'a>(
     devices: impl Iterator<Item = (&'a str, Installation)>,
 ) -> BTreeMap<&'a str, HashSet<Installation>> {
@@ -175,7 +186,8 @@ fn hit_devices<'a>(evidence: &'a Evidence, found: &Finding) -> Option<&'a HashSe
         | VerdictClass::SomeDevicesFallback => by_past().or_else(placed),
         VerdictClass::SlowWithoutPlacement => by_past(),
         VerdictClass::IntermittentFallback => Some(&evidence.firing_intermittent()?.hit_devices),
-        VerdictClass::WrongOutputs
+        VerdictClass::WrongOutputs => Some(&evidence.firing_drop()?.hit_devices),
+        VerdictClass::QuantisationLoss
         | VerdictClass::CvSpike
         | VerdictClass::ThermalOrLoad
         | VerdictClass::DataQuality
@@ -190,7 +202,7 @@ mod tests {
 
     use crate::describe::describe;
     use crate::signals::{Controls, Evidence, Limits, PeerRatios};
-    use crate::testing::{Fleet, failed_starts, golden_tests, judged, reference};
+    use crate::testing::{Fleet, failed_starts, golden_tests, judged, reference, tested};
     use crate::verdict::{CpuNodes, judge};
     use crate::window::CohortWindow;
     use epwatch_model::{Severity, VerdictClass};
@@ -312,6 +324,15 @@ mod tests {
         }
         let (class, _, _) = told(&window, &peers);
         assert_eq!(class, VerdictClass::ThermalOrLoad);
+    }
+
+    /// Another firmware of the chipset computes what its CPU does.
+    #[test]
+    fn the_firmware_that_all_wrong_outputs_have_is_named() {
+        let window = tested(Fleet::default().window(), 0..20, "bb", "f2", 0.4);
+        check(&window, Some("20 of 20 devices on f2 are hit, and 0 of 40"));
+        let next = judged(&window, None, &reference()).next_step;
+        assert!(next.contains("It comes with firmware f2"), "{next}");
     }
 
     /// Outputs are wrong on some devices, others of another firmware fell back.

@@ -1,6 +1,6 @@
 //! Findings from failed starts, outputs and the coefficient of variation.
 
-use epwatch_model::{Reason, Severity, VerdictClass};
+use epwatch_model::{DropPlace, Reason, Severity, VerdictClass};
 
 use crate::reason;
 use crate::signals::{Control, Evidence};
@@ -27,20 +27,36 @@ pub(super) fn start_failure(evidence: &Evidence) -> Option<Finding> {
     })
 }
 
-/// Outputs beyond what the model's owner accepts.
+/// Outputs beyond what the model's owner accepts; without a tolerance, beyond rounding, which is a ticket. The distances on
+/// other chipsets show whether the quantisation or the NPU is the cause.
 pub(super) fn wrong_outputs(evidence: &Evidence) -> Option<Finding> {
-    let beyond = evidence.firing_outputs()?;
+    let dropped = evidence.firing_drop();
+    let class = match dropped.map(|dropped| dropped.drop.place) {
+        Some(DropPlace::Everywhere) => VerdictClass::QuantisationLoss,
+        _ => VerdictClass::WrongOutputs,
+    };
+    let place = dropped.map(|dropped| Reason::OutputDrop {
+        drop: dropped.drop.clone(),
+    });
+    let Some(beyond) = evidence.firing_outputs() else {
+        let reasons = Vec::from_iter(place);
+        return Some(Finding::of(
+            &dropped?.signal,
+            class,
+            Severity::Ticket,
+            reasons,
+        ));
+    };
     let severity = severity(beyond.is_page, beyond.signal.value);
-    let (class, reasons) = (
-        VerdictClass::WrongOutputs,
-        vec![reason::wrong_outputs(beyond)],
-    );
+    let mut reasons = vec![reason::wrong_outputs(beyond)];
+    reasons.extend(place);
     Some(Finding::of(&beyond.signal, class, severity, reasons))
 }
 
-/// Outputs that differ between devices, within the tolerance.
+/// Outputs that differ between devices, within the tolerance, by more than rounding.
 pub(super) fn different_outputs(evidence: &Evidence) -> Option<Finding> {
     let minority = evidence.outputs.as_ref()?.minority.as_ref()?;
+    let minority = Some(minority).filter(|minority| !minority.is_rounding)?;
     let (class, reasons) = (
         VerdictClass::WrongOutputs,
         vec![reason::different_outputs(minority)],
@@ -67,8 +83,22 @@ pub(super) fn cv_spike(evidence: &Evidence) -> Option<Finding> {
     Some(Finding::of(&spread.signal, class, severity, reasons))
 }
 
+/// Adds that outputs differ by rounding alone, which is no finding.
+fn mention_rounding(found: &mut Finding, evidence: &Evidence) {
+    let minority = evidence
+        .outputs
+        .as_ref()
+        .and_then(|outputs| outputs.minority.as_ref());
+    let rounding = minority.filter(|minority| minority.signal.fires && minority.is_rounding);
+    let rounding = rounding.map(reason::different_outputs);
+    found
+        .reasons
+        .extend(rounding.filter(|_| found.class == VerdictClass::Healthy));
+}
+
 /// Adds the reasons of failed starts and wrong outputs to a finding of another class.
 pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
+    mention_rounding(found, evidence);
     if found.severity < Severity::Ticket {
         return;
     }
@@ -78,11 +108,8 @@ pub(super) fn mention(found: &mut Finding, evidence: &Evidence) {
     {
         found.reasons.push(reason::starts(starts));
     }
-    if let Some(beyond) = evidence
-        .firing_outputs()
-        .filter(|_| found.class != VerdictClass::WrongOutputs)
-    {
-        found.reasons.push(reason::wrong_outputs(beyond));
+    if let Some(wrong) = wrong_outputs(evidence).filter(|_| !found.class.is_of_outputs()) {
+        found.reasons.extend(wrong.reasons);
     }
 }
 

@@ -301,6 +301,9 @@ impl OpenIncident {
             Some(slower) => format!("runs {slower}"),
             None => match self.row.class() {
                 Some(VerdictClass::WrongOutputs) => "computes wrong outputs".to_owned(),
+                Some(VerdictClass::QuantisationLoss) => {
+                    "loses its outputs by the quantisation".to_owned()
+                }
                 Some(VerdictClass::NpuStartFailure) => {
                     let chipset = self.row.chipsets.first().map_or("", String::as_str);
                     words::of_accelerator(chipset, "does not start on the NPU")

@@ -56,7 +56,7 @@ fn buttons(page: &IncidentPage) -> Vec<(OrderKind, &'static str)> {
         }
         buttons.push((OrderKind::Mute, "Mute"));
         buttons.push((OrderKind::Resolve, "Resolve"));
-        if page.row.class() != Some(VerdictClass::WrongOutputs) {
+        if !page.row.class().is_some_and(VerdictClass::is_of_outputs) {
             buttons.push((OrderKind::Accept, "Accept: meant so"));
         }
     }

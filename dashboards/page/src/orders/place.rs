@@ -333,7 +333,7 @@ impl OrderPreconditions {
         if let (OrderKind::Ack, Some(who)) = (kind, &self.acked) {
             return Err(format!("incident {id} is acknowledged already, by {who}"));
         }
-        if kind == OrderKind::Accept && row.class() == Some(VerdictClass::WrongOutputs) {
+        if kind == OrderKind::Accept && row.class().is_some_and(VerdictClass::is_of_outputs) {
             return Err(format!(
                 "incident {id} is of wrong outputs, which are never accepted; resolve ends it"
             ));

@@ -47,7 +47,9 @@ impl Cause {
             | VerdictClass::IntermittentFallback
             | VerdictClass::SlowWithoutPlacement => Some(Cause::Slower),
             VerdictClass::NpuStartFailure => Some(Cause::NpuStartFailure),
-            VerdictClass::WrongOutputs => Some(Cause::WrongOutputs),
+            VerdictClass::WrongOutputs | VerdictClass::QuantisationLoss => {
+                Some(Cause::WrongOutputs)
+            }
             VerdictClass::CvSpike => Some(Cause::CvSpike),
             VerdictClass::DataQuality => Some(Cause::DataQuality),
             VerdictClass::ThermalOrLoad | VerdictClass::NotEnoughData | VerdictClass::Healthy => {

@@ -1,6 +1,7 @@
 //! The reasons of a verdict, with the numbers that their sentences name. Stored with an incident, so the names
 //! of variants and fields are a contract.
 
+mod output_drop;
 mod text;
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,8 @@ use crate::numbers::{counted, latency, percent};
 use crate::placement::Unit;
 use crate::reference::{Origin, SpeedReference};
 use crate::signal::SignalId;
+
+pub use output_drop::{DropPlace, OutputDrop};
 
 /// Whether more than a tenth of the installations are new, which is rare in one window of a real fleet.
 #[must_use]
@@ -452,7 +455,8 @@ pub enum Reason {
     /// Outputs differ between devices.
     #[error(
         "the same input gives {outputs} different outputs on {devices} tested devices, and {hits} of them leave \
-         the commonest one: the model does not behave the same on every phone{}",
+         the commonest one: {}{}",
+        text::what_differs(*.is_rounding),
         text::firmware_of_hits(.firmware.as_deref())
     )]
     DifferentOutputs {
@@ -462,8 +466,17 @@ pub enum Reason {
         outputs: u64,
         /// The firmware of all devices hit and of no others.
         firmware: Option<String>,
+        /// Whether all outputs are as near to the CPU's as rounding modes leave them.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_rounding: bool,
         /// Chance of so many in a healthy cohort.
         p: f64,
+    },
+    /// Outputs are off by more than rounding, on all chipsets alike or on this one.
+    #[error("{drop}")]
+    OutputDrop {
+        /// The distances.
+        drop: OutputDrop,
     },
     /// Runs vary more than before.
     #[error(

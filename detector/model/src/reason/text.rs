@@ -175,6 +175,16 @@ pub(super) fn similarity(cosine: Option<f64>, top1_share: Option<f64>) -> String
     cosine.unwrap_or_default() + &same.unwrap_or_default()
 }
 
+pub(super) fn what_differs(is_rounding: bool) -> &'static str {
+    match is_rounding {
+        true => {
+            "rounding modes differ (floor, nearest even, a last bit), and all are as near to their CPU's as rounding leaves \
+             them (a cosine of 0.98 or more), so it is no fault"
+        }
+        false => "the model does not behave the same on every phone",
+    }
+}
+
 pub(super) fn firmware_of_hits(firmware: Option<&str>) -> String {
     firmware.map_or(String::new(), |firmware| {
         format!("; all of those have firmware {firmware}, the others do not")

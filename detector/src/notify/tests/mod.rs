@@ -29,7 +29,10 @@ use crate::deadline;
 use crate::incident::advance;
 use crate::metrics::{Delivery, Metrics};
 use crate::placement::tests::placed;
-use crate::testing::{Fleet, at, failed_starts, judged, reference, tested};
+use crate::signals::{Controls, PeerRatios};
+use crate::testing::{
+    Fleet, at, cosine_tests, failed_starts, judged, judged_with_controls, reference, tested,
+};
 use crate::window::CohortWindow;
 
 fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
@@ -251,6 +254,33 @@ fn people_read_of_starts_outputs_and_rules() {
     check("wrong-outputs.txt", &read(wrong));
     let different = tested(healthy(), 0..25, "bb", "f2", 0.01);
     check("different-outputs.txt", &read(different));
+}
+
+/// The same loss on two chipsets. On the second picture it is on one of them, and the app exposes its inner outputs.
+#[test]
+fn people_read_whose_fault_outputs_are() {
+    let with = |cosine: f64, first_off: &str| {
+        let mut window = Fleet::default().window();
+        window.device_events.tests = cosine_tests(0..40, cosine);
+        for test in &mut window.device_events.tests {
+            test.first_off = first_off.into();
+        }
+        window
+    };
+    let read = |window: &CohortWindow, other: &CohortWindow| {
+        let peers = PeerRatios::default();
+        let controls = Controls {
+            previous: None,
+            peers: &peers,
+            chipsets: &[other],
+        };
+        let verdict = judged_with_controls(window, controls, &reference());
+        block(&Notification::news(incident_after(&[&[verdict]])))
+    };
+    let lossy = with(0.951, "");
+    check("quantisation-loss.txt", &read(&lossy, &with(0.957, "")));
+    let npu = with(0.87, "/head/Softmax_output_0");
+    check("npu-outputs.txt", &read(&npu, &with(0.9996, "")));
 }
 
 fn pretty(json: &Value) -> String {

@@ -505,6 +505,7 @@ impl Intake {
                 max_abs: test.max_abs,
                 cosine: test.cosine,
                 top1_equal: test.top1_equal,
+                first_off: self.texts.shared(&test.first_off_output),
                 has_run: test.error_code == 0,
                 is_proven: true,
             };

@@ -16,14 +16,15 @@ use super::queries::{CohortNames, cohort_of};
 /// first of them.
 const TESTS: &str = "
     SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, installation, firmware, at_s,
-        received_ms, stream_id, sequence, input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
+        received_ms, stream_id, sequence, input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, first_off,
+        error_code
     FROM (
         SELECT app_id, environment, session_chipset[at] AS chipset, firmware, installation, toUInt32(bucket) AS at_s,
             toUnixTimestamp64Milli(received_at) AS received_ms, stream_id, sequence,
             indexOf(session_uid, uid) AS at,
             session_model_id[at] AS model_id, session_model_version[at] AS model_version,
             session_requests_npu[at] AS requests_npu, session_directive_id[at] AS directive_id,
-            input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, error_code
+            input_id, npu_hash, tolerance, max_abs, cosine, top1_equal, first_off, error_code
         FROM (
             SELECT * FROM counted_reports_v1
             WHERE notEmpty(self_test_session) AND NOT (is_late OR is_unproven)
@@ -32,7 +33,8 @@ const TESTS: &str = "
         ARRAY JOIN self_test_session AS uid, self_test_input_id AS input_id,
             self_test_npu_hash AS npu_hash, self_test_tolerance AS tolerance,
             self_test_max_abs AS max_abs, self_test_cosine AS cosine,
-            self_test_top1_equal AS top1_equal, self_test_error_code AS error_code
+            self_test_top1_equal AS top1_equal, self_test_first_off_output AS first_off,
+            self_test_error_code AS error_code
     )
     WHERE at > 0 AND requests_npu AND directive_id = ''";
 
@@ -65,6 +67,7 @@ struct TestRow<'a> {
     max_abs: Option<f64>,
     cosine: Option<f64>,
     top1_equal: Option<bool>,
+    first_off: &'a str,
     error_code: i32,
 }
 
@@ -100,6 +103,7 @@ pub(super) async fn read(
             max_abs: row.max_abs,
             cosine: row.cosine,
             top1_equal: row.top1_equal,
+            first_off: texts.shared(row.first_off),
             has_run: row.error_code == 0,
             is_proven: true,
         };
