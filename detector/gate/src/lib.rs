@@ -45,6 +45,7 @@ pub mod ops;
 pub mod placement;
 mod placements;
 pub mod policy;
+mod quantisation;
 pub mod read;
 pub mod report;
 pub mod run;
