@@ -26,6 +26,20 @@ WHERE devices > 0
 ORDER BY agree_share, devices DESC
 LIMIT 200
 
+-- panel: Distance from the CPU, by chipset
+-- as: barchart 24x8
+-- unit: short
+-- about: 1 - cosine of the outputs of NPU and CPU of the same device, of the median test on the day with most devices, by
+--     chipset. Up to 0.02 is rounding. The same on all chipsets is your quantisation; one alone is its driver or firmware:
+--     see docs/oncall.md#quantisation_loss.
+-- none: No self-test in this range: the app calls none
+SELECT concat(chipset, ' v', model_version) AS cohort, 1 - argMax(t.median_cosine, t.devices) AS distance
+FROM self_tests_daily_v1 AS t
+WHERE {scope} AND {model} AND $__dateFilter(day) AND npu_hash = '' AND t.devices > t.devices_failed
+GROUP BY chipset, model_version
+ORDER BY distance DESC
+LIMIT 40
+
 -- panel: Hashes of outputs
 -- as: table 12x9
 -- about: Devices, on the day with most, by the hash of the NPU's output; the eight commonest of each day. Several hashes on

@@ -79,6 +79,7 @@ pub(crate) const HEADINGS: &[(&str, &str)] = &[
     // Starts and outputs.
     ("agree_share", "Devices that agree"),
     ("commonest_hash", "Commonest hash"),
+    ("distance", "Distance from the CPU"),
     ("errors", "Devices with an error"),
     ("example", "Example"),
     ("failures", "Failed starts"),

@@ -11,10 +11,12 @@ use super::frame::{Frame, OrderRight};
 use super::grafana;
 use super::history::{self, Event};
 use super::orders::{OrderForm, form, states_of};
+use crate::plot::golden::{self as golden_plot, GoldenDistances};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline::{self, OverTime};
 use crate::read::gaps;
+use crate::read::golden;
 use crate::read::history::IncidentNews;
 use crate::read::incident::IncidentPage;
 use crate::read::windows::SeenIn;
@@ -290,6 +292,28 @@ impl<'a> IncidentHtml<'a> {
         ratios::devices("ratios", &[row], &evidence.ratio_words(self.page.slower))
     }
 
+    /// Returns the outputs of each chipset against those of its devices' own CPUs.
+    fn golden(&self) -> Option<[Drawing; 2]> {
+        let rows = &self.page.golden;
+        let titles: Vec<String> = rows.iter().map(|row| short(&row.chipset)).collect();
+        let drawn = rows.iter().zip(&titles).map(|(row, title)| {
+            let (median, worst) = row.drops();
+            GoldenDistances {
+                title,
+                subtitle: words::chipset_name(&row.chipset),
+                median,
+                worst,
+            }
+        });
+        let drawn: Vec<_> = drawn.collect();
+        golden_plot::distances("golden", &drawn, &golden::words(rows))
+    }
+
+    /// Returns the golden input that the drawing shows.
+    fn golden_input(&self) -> &str {
+        self.page.golden.first().map_or("", |row| &row.input)
+    }
+
     /// Returns what the last verdict of the worst cohort was made from, now and before.
     fn distribution(&self) -> Option<[Drawing; 2]> {
         let evidence = self.page.evidence.as_ref()?;
@@ -495,6 +519,7 @@ pub(crate) fn drawing(frame: &Frame, page: &IncidentPage, name: &str) -> Option<
     match name {
         "growth" => page.growth().and_then(wide),
         "devices" => page.ratios().and_then(wide),
+        "outputs" => page.golden().and_then(wide),
         "latency" => page.distribution().and_then(wide),
         _ => None,
     }
@@ -536,6 +561,27 @@ mod tests {
             <span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre></li></ol>";
         assert!(text.contains(list), "{text}");
         assert!(!rendered(&fallback("")).contains("<ol"));
+    }
+
+    #[test]
+    fn outputs_are_drawn_by_chipset_where_there_are_any() {
+        let mut page = fallback("");
+        assert!(!rendered(&page).contains("Outputs against the CPU"));
+        page.golden = [("SM8635", 0.93), ("SM8550", 0.9995)]
+            .map(|(chipset, cosine)| golden::GoldenRow {
+                chipset: chipset.to_owned(),
+                input: "cat-1".to_owned(),
+                devices: 40,
+                median_cosine: cosine,
+                worst_cosine: cosine,
+            })
+            .into();
+        let text = rendered(&page);
+        let words = "Input cat-1. SM8635: a median cosine of 0.9300, the worst 0.9300, 40 devices;";
+        assert!(
+            text.contains(words) && text.contains("rounding ends here"),
+            "{text}"
+        );
     }
 
     #[test]

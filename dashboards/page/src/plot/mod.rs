@@ -5,6 +5,7 @@ pub(crate) mod bars;
 mod changes;
 pub(crate) mod density;
 mod gaps;
+pub(crate) mod golden;
 mod place;
 pub(crate) mod ratios;
 pub(crate) mod scale;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::bars::{self, Part, Placed};
 use super::density::{self, Comparison, Row, Side};
+use super::golden::{self, GoldenDistances};
 use super::ratios::{self, RatioRow};
 use super::scale::LogScale;
 use super::svg::{Drawing, Svg};
@@ -364,4 +365,24 @@ fn devices_by_ratio() {
     check("ratios_many", &wide);
     check("ratios_many_narrow", &narrow);
     assert_eq!(ratios::devices("r", &rows[2..], ""), None);
+}
+
+/// A chipset beyond rounding, one within, and one whose outputs are the CPU's.
+#[test]
+fn outputs_by_chipset() {
+    let row = |title, median, worst| GoldenDistances {
+        title,
+        subtitle: "8 Gen 3",
+        median,
+        worst,
+    };
+    let rows = [
+        row("SM8635", 0.09, 0.13),
+        row("SM8550", 0.0007, 0.004),
+        row("SM8350", 0.0, 0.0),
+    ];
+    let [wide, narrow] = golden::distances("g", &rows, "SM8635 is off.").unwrap();
+    check("golden_wide", &wide);
+    check("golden_narrow", &narrow);
+    assert!(golden::distances("g", &[], "").is_none());
 }

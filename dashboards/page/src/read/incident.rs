@@ -10,6 +10,7 @@ use super::changes::{self, Change, ChangesAsked};
 use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
 use super::gaps::{self, WindowGap};
+use super::golden::{self, GoldenRow};
 use super::history::{self, IncidentHistory};
 use super::incidents::{IncidentRow, IncidentSelect, select};
 use super::orders::{self, OrderRow};
@@ -42,6 +43,8 @@ pub(crate) struct IncidentPage {
     pub(crate) slower: Option<Slower>,
     /// What the worst cohort's verdict was made from. Its reference is of the last window that has one.
     pub(crate) evidence: Option<Evidence>,
+    /// Golden outputs of the version by chipset, if the incident is about outputs.
+    pub(crate) golden: Vec<GoldenRow>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
     /// Orders of people, the first first.
@@ -125,10 +128,11 @@ pub(crate) async fn read(
     let began = began.min().or(row.started_at);
     let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
     let chipset = lead.map_or("", |lead| &*lead.key.chipset);
-    let (orders, history, reasons, slots, gaps, evidence, latest, changes) = tokio::join!(
+    let (orders, history, reasons, golden, slots, gaps, evidence, latest, changes) = tokio::join!(
         orders::of_incident(store, id),
         history::read(store, id),
         reasons(store, &row, lead),
+        golden::of_incident(store, &row, lead),
         async {
             match period {
                 Some(period) => windows::slots(store, of, model, Some(chipset), period).await,
@@ -176,6 +180,7 @@ pub(crate) async fn read(
     let orders = left_out.part("orders", orders);
     let history = left_out.part("history", history);
     let judged = left_out.part("reasons", reasons);
+    let golden = left_out.part("golden outputs", golden);
     let slots = left_out.part("growth", slots).remove(&name);
     let slots = slots.unwrap_or_default();
     let gaps = left_out.part("missing windows", gaps);
@@ -198,6 +203,7 @@ pub(crate) async fn read(
         gaps,
         changes,
         evidence,
+        golden,
         fine,
         orders,
         history,
@@ -304,6 +310,7 @@ pub(crate) mod tests {
             }),
             slower: None,
             evidence: None,
+            golden: Vec::new(),
             fine: Vec::new(),
             orders: Vec::new(),
             history: IncidentHistory::default(),

@@ -13,6 +13,7 @@ pub(crate) mod document;
 pub(crate) mod evidence;
 pub(crate) mod fleet;
 pub(crate) mod gaps;
+pub(crate) mod golden;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod incident;

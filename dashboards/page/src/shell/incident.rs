@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use super::fleet::on;
 use super::table::{head, table};
 use crate::html;
+use crate::read::golden;
 use crate::read::incident::IncidentPage;
 use crate::read::incidents::IncidentsPage;
 use crate::read::orders::OrderRow;
@@ -103,6 +104,10 @@ pub(super) fn incident(
     }
     if let Some(evidence) = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0) {
         _ = writeln!(text, "- {}", evidence.ratio_words(page.slower));
+    }
+    if !page.golden.is_empty() {
+        let of_chipsets = golden::words(&page.golden);
+        _ = writeln!(text, "- {}", text_of.sentence(&of_chipsets));
     }
     if !row.cpu_ops.is_empty() {
         let ops: Vec<String> = row
