@@ -25,6 +25,10 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`GoldenInput::ready`] makes inputs for any model, so that nobody needs data. With the same quantised file on the CPU, the
+//! distances are the NPU's own. With the file before its quantisation, they hold the loss of the quantisation too, and
+//! the detector tells the two apart by comparing chipsets.
+//!
 //! The folder `segmenter/cat-1` holds ONNX tensors: `input_0.pb`, `input_1.pb` and so on. ONNX's own package writes
 //! them from NumPy arrays, under the name that the model has for the input:
 //!
@@ -38,6 +42,7 @@ mod compare;
 mod done;
 mod element;
 mod golden;
+mod ready;
 mod run;
 mod tensor;
 mod tensor_proto;
@@ -64,6 +69,7 @@ pub(crate) use done::save_finished;
 pub use element::GoldenElement;
 pub use golden::GoldenInput;
 use golden::hash_part;
+pub use ready::ReadyInput;
 pub use tensor::{GoldenError, GoldenTensor};
 
 /// Result of a request for a self-test.

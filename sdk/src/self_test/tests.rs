@@ -331,6 +331,44 @@ fn outputs_that_are_no_numbers_or_of_another_model_are_a_code() {
     assert_eq!(missing.error_code, 2);
 }
 
+/// The same on every device, or devices could not be compared.
+#[test]
+fn ready_inputs_fit_any_model_and_run() {
+    let ready = |ready| GoldenInput::ready(ready, &session("every_type.onnx")).unwrap();
+    let named: Vec<String> = ReadyInput::ALL.map(|of| ready(of).id().to_owned()).into();
+    assert_eq!(
+        named,
+        ["ready-zeros", "ready-ones", "ready-ramp", "ready-noise-1"]
+    );
+    for of in ReadyInput::ALL {
+        let golden = ready(of);
+        assert_eq!(golden.inputs().count(), 12);
+        let test = compared("every_type.onnx", &golden, "every_type.onnx");
+        assert_eq!((test.error_code, test.max_abs), (0, Some(0.0)), "{of:?}");
+    }
+    assert_eq!(ready(ReadyInput::Noise(7)), ready(ReadyInput::Noise(7)));
+    assert_ne!(
+        ready(ReadyInput::Noise(7)).checksum(),
+        ready(ReadyInput::Noise(8)).checksum()
+    );
+
+    let image = GoldenInput::ready(ReadyInput::Ramp, &session("../models/cnn.qu8.onnx")).unwrap();
+    let (_, tensor) = image.inputs().next().unwrap();
+    let (floats, _) = tensor.data().as_chunks::<4>();
+    let floats: Vec<f32> = floats
+        .iter()
+        .map(|bytes| f32::from_le_bytes(*bytes))
+        .collect();
+    assert!(floats.is_sorted() && floats[0] == -1.0 && floats[floats.len() - 1] < 1.0);
+    let text = GoldenInput::ready(ReadyInput::Ones, &session("text.onnx"));
+    let runs = text.map(|golden| golden.inputs().count());
+    assert_eq!(
+        runs.unwrap(),
+        1,
+        "its input is numbers, only its output is text"
+    );
+}
+
 /// Checks that bytes are refused, or read as a tensor that is written and read again.
 fn check_bytes(bytes: &[u8]) {
     let empty = || GoldenInput::new("g").unwrap();
