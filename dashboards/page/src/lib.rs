@@ -2,7 +2,7 @@
 //!
 //! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
 //! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents, and their
-//! marks. A server runs at most two queries at once, and less than one for ever; a command runs at most eight. It loads
+//! marks. A server runs at most two queries at once, and less than one for ever; a command runs at most nine. It loads
 //! nothing from elsewhere, and needs no script. Names of devices' own making reach HTML, links and SQL only by
 //! `text::name` and bound parameters.
 

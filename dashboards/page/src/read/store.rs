@@ -16,7 +16,7 @@ const AT_ONCE: usize = 2;
 
 /// Queries of a command that the store runs at once: the most that a page has between two steps that wait for each
 /// other. A command reads one page.
-const AT_ONCE_OF_A_COMMAND: usize = 8;
+const AT_ONCE_OF_A_COMMAND: usize = 9;
 
 /// A command waits longer than a page: its reader has no older answer, and nobody waits behind it.
 const TIMES_OF_A_COMMAND: u32 = 3;
