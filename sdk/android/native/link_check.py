@@ -31,6 +31,7 @@ PAGE = 0x4000
 MAX_BYTES, MAX_GZIP_BYTES = 1_000 * 1024, 520 * 1024
 ABIS = {
     "arm64-v8a": {"rust": "aarch64-linux-android", "zig": "aarch64-linux-none", "musl": "aarch64", "emulation": "aarch64linux", "machine": 183},
+    "armeabi-v7a": {"rust": "armv7-linux-androideabi", "zig": "arm-linux-none", "musl": "arm", "emulation": "armelf_linux_eabi", "machine": 40},
     "x86_64": {"rust": "x86_64-linux-android", "zig": "x86_64-linux-none", "musl": "x86_64", "emulation": "elf_x86_64", "machine": 62},
 }
 # Plain rounds of SHA-256, which hashes a few names: the unrolled ones and those for each kind of processor weigh more.
@@ -86,8 +87,8 @@ class Toolchain:
             source = self.folder / f"{name}.s"
             lines = [line.split() for line in (HERE / f"lib{name}.sym").read_text().splitlines() if line.strip()]
             source.write_text("".join(
-                f".data\n.globl {s[0]}\n.type {s[0]},@object\n.size {s[0]},8\n{s[0]}: .quad 0\n" if s[1:] == ["var"]
-                else f".text\n.globl {s[0]}\n.type {s[0]},@function\n{s[0]}: ret\n" for s in lines))
+                f".data\n.globl {s[0]}\n.type {s[0]},%object\n.size {s[0]},8\n{s[0]}: .quad 0\n" if s[1:] == ["var"]
+                else f".text\n.globl {s[0]}\n.type {s[0]},%function\n{s[0]}: .long 0\n" for s in lines))
             self.cc("-nostdlib", "-shared", f"-Wl,-soname,lib{name}.so", "-o", self.folder / f"lib{name}.so", source)
         start = self.folder / "start.c"
         start.write_text(START)
@@ -97,7 +98,10 @@ class Toolchain:
                  "-D_LIBUNWIND_IS_NATIVE_ONLY", "-D_LIBUNWIND_HIDE_SYMBOLS", "-D_LIBUNWIND_USE_DL_ITERATE_PHDR=1",
                  "-fvisibility=hidden", "-funwind-tables", "-fno-sanitize=all", "-fno-stack-protector"]
         objects = []
-        for name in ("UnwindLevel1.c", "UnwindLevel1-gcc-ext.c", "UnwindRegistersRestore.S", "UnwindRegistersSave.S", "libunwind.cpp"):
+        # ARM of 32 bits has unwind tables of its own.
+        sources = ["Unwind-EHABI.cpp"] if self.abi["machine"] == 40 else []
+        sources += ["UnwindLevel1.c", "UnwindLevel1-gcc-ext.c", "UnwindRegistersRestore.S", "UnwindRegistersSave.S", "libunwind.cpp"]
+        for name in sources:
             objects.append(self.folder / (name + ".o"))
             cpp = ["-std=c++17", "-fno-exceptions", "-fno-rtti", "-nostdinc++"] if name.endswith("cpp") else []
             self.cc(*flags, *cpp, "-c", self.unwind / "src" / name, "-o", objects[-1])
@@ -118,7 +122,7 @@ exec {self.zig} cc -target {self.abi['zig']} -fPIC -fno-sanitize=all -fno-stack-
 args=(-m {self.abi['emulation']} --eh-frame-hdr --gc-sections --no-rosegment -Map={self.folder}/link.map {' '.join(lld)})
 for arg in "$@"; do case $arg in
     -Wl,*) IFS=, read -ra parts <<<"${{arg#-Wl,}}"; args+=("${{parts[@]}}");;
-    -nodefaultlibs|-nostartfiles|-fPIC|-m64) ;;
+    -nodefaultlibs|-nostartfiles|-fPIC|-m64|-march=*) ;;
     *) args+=("$arg");;
 esac; done
 exec {self.zig} ld.lld "${{args[@]}}"
@@ -143,18 +147,28 @@ exec {self.zig} ld.lld "${{args[@]}}"
 
 
 class Elf:
-    """The parts of a 64-bit little-endian shared library that the checks ask for."""
+    """The parts of a little-endian shared library of 32 or 64 bits that the checks ask for."""
 
     def __init__(self, path):
         self.bytes = path.read_bytes()
-        if self.bytes[:6] != b"\x7fELF\x02\x01":
-            raise SystemExit(f"{path} is no 64-bit ELF file")
+        if self.bytes[:4] != b"\x7fELF" or self.bytes[4] not in (1, 2) or self.bytes[5] != 1:
+            raise SystemExit(f"{path} is no little-endian ELF file")
+        self.is_64 = self.bytes[4] == 2
         self.machine = struct.unpack_from("<H", self.bytes, 18)[0]
-        offset, = struct.unpack_from("<Q", self.bytes, 32)
-        size, count = struct.unpack_from("<HH", self.bytes, 54)
-        self.segments = [struct.unpack_from("<IIQQQQQQ", self.bytes, offset + i * size) for i in range(count)]
+        offset, = struct.unpack_from("<Q" if self.is_64 else "<I", self.bytes, 32 if self.is_64 else 28)
+        size, count = struct.unpack_from("<HH", self.bytes, 54 if self.is_64 else 42)
+        self.segments = [self.segment(offset + i * size) for i in range(count)]
         kind, _, at, _, _, length, _, _ = next(s for s in self.segments if s[0] == 2)
-        self.dynamic = [struct.unpack_from("<qQ", self.bytes, at + i * 16) for i in range(length // 16)]
+        entry = "<qQ" if self.is_64 else "<iI"
+        size = struct.calcsize(entry)
+        self.dynamic = [struct.unpack_from(entry, self.bytes, at + i * size) for i in range(length // size)]
+
+    def segment(self, at):
+        """Type, flags, offset, address, physical address, sizes in file and memory, alignment."""
+        if self.is_64:
+            return struct.unpack_from("<IIQQQQQQ", self.bytes, at)
+        kind, offset, address, physical, in_file, in_memory, flags, align = struct.unpack_from("<8I", self.bytes, at)
+        return kind, flags, offset, address, physical, in_file, in_memory, align
 
     def value(self, tag):
         return next((value for found, value in self.dynamic if found == tag), None)
@@ -175,10 +189,12 @@ class Elf:
         start, end = self.at(self.value(6)), self.at(self.value(5))
         # The number of symbols is that of the version table or of the hash table's chains.
         chains = self.value(4)
-        count = struct.unpack_from("<II", self.bytes, self.at(chains))[1] if chains else (end - start) // 24
+        size = 24 if self.is_64 else 16
+        count = struct.unpack_from("<II", self.bytes, self.at(chains))[1] if chains else (end - start) // size
         imports, exports = set(), set()
         for index in range(1, count):
-            name, _, _, section, _, _ = struct.unpack_from("<IBBHQQ", self.bytes, start + index * 24)
+            name, = struct.unpack_from("<I", self.bytes, start + index * size)
+            section, = struct.unpack_from("<H", self.bytes, start + index * size + (6 if self.is_64 else 14))
             (exports if section else imports).add(self.text(name))
         return imports, exports
 
