@@ -9,8 +9,8 @@ use crate::verdict::{Outcome, Target};
 /// Another chipset beyond the limit has the same loss if it is off at least this fraction as far.
 const AS_FAR: f64 = 0.1;
 
-/// Share of the other chipsets that may keep their outputs although the quantisation is the cause.
-const MAY_DIFFER: f64 = 0.25;
+/// One of so many other chipsets may keep its outputs although the quantisation is the cause.
+const MAY_DIFFER_OF: usize = 3;
 
 /// Adds the cause to each check of outputs that fails, if the model was measured on other chipsets too.
 pub(crate) fn tell_apart(targets: &mut [Target]) {
@@ -59,8 +59,7 @@ fn cause(own: f64, others: &[f64], limit: Option<f64>) -> String {
         .iter()
         .filter(|cosine| **cosine < limit && 1.0 - **cosine >= AS_FAR * (1.0 - own));
     let spared = others.len() - as_far.count();
-    #[expect(clippy::cast_precision_loss, reason = "a few chipsets")]
-    let is_everywhere = spared as f64 <= MAY_DIFFER * others.len() as f64;
+    let is_everywhere = MAY_DIFFER_OF * spared <= others.len();
     match (others.len(), is_everywhere) {
         (0, _) => String::new(),
         (n, true) => format!(

@@ -20,7 +20,7 @@ use super::slow_devices::{self, Shift};
 
 /// One chipset in four may differ although the effect is on all of them. A small one may differ by chance, another
 /// because the app does something else there. A fault on three of four chipsets is still a fault of chipsets.
-pub(super) const MAY_DIFFER: f64 = 0.25;
+const MAY_DIFFER: f64 = 0.25;
 
 /// Share of the chipsets that must show the effect at all.
 const MUST_SHOW: f64 = 0.5;

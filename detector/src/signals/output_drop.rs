@@ -22,7 +22,7 @@ use crate::hash::HashSet;
 use crate::tally::{Tally, surprise};
 use crate::window::CohortWindow;
 
-use super::cross_chipset::{MAY_DIFFER, with_rest};
+use super::cross_chipset::with_rest;
 use super::limits::{Limits, counted_signal, is_enough};
 use super::outputs::{BEYOND_RATE, MIN_SHARE};
 
@@ -32,6 +32,9 @@ const AS_FAR: f64 = 0.1;
 
 /// And if at least this fraction of the share of devices is.
 const AS_MANY: f64 = 0.5;
+
+/// One of so many other chipsets may differ: it may have that layer on its CPU, or round so that it loses less.
+const MAY_DIFFER_OF: usize = 3;
 
 /// A loss of the version before is the same if it is at least this fraction as large.
 const AS_BEFORE: f64 = 0.5;
@@ -112,7 +115,7 @@ pub(super) fn dropped(
     let (alike, n) = (alike.count(), others.len());
     let place = match n {
         0 => DropPlace::Unknown,
-        n if (n - alike) as f64 <= MAY_DIFFER * n as f64 => DropPlace::Everywhere,
+        n if MAY_DIFFER_OF * (n - alike) <= n => DropPlace::Everywhere,
         _ => DropPlace::Here,
     };
     let others: Vec<Distance<'_>> = others.into_iter().flatten().collect();
@@ -225,7 +228,8 @@ mod tests {
         check(&[0.75], &[&[0.96], &[0.955]], everywhere);
         // One chipset is far worse, and the loss of the others is still the quantisation.
         check(&[0.95], &[&[0.4], &[0.955]], everywhere);
-        // One of four has the layer on its CPU.
+        // One of three has the layer on its CPU.
+        check(&[0.95], &[&[0.95], &[0.95], &[0.9999]], everywhere);
         check(&[0.95], &[&[0.95], &[0.95], &[0.95], &[0.9999]], everywhere);
     }
 
