@@ -8,6 +8,7 @@ mod cost;
 mod evaluation;
 mod figures;
 mod goals;
+pub mod golden;
 pub mod labelled;
 mod outcome;
 mod repaired;
@@ -121,6 +122,9 @@ pub fn evaluate(
             let outcome = if let Some(story) = scenario.story() {
                 let seeds = specs.iter().map(|spec| spec.seed);
                 stories::evaluate(&scenario.name, story, seeds, &runtime)?
+            } else if let Some(fleet) = scenario.golden() {
+                let seeds = specs.iter().map(|spec| spec.seed);
+                golden::evaluate(&scenario.name, fleet, seeds, &runtime)?
             } else if let Some(day) = scenario.repaired_on() {
                 repaired::evaluate(&scenario.name, &specs, day, &runtime)?
             } else {

@@ -1,5 +1,6 @@
 //! The scenarios that are evaluated, and the families of each.
 
+use crate::golden::GoldenFleet;
 use crate::labelled::{Benign, Circumstance, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use crate::stories::Story;
 
@@ -46,6 +47,8 @@ enum Recipe {
     Circumstance(Circumstance),
     /// A story of the field, of which only the seed counts.
     Story(Story),
+    /// Golden outputs.
+    Golden(GoldenFleet),
 }
 
 /// Faults for which the least number of devices is measured.
@@ -161,10 +164,14 @@ pub(crate) fn all() -> Vec<Scenario> {
     let lasting =
         REPAIRED_RUNS.map(|runs| scenario(&lasting_name(runs), 0.1, Recipe::Lasting(runs)));
     let stories = Story::ALL.map(|story| scenario(&story_name(story), 0.1, Recipe::Story(story)));
+    // Of 300 families 50 each.
+    let golden = GoldenFleet::ALL
+        .map(|fleet| scenario(&golden_name(fleet), 1.0 / 6.0, Recipe::Golden(fleet)));
     let with_fewer_seeds = with_fewer_seeds
         .chain([among])
         .chain(lasting)
-        .chain(stories);
+        .chain(stories)
+        .chain(golden);
     all.extend(with_fewer_seeds.map(|scenario| Scenario {
         seeds: (0, FEWER_SEEDS),
         ..scenario
@@ -193,6 +200,10 @@ pub(crate) fn lasting_name(runs: f64) -> String {
 
 pub(crate) fn story_name(story: Story) -> String {
     format!("story: {}", story.text())
+}
+
+pub(crate) fn golden_name(fleet: GoldenFleet) -> String {
+    format!("golden outputs: {}", fleet.text())
 }
 
 pub(crate) fn needed_name(name: &str, devices: u32) -> String {
@@ -235,6 +246,14 @@ impl Scenario {
         }
     }
 
+    /// Its fleet of golden outputs, if it has one.
+    pub(crate) fn golden(&self) -> Option<GoldenFleet> {
+        match self.recipe {
+            Recipe::Golden(fleet) => Some(fleet),
+            _ => None,
+        }
+    }
+
     /// Families `from..to` of the scenario.
     pub(crate) fn families(&self, first_seed: u64, from: u64, to: u64) -> Vec<FamilySpec> {
         let first = first_seed + self.seeds.0;
@@ -254,7 +273,7 @@ impl Scenario {
         let in_turn = |of: &[Benign]| of[(number % of.len() as u64) as usize];
         let confounders = &Benign::CONFOUNDERS[1..];
         let kind = match self.recipe {
-            Recipe::Story(_) => return benign(Benign::Plain),
+            Recipe::Story(_) | Recipe::Golden(_) => return benign(Benign::Plain),
             Recipe::Operational if at(4) < PLAIN_SHARE => return benign(Benign::Plain),
             Recipe::Operational => return benign(one_of(confounders, at(5))),
             Recipe::Confounders => return benign(in_turn(confounders)),

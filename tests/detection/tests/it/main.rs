@@ -8,6 +8,7 @@ mod directives;
 mod files;
 mod first_version;
 mod frozen;
+mod golden;
 mod incident;
 mod labelled;
 mod newcomers;
