@@ -12,6 +12,7 @@ use crate::{
     measured::{min_effect, regression},
     placement::InspectedChipset,
     policy::LatencyLimits,
+    quantisation,
     read::recorded,
     run::Run,
     verdict::{Against, Check, GatedFile, NotChecked, Outcome, PlacementNumbers, Target},
@@ -102,6 +103,7 @@ pub fn judged(
     if targets.is_empty() {
         return Err(nothing());
     }
+    quantisation::tell_apart(&mut targets);
     targets.extend(gone);
     Ok(JudgedLaunches {
         targets,

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{mistakes::Mistake, quantisation, time::TimeRange};
+use crate::{mistakes::Mistake, time::TimeRange};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
@@ -288,7 +288,6 @@ impl Verdict {
         not_checked: Vec<NotChecked>,
         mut targets: Vec<Target>,
     ) -> Self {
-        quantisation::tell_apart(&mut targets);
         for target in &mut targets {
             let mut checks = target.checks.iter();
             if checks.all(|check| check.result == Outcome::Skip) {
