@@ -1,5 +1,8 @@
 -- Views for readers. A report counts once in each; deleted installations are in none. A view never
 -- changes its meaning: a new one gets the next number.
+--
+-- A report is never received before its bucket begins. A condition on `received_at` next to one on `bucket` only leaves
+-- out partitions of earlier days.
 
 -- Copies in open buckets that do not count. Only keys that have a copy in an open bucket are looked up, over all time.
 -- Stream and sequence are two numbers that hardly two reports share, so they are looked up first. Whole keys are read
@@ -7,15 +10,18 @@
 CREATE OR REPLACE VIEW open_surplus_copies_v1 ${on_cluster} AS
 SELECT DISTINCT collector_id, wal_offset FROM report_copies
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+  AND received_at >= (SELECT max(closed_until) FROM rollup_watermark)
   AND (app_id, installation, stream_id, sequence, received_at, collector_id, wal_offset) NOT IN (
     SELECT app_id, installation, stream_id, sequence, (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3
     FROM report_copies
     PREWHERE (stream_id, sequence) IN (
         SELECT stream_id, sequence FROM report_copies
-        WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
+        WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+          AND received_at >= (SELECT max(closed_until) FROM rollup_watermark))
     WHERE (app_id, installation, stream_id, sequence) IN (
         SELECT app_id, installation, stream_id, sequence FROM report_copies
-        WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark))
+        WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+          AND received_at >= (SELECT max(closed_until) FROM rollup_watermark))
     GROUP BY app_id, installation, stream_id, sequence);
 
 -- Copies that do not count. A table lists the copies of closed buckets, and this view finds the copies of open ones.
@@ -25,20 +31,26 @@ SELECT DISTINCT collector_id, wal_offset FROM (
     UNION ALL
     SELECT collector_id, wal_offset FROM open_surplus_copies_v1);
 
--- Rows of reports beyond the first of their log position: a position is one copy, however many rows it has. A table
--- lists the rows of closed buckets, and this view finds the rows of open ones. All rows of a position have its receive
--- time.
-CREATE OR REPLACE VIEW repeated_rows_v1 ${on_cluster} AS
-SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows
-UNION ALL
+-- Rows of open buckets beyond the first of their log position: a position is one copy, however many rows it has. All rows
+-- of a position have its receive time.
+CREATE OR REPLACE VIEW open_repeated_rows_v1 ${on_cluster} AS
 SELECT collector_id, wal_offset, _block_number AS block_number, _block_offset AS block_offset FROM reports
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+  AND received_at >= (SELECT max(closed_until) FROM rollup_watermark)
   AND (collector_id, wal_offset) IN (
     SELECT collector_id, wal_offset FROM reports
     WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)
+      AND received_at >= (SELECT max(closed_until) FROM rollup_watermark)
     GROUP BY collector_id, wal_offset HAVING count() > 1)
 ORDER BY block_number, block_offset
 LIMIT 1, 1000000 BY collector_id, wal_offset;
+
+-- Rows of reports beyond the first of their log position. A table lists the rows of closed buckets, and
+-- `open_repeated_rows_v1` finds the rows of open ones.
+CREATE OR REPLACE VIEW repeated_rows_v1 ${on_cluster} AS
+SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows
+UNION ALL
+SELECT collector_id, wal_offset, block_number, block_offset FROM open_repeated_rows_v1;
 
 -- Copies that do not count and are not the same report as the first copy of their key: two senders, or a forger.
 CREATE OR REPLACE VIEW conflicting_copies_v1 ${on_cluster} AS
@@ -61,14 +73,14 @@ WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM su
     SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
   AND installation NOT IN (SELECT installation FROM hidden_installations);
 
--- Reports less the listed copies. A report of an open bucket is here as often as it came;
--- `open_surplus_copies_v1` has its copies that do not count. A reader of the same reports in several queries
--- reads this view in each, and those copies once.
+-- Reports less the listed copies and rows. A report of an open bucket is here as often as it came;
+-- `open_surplus_copies_v1` has its copies that do not count, `open_repeated_rows_v1` their further rows. A reader of the
+-- same reports in several queries reads this view in each, and those two once.
 CREATE OR REPLACE VIEW settled_reports_v1 ${on_cluster} AS
 SELECT * EXCEPT (network, network_wide), network != 0 AS has_network FROM reports
 WHERE (collector_id, wal_offset) NOT IN (SELECT collector_id, wal_offset FROM surplus_copies)
   AND (collector_id, wal_offset, _block_number, _block_offset) NOT IN (
-    SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows_v1)
+    SELECT collector_id, wal_offset, block_number, block_offset FROM repeated_rows)
   AND installation NOT IN (SELECT installation FROM hidden_installations);
 
 -- Reports of closed buckets, once: what reads many single reports takes these, and looks up no copies of open buckets.

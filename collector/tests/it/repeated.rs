@@ -87,7 +87,8 @@ async fn no_view_counts_a_position_of_a_log_twice() {
     )
     .await;
     assert_eq!(store.number(ROWS).await, 8 + 5 * 3);
-    let is_asked = |view: &str| view != "repeated_rows_v1";
+    // One lists the rows, and one has them.
+    let is_asked = |view: &str| !view.contains("repeated_rows") && view != "settled_reports_v1";
     check_same(&whole, &answers(&store).await, is_asked);
     store.run("OPTIMIZE TABLE reports FINAL").await;
     check_same(&whole, &answers(&store).await, is_asked);

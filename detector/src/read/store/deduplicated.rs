@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use clickhouse::Client;
 use clickhouse::query::Query;
+use clickhouse::{Client, Row};
+use serde::Deserialize;
 
 use super::queries::OPEN_SURPLUS;
 use crate::read::error::{SourceError, failed};
@@ -15,6 +16,14 @@ const VIEW: &str = "counted_reports_v1";
 /// So many are named in each query; beyond that each finds them itself. A store takes a query of
 /// 256 KiB; a copy may take 44 bytes of it, twice.
 const MAX_NAMED: usize = 2_500;
+
+/// A copy of an open bucket that does not count, or one with several rows.
+#[derive(Debug, Row, Deserialize)]
+struct SurplusRow {
+    collector_id: u64,
+    wal_offset: u64,
+    is_repeated: bool,
+}
 
 /// Asks a store.
 #[derive(Debug, Clone)]
@@ -36,7 +45,7 @@ impl Counted {
     pub(super) async fn settled(&self) -> Result<Self, SourceError> {
         // An answer without rows and without their types costs nothing more.
         let query = self.plain_query(OPEN_SURPLUS).bind(MAX_NAMED + 1);
-        let surplus = query.fetch_all::<(u64, u64)>().await;
+        let surplus = query.fetch_all::<SurplusRow>().await;
         let surplus = surplus.map_err(failed("copies of open buckets"))?;
         Ok(Self {
             stand_in: stand_in(&surplus).map(Arc::from),
@@ -61,17 +70,18 @@ impl Counted {
     }
 }
 
-/// Returns SQL that counts the same reports as the view, while exactly these copies do not count.
-fn stand_in(surplus: &[(u64, u64)]) -> Option<String> {
+/// Returns SQL that counts the same reports as the view, while exactly these copies do not count. A copy with several
+/// rows was put in by hand; then each query finds the rows itself.
+fn stand_in(surplus: &[SurplusRow]) -> Option<String> {
     if surplus.is_empty() {
         return Some("settled_reports_v1".to_owned());
     }
-    if surplus.len() > MAX_NAMED {
+    if surplus.len() > MAX_NAMED || surplus.iter().any(|row| row.is_repeated) {
         return None;
     }
     let named: Vec<String> = surplus
         .iter()
-        .map(|(collector_id, wal_offset)| format!("({collector_id},{wal_offset})"))
+        .map(|row| format!("({},{})", row.collector_id, row.wal_offset))
         .collect();
     Some(format!(
         "(SELECT * FROM settled_reports_v1 WHERE (collector_id, wal_offset) NOT IN ({}))",

@@ -164,9 +164,12 @@ pub(super) const SESSIONLESS: &str = "
     FROM counted_reports_v1
     WHERE bucket IN ? AND received_at >= toDateTime(?) AND empty(session_model_id)";
 
-/// Copies of open buckets that do not count. Binds: at most so many.
-pub(super) const OPEN_SURPLUS: &str =
-    "SELECT collector_id, wal_offset FROM open_surplus_copies_v1 LIMIT ?";
+/// Copies of open buckets that do not count, and one further row of such a copy, if there is any. Binds: at most so many
+/// copies.
+pub(super) const OPEN_SURPLUS: &str = "
+    SELECT collector_id, wal_offset, false AS is_repeated FROM open_surplus_copies_v1 LIMIT ?
+    UNION ALL
+    SELECT collector_id, wal_offset, true FROM open_repeated_rows_v1 LIMIT 1";
 
 /// The parts of the store's reports, from the day of the look-back's start on, with their rows. The engine counts them
 /// without a look at rows. Binds: start of the look-back.
