@@ -220,6 +220,12 @@ fn is_named(chipset: &str) -> bool {
     !chipset.contains(':') && !chipset.starts_with("__")
 }
 
+/// Whether a directive fits the cohort, and nothing beyond its version and chipset. Sessions of another accelerator than the
+/// chipset's NPU are a cohort of their own, and a directive cannot name them.
+fn takes_directive(chipset: &str) -> bool {
+    is_named(chipset) && split_cohort(chipset).1.is_none()
+}
+
 /// Returns the steps of the person on call where work moved to the CPU. The version before comes first, because it ran
 /// on the NPU; the CPU alone is left out where it is slower than what runs now.
 fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>) -> String {
@@ -229,7 +235,7 @@ fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>)
         steps = format!(
             "On call: keep version {previous} on {chipset}, and stop the roll-out of {version} there."
         );
-        if is_named(&key.chipset) {
+        if takes_directive(&key.chipset) {
             let variant = directive(key, "--variant NAME", "variant");
             steps += &format!("\nWhere the app has {previous} as a variant, NAME: {variant}");
         }
@@ -264,6 +270,13 @@ fn npu_off(key: &CohortKey, when: &str) -> String {
             in_sentence(&key.chipset)
         );
     }
+    if let (chipset, Some(accelerator)) = split_cohort(&key.chipset) {
+        let [chipset, accelerator] = [chipset, accelerator].map(in_sentence);
+        return format!(
+            "{when}: have the app stop asking for {accelerator} on {chipset}. No directive is that narrow: `--npu-off` would \
+             also reach the sessions that ask for QNN there."
+        );
+    }
     format!("{when}: {}", directive(key, "--npu-off", "npu-off"))
 }
 
@@ -275,7 +288,7 @@ fn directive(key: &CohortKey, action: &str, file: &str) -> String {
         &*model.app_id,
         &model.model_id,
         &key.model_version,
-        split_cohort(&key.chipset).0,
+        &key.chipset,
     ];
     let [app, name, version, chipset] = names.map(quoted);
     // A name that begins with a dash is a value only behind an equals sign.

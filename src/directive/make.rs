@@ -7,6 +7,7 @@ use clap::ArgGroup;
 use epwatch_collector::directives::store::action_name;
 use epwatch_proto::{
     Chipset, Directive, DirectiveAction, DirectiveScope, SignedDirective,
+    accelerator::split_cohort,
     chipset::{SOCS, Soc},
     directive, hex, unhex,
 };
@@ -228,6 +229,13 @@ impl MakeArgs {
     /// Returns the chipset as devices report it. No device would obey a name that none of them has.
     fn chipset(&self) -> anyhow::Result<String> {
         let asked = &self.scope.chipset;
+        if let (chipset, Some(accelerator)) = split_cohort(asked) {
+            bail!(
+                "--chipset {asked}: a directive names a chipset, and none of its accelerators: with {chipset} it would reach \
+                 sessions on the NPU of {chipset} too. Give --chipset {chipset} if it should; otherwise have the app stop \
+                 asking for {accelerator} there"
+            );
+        }
         if asked.is_empty() || self.unlisted_chipset {
             return Ok(asked.clone());
         }

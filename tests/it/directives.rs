@@ -185,6 +185,16 @@ fn a_directive_names_whom_it_is_for() {
         2,
         "--unlisted-chipset",
     );
+    // The cohort of another accelerator shares its chipset with sessions on the NPU.
+    for more in ["", " --unlisted-chipset"] {
+        let mut command = make(more.trim());
+        command.args(["--chipset", "SM8650 [CUDA]"]);
+        check_fails(
+            &mut command,
+            2,
+            "would reach sessions on the NPU of SM8650 too",
+        );
+    }
     assert!(!dir.path().join("x").exists());
     let chipset = |words: &str| json(&mut make(words))["scope"]["chipset"].clone();
     assert_eq!(chipset("--everyone"), "");

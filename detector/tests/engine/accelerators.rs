@@ -80,7 +80,12 @@ async fn two_accelerators_of_a_chipset_are_judged_apart() {
     told.push(sick.next_step.clone());
     assert!(told[0].contains("74 % of the MACs on the GPU"), "{told:?}");
     assert!(told.iter().all(|text| !text.contains("NPU")), "{told:?}");
-    assert!(sick.next_step.contains("--chipset=SM8635 "), "{told:?}");
+    // A directive would reach the sessions on the NPU of SM8635.
+    assert!(!sick.next_step.contains("directive make"), "{told:?}");
+    assert!(
+        sick.next_step.contains("No directive is that narrow"),
+        "{told:?}"
+    );
     let healthy = of(&verdicts, "2.0.0", "SM8635");
     assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
     assert_eq!(healthy.numbers.devices_seen, 30);
