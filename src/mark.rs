@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     incident_order::own_name,
-    output::{self, WrongUse},
+    output::{self, No, WrongUse},
     store_args::StoreArgs,
 };
 
@@ -25,7 +25,11 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// What changed, in one line.
-    text: String,
+    #[arg(required_unless_present = "undo")]
+    text: Option<String>,
+    /// Take the mark with this id back, so that no page shows it.
+    #[arg(long, value_name = "ID", conflicts_with_all = ["text", "app", "model", "chipset", "at"])]
+    undo: Option<String>,
     /// Only on pages of this app.
     #[arg(long)]
     app: Option<String>,
@@ -49,26 +53,40 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let who = args.who.or_else(own_name);
     let who = who.ok_or_else(|| WrongUse("who are you? add --who NAME".to_owned()))?;
+    let client = epwatch_store::client(&args.store.target().await?);
+    if let Some(mark) = args.undo {
+        let undone = epwatch_page::unmark(client, &mark, &who).await;
+        let undone = undone.map_err(refused)?;
+        match args.json {
+            true => output::json(&undone)?,
+            false => output::line(undone.text())?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let new = NewMark {
-        text: args.text,
+        text: args.text.unwrap_or_default(),
         who,
         app: args.app.map(|app| (app, args.environment)),
         model: args.model,
         chipset: args.chipset,
         at: args.at,
     };
-    let client = epwatch_store::client(&args.store.target().await?);
-    let placed = match epwatch_page::mark(client, new).await {
-        Ok(placed) => placed,
-        Err(OrderError::Field(bad)) if bad.field == "text" => {
-            return Err(WrongUse(format!("TEXT {}", bad.problem)).into());
-        }
-        Err(error @ OrderError::Field(_)) => return Err(WrongUse(format!("--{error}")).into()),
-        Err(error) => return Err(error.into()),
-    };
+    let placed = epwatch_page::mark(client, new).await.map_err(refused)?;
     match args.json {
         true => output::json(&placed)?,
         false => output::line(placed.text())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A field that cannot be used is named as the command has it.
+fn refused(error: OrderError) -> anyhow::Error {
+    match error {
+        OrderError::Field(bad) if bad.field == "text" => {
+            WrongUse(format!("TEXT {}", bad.problem)).into()
+        }
+        OrderError::Field(_) => WrongUse(format!("--{error}")).into(),
+        OrderError::State(_) => No(error.to_string()).into(),
+        _ => error.into(),
+    }
 }

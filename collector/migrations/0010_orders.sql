@@ -61,7 +61,7 @@ LEFT JOIN (
 GROUP BY incident_id;
 
 -- Marks of changes that no device reports, such as the deploy of a server: `epwatch mark` appends them, and pages show them
--- on the time axis of latency. Rows are never changed.
+-- on the time axis of latency. Rows are never changed; a row with `undoes` takes another mark back.
 CREATE TABLE IF NOT EXISTS marks ${on_cluster} (
     -- Random, so that a retried insert is one mark.
     mark_id String,
@@ -73,6 +73,8 @@ CREATE TABLE IF NOT EXISTS marks ${on_cluster} (
     -- As the person wrote it.
     text String,
     who String,
+    -- Id of the mark that this row takes back, or empty.
+    undoes String,
     -- When the change was made.
     effective_at DateTime64(3, 'UTC') DEFAULT now64(3),
     marked_at DateTime64(3, 'UTC') DEFAULT now64(3)
@@ -81,10 +83,11 @@ ORDER BY (app_id, effective_at, mark_id)
 TTL toDateTime(marked_at) + INTERVAL ${rollup_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- Each mark once.
+-- Each mark that was not taken back, once.
 CREATE OR REPLACE VIEW marks_v1 ${on_cluster} AS
 SELECT mark_id, app_id, environment, model_id, chipset, text, who, effective_at, marked_at
 FROM marks
+WHERE undoes = '' AND mark_id NOT IN (SELECT marks.undoes FROM marks WHERE marks.undoes != '')
 ORDER BY marked_at
 LIMIT 1 BY mark_id;
 

@@ -150,7 +150,18 @@ async fn a_mark_is_stored_once_and_a_slip_in_it_is_a_clear_line() {
     ] {
         check_fails(mark(words).args(["--who", "Ada"]), 2, expected);
     }
-    assert_eq!(store.count("SELECT count() FROM marks_v1").await, 2);
+    let shown = "SELECT count() FROM marks_v1";
+    assert_eq!(store.count(shown).await, 2);
+    let id = placed["mark"].as_str().unwrap();
+    let undo = |id: &str| mark(&["--undo", id, "--who", "Bob"]);
+    let wrong = "no mark has the id nosuch; the latest marks:";
+    check_fails(&mut undo("nosuch"), 1, wrong);
+    check_fails(&mut undo("nosuch"), 1, id);
+    let text = check_succeeds(&mut undo(id));
+    assert_eq!(text.trim(), "taken back: x");
+    assert_eq!(store.count(shown).await, 1);
+    check_fails(&mut undo(id), 1, "no mark has the id");
+    check_fails(undo(id).arg("text"), 2, "cannot be used with");
     store.engine.stop().await;
 }
 

@@ -22,7 +22,10 @@ mod text;
 pub use certificates::certificates;
 pub use config::PageConfig;
 pub use devices::{DevicesQuery, devices};
-pub use orders::{BadField, NewMark, NewOrder, OrderError, PlacedMark, PlacedOrder, mark, order};
+pub use orders::{
+    BadField, NewMark, NewOrder, OrderError, PlacedMark, PlacedOrder, UndoneMark, mark, order,
+    unmark,
+};
 pub use read::health::{Fact, Facts};
 pub use rollout::{Needed, RolloutAnswer, RolloutQuery, rollout};
 pub use server::tokens::TokenError;

@@ -3,10 +3,11 @@
 use clickhouse::{Client, Row};
 use epwatch_proto::visible;
 use jiff::{SignedDuration, Timestamp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::new_order::{BadField, MAX_WHO, text};
 use super::place::{OrderError, random_id};
+use crate::read::progress::time;
 use crate::read::store::{ReadError, StoreReader, filtered};
 
 /// Longest text, in characters.
@@ -59,8 +60,36 @@ struct MarkInsert<'a> {
     chipset: &'a str,
     text: &'a str,
     who: &'a str,
+    undoes: &'a str,
     effective_at: i64,
 }
+
+/// A mark that was taken back.
+#[derive(Debug, Serialize)]
+pub struct UndoneMark {
+    mark: String,
+    text: String,
+    undone_by: String,
+}
+
+#[derive(Debug, Row, Deserialize)]
+struct MarkRow {
+    mark: String,
+    app: String,
+    environment: String,
+    model: String,
+    chipset: String,
+    text: String,
+    effective_at: i64,
+}
+
+/// Marks that a wrong id is answered with.
+const LATEST: &str = "
+SELECT m.mark_id AS mark, toString(m.app_id) AS app, toString(m.environment) AS environment, toString(m.model_id) AS model,
+    toString(m.chipset) AS chipset, m.text AS text, toInt64(toUnixTimestamp64Milli(m.effective_at)) AS effective_at
+FROM marks_v1 AS m
+ORDER BY m.mark_id = ? DESC, m.marked_at DESC, mark
+LIMIT 5";
 
 const KNOWN: &str = "
 SELECT toUInt64(count()) FROM (
@@ -88,15 +117,10 @@ pub async fn mark(client: Client, new: NewMark) -> Result<PlacedMark, OrderError
         chipset: &or_all(&new.chipset),
         text: &new.text,
         who: &new.who,
+        undoes: "",
         effective_at: effective_at.as_millisecond(),
     };
-    let refused = |error| OrderError::from(ReadError::from(error));
-    let mut insert = client
-        .insert::<MarkInsert<'_>>("marks")
-        .await
-        .map_err(refused)?;
-    insert.write(&row).await.map_err(refused)?;
-    insert.end().await.map_err(refused)?;
+    insert(&client, &row).await?;
     let store = StoreReader::for_command(client);
     let known = store.rows::<u64>(KNOWN, |query| {
         let query = filtered(query, app.as_deref());
@@ -119,6 +143,66 @@ pub async fn mark(client: Client, new: NewMark) -> Result<PlacedMark, OrderError
         effective_at,
         is_known,
     })
+}
+
+async fn insert(client: &Client, row: &MarkInsert<'_>) -> Result<(), OrderError> {
+    let refused = |error| OrderError::from(ReadError::from(error));
+    let insert = client.insert::<MarkInsert<'_>>("marks").await;
+    let mut insert = insert.map_err(refused)?;
+    insert.write(row).await.map_err(refused)?;
+    insert.end().await.map_err(refused)
+}
+
+/// Takes a mark back: no page shows it any more. Its rows stay in the store.
+///
+/// # Errors
+/// No mark has the id, the name cannot be used, or the store does not take it.
+pub async fn unmark(client: Client, mark: &str, who: &str) -> Result<UndoneMark, OrderError> {
+    let who = text("who", who, MAX_WHO)?;
+    let store = StoreReader::new(client.clone(), 1);
+    let rows: Vec<MarkRow> = store.rows(LATEST, |query| query.bind(mark)).await?;
+    let Some(found) = rows.iter().find(|row| row.mark == mark) else {
+        return Err(OrderError::State(no_such_mark(mark, &rows)));
+    };
+    let id = random_id().ok_or_else(|| OrderError::Store("no random bytes".to_owned()))?;
+    let row = MarkInsert {
+        mark_id: &id,
+        app_id: &found.app,
+        environment: &found.environment,
+        model_id: &found.model,
+        chipset: &found.chipset,
+        text: &found.text,
+        who: &who,
+        undoes: mark,
+        effective_at: found.effective_at,
+    };
+    insert(&client, &row).await?;
+    Ok(UndoneMark {
+        mark: mark.to_owned(),
+        text: found.text.clone(),
+        undone_by: who,
+    })
+}
+
+fn no_such_mark(mark: &str, latest: &[MarkRow]) -> String {
+    let mut problem = format!("no mark has the id {}", visible(mark));
+    match latest.is_empty() {
+        true => problem += ", and there is no mark",
+        false => problem += "; the latest marks:",
+    }
+    for row in latest {
+        let at = time(row.effective_at).map_or_else(String::new, |at| format!("{at:.0}"));
+        problem += &format!("\n  {}  {at}  {}", row.mark, visible(&row.text));
+    }
+    problem
+}
+
+impl UndoneMark {
+    /// Returns a line for a person.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("taken back: {}", visible(&self.text))
+    }
 }
 
 impl NewMark {
@@ -168,6 +252,7 @@ impl PlacedMark {
             self.effective_at,
             visible(&self.text)
         );
+        text += &format!("\nto take it back: epwatch mark --undo {}", self.mark);
         if !self.is_known {
             text += "\nnothing with these names was judged in the last 30 days, so no page shows it yet: `epwatch status` lists names";
         }

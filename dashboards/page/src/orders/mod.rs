@@ -7,7 +7,7 @@ mod mark;
 mod new_order;
 mod place;
 
-pub use mark::{NewMark, PlacedMark, mark};
+pub use mark::{NewMark, PlacedMark, UndoneMark, mark, unmark};
 pub use new_order::{BadField, NewOrder};
 pub(crate) use new_order::{MAX_WHO, MAX_WHY};
 pub(crate) use place::place;
