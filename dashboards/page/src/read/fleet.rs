@@ -1,6 +1,6 @@
 //! The fleet page: what is open, and each model by chipset.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use epwatch_model::CohortVerdict;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use super::document::IncidentDocument;
 use super::evidence::{self, Evidence};
 use super::gaps::{self, WindowGap};
 use super::health::{self, Arrivals, Fact};
-use super::incidents::{self, IncidentRow};
+use super::incidents::{self, IncidentRow, IncidentSelect};
 use super::ledger::{self, LedgerDay};
 use super::period::Period;
 use super::progress::Progress;
@@ -176,7 +176,8 @@ pub(crate) async fn read(
         slots: left_out.part("medians", slots),
         evidence: left_out.part("latency", evidence),
     };
-    let (models, rows_left_out) = groups(cohorts, &series, &query);
+    let versions = open.iter().map(IncidentSelect::version);
+    let (models, rows_left_out) = groups(cohorts, &versions.collect(), &series, &query);
     let open = open.into_iter().map(|row| OpenIncident {
         document: IncidentDocument::read(&row.document),
         row: row.into(),
@@ -205,9 +206,11 @@ struct Series {
     evidence: HashMap<CohortName, Evidence>,
 }
 
-/// Groups cohorts by model. A chipset has a row for its newest version, and for each older one that is at fault.
+/// Groups cohorts by model. A chipset has a row for its newest version, and for each older one that is at fault. An older
+/// version that no device ran in the last window is at fault only while its incident is open.
 fn groups(
     cohorts: Vec<CohortRow>,
+    open: &HashSet<(String, String)>,
     series: &Series,
     query: &FleetQuery,
 ) -> (Vec<ModelGroup>, usize) {
@@ -264,7 +267,9 @@ fn groups(
                 .map(|cohort| cohort.version.clone())
                 .collect();
             for (at, cohort) in cohorts.into_iter().enumerate() {
-                let is_bad = cohort.is_finding();
+                let key = (cohort.model.clone(), cohort.version.clone());
+                let lasts = at == 0 || in_last(&&cohort) || open.contains(&key);
+                let is_bad = cohort.is_finding() && lasts;
                 let is_found = search.is_empty()
                     || model.to_lowercase().contains(&search)
                     || chipset.to_lowercase().contains(&search);
@@ -388,7 +393,7 @@ mod tests {
                 search: search.to_owned(),
                 ..FleetQuery::default()
             };
-            let (groups, _) = groups(cohorts, &series, &query);
+            let (groups, _) = groups(cohorts, &HashSet::new(), &series, &query);
             (groups[0].rows.len(), groups[0].strays.len())
         };
         assert_eq!(folded(13, ""), (1, 13));
@@ -411,10 +416,40 @@ mod tests {
             cohort("2.0.x-test", 2_000, 1, 31),
             newest,
         ];
-        let (groups, _) = groups(cohorts, &series, &FleetQuery::default());
+        let (groups, _) = groups(cohorts, &HashSet::new(), &series, &FleetQuery::default());
         let row = &groups[0].rows[0];
         assert_eq!(row.cohort.version, "2.0.1");
         assert_eq!(row.before.as_deref(), Some("2.0.0"));
+    }
+
+    /// Checks that nothing looks bad after a right fix: the faults of before are the last that was seen of older versions.
+    #[test]
+    fn a_fault_that_all_devices_left_is_no_row_once_its_incident_is_over() {
+        let series = Series {
+            first: HashMap::new(),
+            slots: HashMap::new(),
+            evidence: HashMap::new(),
+        };
+        let shown = |fault_ends: i64, open: &[&str]| {
+            let fault = CohortRow {
+                verdict: "partial_fallback".to_owned(),
+                severity: "page".to_owned(),
+                ..cohort("2.0.0", fault_ends, 30, 30)
+            };
+            let mut fixed = cohort("2.0.1", 2_000, 30, 30);
+            "healthy".clone_into(&mut fixed.verdict);
+            let open = open
+                .iter()
+                .map(|version| ("m".to_owned(), (*version).to_owned()));
+            let query = FleetQuery::default();
+            let (groups, _) = groups(vec![fault, fixed], &open.collect(), &series, &query);
+            let rows = groups[0].all_rows();
+            let versions = rows.map(|row| row.cohort.version.clone());
+            versions.collect::<Vec<_>>()
+        };
+        assert_eq!(shown(1_000, &[]), ["2.0.1"]);
+        assert_eq!(shown(1_000, &["2.0.0"]), ["2.0.0", "2.0.1"]);
+        assert_eq!(shown(2_000, &[]), ["2.0.0", "2.0.1"]);
     }
 
     /// Version 1 has no device any more: the devices of its last window are on version 2.
@@ -426,11 +461,11 @@ mod tests {
             evidence: HashMap::new(),
         };
         let cohorts = vec![cohort("1", 1_000, 100, 100), cohort("2", 2_000, 100, 100)];
-        let (groups, left_out) = groups(cohorts, &series, &FleetQuery::default());
+        let (groups, left_out) = groups(cohorts, &HashSet::new(), &series, &FleetQuery::default());
         let of = &groups[0];
         assert_eq!((of.devices_on_newest, of.devices, left_out), (100, 100, 0));
         let both = vec![cohort("1", 2_000, 70, 100), cohort("2", 2_000, 60, 100)];
-        let (groups, _) = super::groups(both, &series, &FleetQuery::default());
+        let (groups, _) = super::groups(both, &HashSet::new(), &series, &FleetQuery::default());
         assert_eq!((groups[0].devices_on_newest, groups[0].devices), (60, 100));
     }
 }

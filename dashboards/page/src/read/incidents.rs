@@ -57,6 +57,13 @@ pub(crate) struct IncidentSelect {
     pub(super) document: String,
 }
 
+impl IncidentSelect {
+    /// Returns the model and its version.
+    pub(super) fn version(&self) -> (String, String) {
+        (self.model.clone(), self.version.clone())
+    }
+}
+
 impl From<IncidentSelect> for IncidentRow {
     fn from(row: IncidentSelect) -> Self {
         Self {
