@@ -1,10 +1,10 @@
 //! The built-in page: of `serve` and `demo`, and by `epwatch page` of a store elsewhere.
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use epwatch_collector::Client;
 use epwatch_page::{Facts, PageConfig, PageServer};
-use epwatch_server::TaskSet;
+use epwatch_server::{SystemClock, TaskSet};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +76,15 @@ impl RunningPage {
         facts: Facts,
     ) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
-        let server = PageServer::start_in(tasks, config, store, facts, stop.clone()).await?;
+        let server = PageServer::start_in(
+            tasks,
+            config,
+            store,
+            facts,
+            Arc::new(SystemClock),
+            stop.clone(),
+        )
+        .await?;
         Ok(Self { server, stop })
     }
 

@@ -16,7 +16,7 @@ const MAY_USE: &str = "
     stats:
     gate: proto stats
     model: proto
-    grafana: model
+    grafana: model proto
     engines: proto
     manifest: proto
     sdk: proto

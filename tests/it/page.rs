@@ -4,7 +4,7 @@
 use std::{
     io::{BufRead, BufReader},
     process::Stdio,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use clickhouse::Client;
 use epwatch_model::{CohortKey, ModelKey, write_document};
 use epwatch_page::{PageConfig, PageServer};
+use epwatch_server::{Clock, SystemClock};
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request};
 use hyper_util::client::legacy::Client as HttpClient;
@@ -77,10 +78,15 @@ impl Served {
         Self::as_is(store, config).await
     }
 
-    async fn as_is(store: Client, mut config: PageConfig) -> Self {
+    async fn as_is(store: Client, config: PageConfig) -> Self {
+        Self::at(store, config, Arc::new(SystemClock)).await
+    }
+
+    /// Whose present is the clock's.
+    pub(crate) async fn at(store: Client, mut config: PageConfig, clock: Arc<dyn Clock>) -> Self {
         config.listen.set_port(0);
         let stop = CancellationToken::new();
-        let server = PageServer::start(&config, store, Box::new(Vec::new), stop.clone());
+        let server = PageServer::start(&config, store, Box::new(Vec::new), clock, stop.clone());
         Self {
             server: server.await.unwrap(),
             stop,
@@ -1047,6 +1053,7 @@ async fn only_this_machine_and_the_token_open_the_page() {
         &config,
         epwatch_store::client(&target),
         Box::new(Vec::new),
+        Arc::new(SystemClock),
         stop,
     );
     let error = refused.await.unwrap_err().to_string();

@@ -1,7 +1,8 @@
 -- uid: epwatch-placement
 -- title: Placement
 -- page: /fleet?app=${app:raw}&environment=${environment:raw}&q=${model:raw}
--- about: Where a model's nodes and MACs really run, by chipset and version, and which ops keep it off the NPU.
+-- about: Where a model's nodes and MACs really run, by chipset and version, and which ops keep it off the NPU. A chipset with
+--     another accelerator in brackets has its figures of that one.
 -- variables: app environment model version* chipset*
 -- range: now-7d
 
@@ -41,7 +42,7 @@ ORDER BY chipset, version
 --     new colour is a new placement: look for a version or firmware of the same day.
 -- none: No session asked for the NPU in this range
 SELECT $__timeInterval(bucket) AS time,
-    concat(toString(any(npu_nodes)), ' of ', toString(any(n_nodes)), ' nodes on the NPU (', lower(hex(toUInt32(bitShiftRight(fingerprint_normalised, 32)))), ')') AS placement,
+    concat(toString(any(npu_nodes)), ' of ', toString(any(n_nodes)), ' nodes on the ', any({accelerator chipset}), ' (', lower(hex(toUInt32(bitShiftRight(fingerprint_normalised, 32)))), ')') AS placement,
     toFloat64(sum(cohort_sessions_closed_v1.sessions)) AS sessions
 FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND requests_npu AND $__timeFilter(bucket)
@@ -91,7 +92,7 @@ LIMIT 100
 --     by a directive it is meant so.
 -- none: No session in this range
 SELECT arrayStringConcat(requested_eps, ' + ') AS asked_for,
-    multiIf(npu_nodes = 0, 'CPU only', cpu_nodes <= cpu_benign_nodes, 'NPU only', 'NPU and CPU') AS got, {words graph_kind} AS graph,
+    multiIf(npu_nodes = 0, 'CPU only', cpu_nodes <= cpu_benign_nodes, concat({accelerator chipset}, ' only'), concat({accelerator chipset}, ' and CPU')) AS got, {words graph_kind} AS graph,
     {words placement_source} AS source, sum(cohort_sessions_closed_v1.sessions) AS sessions, sum(directed_sessions) AS by_directive
 FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)

@@ -5,6 +5,36 @@
 -- variables: app environment model chipset* baseline
 -- range: now-7d
 
+-- panel: May it go to more devices
+-- as: table 24x7
+-- about: By the detector's newest window. Stop: an incident is open, or the verdict is a page or a ticket that no person called
+--     false. Go: healthy, with enough devices compared. The page /rollout looks at each firmware too, and decides.
+-- none: No window of this model was judged in this range
+SELECT chipset, version, multiIf(
+        is_open OR (severity IN ('page', 'ticket') AND NOT is_called_false), 'stop',
+        (verdict = 'healthy' OR is_called_false) AND compared >= needed, 'go',
+        on_chipset < needed, 'too rare', 'not yet') AS answer,
+    compared, needed, devices, verdict, times_slower, npu_share, judged, page_code
+FROM (
+    SELECT toString(w.chipset) AS chipset, toString(w.model_version) AS version, if(w.verdict = 'healthy', arrayMax(arrayPushBack(arrayFilter((n, id) -> has(['placement_change', 'certificate_drift',
+            'slow_device_share', 'slow_device_share_of_model'], toString(id)), signal_devices, signal_id), eligible_devices)), eligible_devices) AS compared,
+        if(isNull(w.npu_share), 30, 8) AS needed, w.devices AS devices, w.devices_on_chipset AS on_chipset,
+        toString(w.verdict) AS verdict, toString(w.severity) AS severity, w.latency_ratio AS times_slower,
+        w.npu_share AS npu_share, w.window_end AS judged, max(w.window_end) OVER () AS newest,
+        severity = 'ticket' AND (version, chipset, verdict) IN (
+            SELECT toString(model_version), toString(arrayJoin(chipsets)), toString(verdict)
+            FROM false_incidents_v1 WHERE {scope} AND {model}) AS is_called_false,
+        (version, chipset) IN (
+            SELECT toString(model_version), toString(arrayJoin(chipsets))
+            FROM incidents_v1 WHERE {scope} AND {model} AND state IN ('firing', 'mitigated')) AS is_open,
+        {cohort: app=app_id environment=environment model=model_id version=model_version chipset=chipset} AS page_code
+    FROM cohort_windows_v1 AS w
+    WHERE {scope} AND {model} AND {chipset} AND firmware = '' AND $__timeFilter(window_end)
+)
+WHERE judged = newest
+ORDER BY indexOf(['stop', 'not yet', 'go', 'too rare'], answer), devices DESC, chipset, version
+LIMIT 200
+
 -- panel: Sessions by version
 -- as: timeseries 12x9
 -- unit: short

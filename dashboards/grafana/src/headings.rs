@@ -11,6 +11,9 @@ pub(crate) const HEADINGS: &[(&str, &str)] = &[
     ("model", "Model"),
     ("version", "Version"),
     // Verdicts and incidents.
+    ("answer", "Answer"),
+    ("compared", "Compared"),
+    ("needed", "Needed"),
     ("changed_at", "Last change"),
     ("cpu_ops", "Ops on the CPU"),
     ("hit", "Devices hit"),

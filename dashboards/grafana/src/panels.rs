@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, bail};
+use epwatch_proto::Accelerator;
+use epwatch_proto::accelerator::ACCELERATORS;
 
 use crate::fields;
 
@@ -178,9 +180,10 @@ fn expanded(placeholder: &str) -> anyhow::Result<String> {
             let coded = |column: &str| format!("encodeURLComponent(encodeURLComponent({column}))");
             parameters(argument, coded)?
         }
-        // What comes behind the page's address, with the names of a row.
         // A code as words: `spool_full` is "spool full".
         "words" => format!("replaceAll(toString({argument}), '_', ' ')"),
+        "accelerator" => accelerator_word(argument),
+        // What comes behind the page's address, with the names of a row.
         "incident" => "concat('/incident?id=', encodeURLComponent(incident_id))".to_owned(),
         "cohort:" => {
             let coded = |column: &str| format!("encodeURLComponent({column})");
@@ -188,4 +191,19 @@ fn expanded(placeholder: &str) -> anyhow::Result<String> {
         }
         _ => bail!("no such placeholder: {placeholder}"),
     })
+}
+
+/// Returns SQL for the word of a cohort's accelerator: NPU, or what the brackets behind the chipset stand for.
+fn accelerator_word(chipset: &str) -> String {
+    let quoted = |text: &str| format!("'{text}'");
+    let labels = ACCELERATORS.iter().map(|row| quoted(row.label));
+    let words = ACCELERATORS.iter();
+    let words = words.map(|row| quoted(&row.accelerator.in_words("NPU")));
+    let (labels, words) = (
+        labels.collect::<Vec<_>>().join(", "),
+        words.collect::<Vec<_>>().join(", "),
+    );
+    let unknown = Accelerator::Unknown.in_words("NPU");
+    let label = format!(r"extract(toString({chipset}), ' \\[([^\\]]*)\\]')");
+    format!("if({label} = '', 'NPU', transform({label}, [{labels}], [{words}], '{unknown}'))")
 }

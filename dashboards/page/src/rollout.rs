@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use clickhouse::Client;
+use jiff::Timestamp;
 
 use crate::read::rollout::{self, NoRollout};
 use crate::read::store::StoreReader;
@@ -20,7 +21,7 @@ pub async fn rollout(
 ) -> Result<(RolloutAnswer, ShellAnswer), ShellError> {
     let store = StoreReader::for_command(store);
     let (model, version) = (query.model.clone(), query.version.clone());
-    let found = match rollout::read(&store, query, needed).await {
+    let found = match rollout::read(&store, query, needed, Timestamp::now()).await {
         Ok(found) => found,
         Err(NoRollout::NothingJudged) => return Err(ShellError::NothingJudged),
         Err(NoRollout::Model(known)) => {

@@ -6,7 +6,7 @@ use super::frame::Frame;
 use crate::read::rollout::{ChipsetAnswer, Rollout, RolloutAnswer};
 use crate::text::name::{Link, Name, Sentence, visible};
 use crate::text::number;
-use crate::text::rollout::{headline, reason, word};
+use crate::text::rollout::{groups, headline, reason, word};
 use crate::text::words::{self, Icon, Tone};
 
 #[derive(Template)]
@@ -97,6 +97,10 @@ impl RolloutHtml<'_> {
 
     fn chipset_name(&self, of: &ChipsetAnswer) -> &'static str {
         words::chipset_name(&of.chipset)
+    }
+
+    fn groups(&self) -> Option<String> {
+        groups(self.page)
     }
 
     fn count(&self, n: &u64) -> String {

@@ -1,12 +1,14 @@
 //! Whether a version may go to more devices: what the detector found on each chipset, and how many devices it still needs.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use clickhouse::Row;
 use epwatch_model::{State, VerdictClass};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::certificates::{self, CertificateRow};
 use super::incidents::{self, IncidentRow};
 use super::progress::{Progress, time};
 use super::store::filtered;
@@ -70,6 +72,8 @@ pub(crate) struct Rollout {
     /// Whether that is too long ago. A detector that stopped finds nothing, so a go is none then.
     pub(crate) is_late: bool,
     pub(crate) chipsets: Vec<ChipsetAnswer>,
+    /// Roll-out groups of the app with devices of the version, those with most first. `None` if the store took too long.
+    pub(crate) groups: Option<Vec<GroupRow>>,
 }
 
 /// The answer for one chipset.
@@ -90,6 +94,8 @@ pub(crate) struct ChipsetAnswer {
     pub(crate) p50_us: Option<f64>,
     pub(crate) latency_ratio: Option<f64>,
     pub(crate) npu_share: Option<f64>,
+    /// The share that the gate certified, the least of several runtimes.
+    pub(crate) certified_npu_share: Option<f64>,
     /// Id of the open incident.
     pub(crate) incident: Option<String>,
     pub(crate) why: String,
@@ -110,6 +116,57 @@ pub(crate) struct FirmwareAnswer {
     pub(crate) why: String,
 }
 
+/// A roll-out group, as the app labels its devices: how many of them have the version.
+#[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
+pub(crate) struct GroupRow {
+    pub(crate) label: String,
+    pub(crate) value: String,
+    /// Devices of the version in the last window.
+    pub(crate) devices: u64,
+    /// Devices of the model in the last window.
+    pub(crate) of: u64,
+}
+
+/// Groups of the devices that reported the model in the last window.
+const GROUPS: &str = "
+SELECT label, value, uniqExactIf(installation, is_version) AS devices, uniqExact(installation) AS of
+FROM (
+    SELECT r.installation AS installation, toString(name) AS label, toString(its) AS value,
+        arrayExists((model, version) -> model = ? AND version = ?, r.session_model_id, r.session_model_version) AS is_version
+    FROM counted_reports_v1 AS r
+    ARRAY JOIN mapKeys(r.rollout_labels) AS name, mapValues(r.rollout_labels) AS its
+    WHERE r.app_id = ? AND r.environment = ? AND has(r.session_model_id, ?)
+      AND r.received_at >= fromUnixTimestamp64Milli(?) AND r.received_at < fromUnixTimestamp64Milli(?)
+)
+GROUP BY label, value
+HAVING devices > 0
+ORDER BY devices DESC, label, value
+LIMIT 20";
+
+/// An incident of the version that a person called false.
+#[derive(Debug, Clone, Row, Deserialize)]
+struct FalseRow {
+    chipsets: Vec<String>,
+    verdict: String,
+    who: String,
+    why: String,
+}
+
+const FALSE: &str = "
+SELECT CAST(f.chipsets, 'Array(String)') AS chipsets, toString(f.verdict) AS verdict, f.who AS who, f.why AS why
+FROM false_incidents_v1 AS f
+WHERE f.app_id = ? AND f.environment = ? AND f.model_id = ? AND f.model_version = ?
+ORDER BY f.ordered_at DESC
+LIMIT 100";
+
+impl FalseRow {
+    /// Whether it is about a ticket of this verdict on this chipset. A page is never passed over.
+    fn is_of(&self, chipset: &str, row: &CohortRow) -> bool {
+        let is_there = self.chipsets.is_empty() || self.chipsets.iter().any(|name| name == chipset);
+        row.severity == "ticket" && row.verdict == self.verdict && is_there
+    }
+}
+
 #[derive(Debug, Row, Deserialize)]
 struct FirmwareRow {
     chipset: String,
@@ -126,19 +183,26 @@ struct FirmwareRow {
 }
 
 /// Firmwares of a version in the last window, which are judged apart from their chipset if it has several.
-const FIRMWARES: &str = "
+static FIRMWARES: LazyLock<String> = LazyLock::new(|| {
+    "
 SELECT toString(w.chipset) AS chipset, toString(w.firmware) AS firmware, toInt64(toUnixTimestamp64Milli(w.window_end)) AS window_end,
-    toString(w.verdict) AS verdict, toString(w.severity) AS severity, w.devices AS devices, w.eligible_devices AS eligible,
+    toString(w.verdict) AS verdict, toString(w.severity) AS severity, w.devices AS devices, {compared} AS eligible,
     w.p50_us AS p50_us, w.latency_ratio AS latency_ratio, w.npu_share AS npu_share, w.reasons AS reasons
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware != '' AND (? = 0 OR w.model_id = ?) AND w.model_version = ?
   AND w.window_end = fromUnixTimestamp64Milli(?)
 ORDER BY devices DESC, chipset, firmware
-LIMIT 1000";
+LIMIT 1000".replace("{compared}", windows::COMPARED)
+});
 
 impl FirmwareRow {
     /// Judges a firmware as its chipset is judged; `None` if it has too few devices and no finding.
-    fn answer(self, query: &RolloutQuery, needed: u64) -> Option<FirmwareAnswer> {
+    fn answer(
+        self,
+        query: &RolloutQuery,
+        needed: u64,
+        called_false: &[FalseRow],
+    ) -> Option<FirmwareAnswer> {
         let row = CohortRow {
             model: query.model.clone(),
             version: query.version.clone(),
@@ -165,11 +229,12 @@ impl FirmwareRow {
             p50_us: self.p50_us,
             latency_ratio: self.latency_ratio,
             npu_share: self.npu_share,
+            certified_npu_share: None,
             incident: None,
             why: String::new(),
             firmwares: Vec::new(),
         };
-        decide(&mut judged, None, Some(&row), Some(&row));
+        decide(&mut judged, None, Some(&row), Some(&row), called_false);
         Some(FirmwareAnswer {
             firmware: self.firmware,
             answer: judged.answer,
@@ -185,12 +250,17 @@ impl FirmwareRow {
 
 /// Adds the answers for firmwares. A firmware that is worse than its chipset decides for it: a fault of one firmware is
 /// diluted among the others.
-fn add_firmwares(chipsets: &mut [ChipsetAnswer], rows: Vec<FirmwareRow>, query: &RolloutQuery) {
+fn add_firmwares(
+    chipsets: &mut [ChipsetAnswer],
+    rows: Vec<FirmwareRow>,
+    query: &RolloutQuery,
+    called_false: &[FalseRow],
+) {
     for row in rows {
         let Some(chipset) = chipsets.iter_mut().find(|of| of.chipset == row.chipset) else {
             continue;
         };
-        let Some(firmware) = row.answer(query, chipset.needed) else {
+        let Some(firmware) = row.answer(query, chipset.needed, called_false) else {
             continue;
         };
         if firmware.answer < chipset.answer {
@@ -226,20 +296,27 @@ pub(crate) async fn read(
     store: &StoreReader,
     query: RolloutQuery,
     needed: Needed,
+    now: Timestamp,
 ) -> Result<Rollout, NoRollout> {
     let progress = Progress::read(store).await?;
     let until = progress.judged_until.ok_or(NoRollout::NothingJudged)?;
     let of = (&*query.app, &*query.environment);
-    let firmwares = store.rows::<FirmwareRow>(FIRMWARES, |sql| {
+    let firmwares = store.rows::<FirmwareRow>(&FIRMWARES, |sql| {
         let sql = filtered(sql.bind(of.0).bind(of.1), Some(&query.model));
         sql.bind(&query.version).bind(until.as_millisecond())
     });
-    let (rows, open, firmwares) = tokio::join!(
+    let called_false = store.rows::<FalseRow>(FALSE, |sql| {
+        let sql = sql.bind(of.0).bind(of.1);
+        sql.bind(&query.model).bind(&query.version)
+    });
+    let (rows, open, firmwares, called_false, certificates) = tokio::join!(
         windows::latest(store, of, None, until),
         incidents::open(store, of),
         firmwares,
+        called_false,
+        certificates::list(store, Some(of.0)),
     );
-    let rows = rows?;
+    let (rows, called_false) = (rows?, called_false?);
     if !rows.iter().any(|row| row.model == query.model) {
         return Err(NoRollout::Model(names(&rows, |row| &row.model)));
     }
@@ -251,16 +328,52 @@ pub(crate) async fn read(
         return Err(NoRollout::Version(names(&rows, |row| &row.version)));
     }
     let open: Vec<IncidentRow> = open?.into_iter().map(IncidentRow::from).collect();
-    let mut chipsets = answers(&query, &rows, &open, needed);
-    add_firmwares(&mut chipsets, firmwares?, &query);
+    let mut chipsets = answers(&query, &rows, &open, needed, &called_false);
+    add_firmwares(&mut chipsets, firmwares?, &query, &called_false);
+    add_certificates(&mut chipsets, &certificates?, &query);
+    let window = rows
+        .iter()
+        .map(|row| row.window_seconds)
+        .fold(0.0, f64::max);
+    let from = until - SignedDuration::try_from_secs_f64(window).unwrap_or_default();
+    let groups = store.rows::<GroupRow>(GROUPS, |sql| {
+        let sql = sql.bind(&query.model).bind(&query.version);
+        let sql = sql
+            .bind(&query.app)
+            .bind(&query.environment)
+            .bind(&query.model);
+        sql.bind(from.as_millisecond()).bind(until.as_millisecond())
+    });
+    // They decide nothing, and a large fleet has many reports in a window.
+    let groups = groups.await.ok();
     Ok(Rollout {
         answer: whole(&chipsets),
-        is_late: is_late(until, progress.step_seconds, Timestamp::now()),
+        is_late: is_late(until, progress.step_seconds, now),
         query,
         needed,
         judged_until: until,
         chipsets,
+        groups,
     })
+}
+
+/// Adds the shares that the gate certified. They decide nothing here: the detector compares the field with them.
+fn add_certificates(
+    chipsets: &mut [ChipsetAnswer],
+    certificates: &[CertificateRow],
+    query: &RolloutQuery,
+) {
+    for chipset in chipsets {
+        let its = certificates.iter().filter(|row| {
+            !row.is_replaced
+                && row.environment == query.environment
+                && row.model == query.model
+                && row.version == query.version
+                && row.chipset == chipset.chipset
+        });
+        let shares = its.filter_map(|row| row.npu_macs_share).map(f64::from);
+        chipset.certified_npu_share = shares.reduce(f64::min);
+    }
 }
 
 /// Steps until a newer window is overdue, and the time that its verdict may take on top.
@@ -294,6 +407,7 @@ fn answers(
     rows: &[CohortRow],
     open: &[IncidentRow],
     needed: Needed,
+    called_false: &[FalseRow],
 ) -> Vec<ChipsetAnswer> {
     let last = rows.iter().filter_map(|row| row.window_end).max();
     let mut chipsets: BTreeMap<&str, Vec<&CohortRow>> = BTreeMap::new();
@@ -334,11 +448,18 @@ fn answers(
                 p50_us: own.and_then(|row| row.p50_us),
                 latency_ratio: own.and_then(|row| row.latency_ratio),
                 npu_share: own.and_then(|row| row.npu_share),
+                certified_npu_share: None,
                 incident: its.map(|incident| incident.incident.clone()),
                 why: String::new(),
                 firmwares: Vec::new(),
             };
-            decide(&mut answer, its, own.copied(), in_last.copied());
+            decide(
+                &mut answer,
+                its,
+                own.copied(),
+                in_last.copied(),
+                called_false,
+            );
             answer
         })
         .collect();
@@ -356,9 +477,15 @@ fn decide(
     incident: Option<&IncidentRow>,
     own: Option<&CohortRow>,
     in_last: Option<&CohortRow>,
+    called_false: &[FalseRow],
 ) {
+    let called_false = own.and_then(|row| {
+        called_false
+            .iter()
+            .find(|called| called.is_of(&answer.chipset, row))
+    });
     let first_reason = |row: &CohortRow| row.reasons.first().cloned().unwrap_or_default();
-    let is_bad = own.filter(|row| row.is_finding());
+    let is_bad = own.filter(|row| row.is_finding() && called_false.is_none());
     if let Some(incident) = incident {
         answer.answer = RolloutAnswer::Stop;
         let verdict = words::verdict(&incident.verdict);
@@ -373,13 +500,21 @@ fn decide(
         answer.why = format!("{}: {}", words::verdict(&bad.verdict), first_reason(bad));
         return;
     }
-    let is_healthy = in_last.is_some_and(|row| row.class() == Some(VerdictClass::Healthy));
+    let is_fine =
+        |row: &CohortRow| row.class() == Some(VerdictClass::Healthy) || called_false.is_some();
+    let is_healthy = in_last.is_some_and(is_fine);
     if is_healthy && answer.compared >= answer.needed {
         answer.answer = RolloutAnswer::Go;
-        answer.why = format!(
-            "healthy: {} compared",
-            number::of_them(answer.compared, "device")
-        );
+        let compared = number::of_them(answer.compared, "device");
+        answer.why = match (own, called_false) {
+            (Some(own), Some(called)) => format!(
+                "{}, which {} called false ({}): {compared} compared",
+                words::verdict(&own.verdict),
+                called.who,
+                called.why
+            ),
+            _ => format!("healthy: {compared} compared"),
+        };
         return;
     }
     if answer.devices_on_chipset < answer.needed {
@@ -474,7 +609,7 @@ mod tests {
     }
 
     fn one(rows: &[CohortRow], open: &[IncidentRow]) -> ChipsetAnswer {
-        let all = answers(&query(), rows, open, NEEDED);
+        let all = answers(&query(), rows, open, NEEDED, &[]);
         assert_eq!(all.len(), 1, "{all:?}");
         all.into_iter().next().unwrap()
     }
@@ -537,8 +672,9 @@ mod tests {
             reasons: vec!["the first reason".to_owned()],
         };
         let judged = |rows: Vec<FirmwareRow>| {
-            let mut all = answers(&query(), &[row("2", "healthy", "none", 50)], &[], NEEDED);
-            add_firmwares(&mut all, rows, &query());
+            let healthy = [row("2", "healthy", "none", 50)];
+            let mut all = answers(&query(), &healthy, &[], NEEDED, &[]);
+            add_firmwares(&mut all, rows, &query(), &[]);
             let names = all[0]
                 .firmwares
                 .iter()
@@ -565,6 +701,37 @@ mod tests {
         assert_eq!(names, ["f3 Stop", "f1 Go"]);
         let (answer, ..) = judged(vec![firmware("f4", "thermal_or_load", "info", 9)]);
         assert_eq!(answer, RolloutAnswer::NotYet);
+    }
+
+    /// A person's feedback counts for tickets of the verdict and the chipset that it was about, and for no page.
+    #[test]
+    fn a_ticket_that_a_person_called_false_stops_nothing() {
+        use RolloutAnswer::{Go, NotYet, Stop};
+        let called = |verdict: &str, chipset: &str| FalseRow {
+            chipsets: vec![chipset.to_owned()],
+            verdict: verdict.to_owned(),
+            who: "Ada".to_owned(),
+            why: "lab phones".to_owned(),
+        };
+        let its = called("some_devices_fallback", "SM8635");
+        for (severity, compared, called, expected) in [
+            ("ticket", 50, its.clone(), Go),
+            ("ticket", 5, its.clone(), NotYet),
+            ("page", 50, its, Stop),
+            (
+                "ticket",
+                50,
+                called("some_devices_fallback", "SM8650"),
+                Stop,
+            ),
+            ("ticket", 50, called("unexplained_slow", "SM8635"), Stop),
+        ] {
+            let rows = [row("2", "some_devices_fallback", severity, compared)];
+            let found = answers(&query(), &rows, &[], NEEDED, &[called.clone()]).remove(0);
+            assert_eq!(found.answer, expected, "{severity} {compared} {called:?}");
+            let says = found.why.contains("which Ada called false (lab phones)");
+            assert_eq!(says, expected == Go, "{}", found.why);
+        }
     }
 
     #[test]

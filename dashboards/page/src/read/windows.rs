@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use clickhouse::Row;
 use epwatch_model::{Severity, SignalId, VerdictClass};
@@ -100,9 +101,15 @@ pub(crate) struct SignalRow {
     pub(crate) fires: bool,
 }
 
+/// Devices that were compared with a reference. A finding counts them itself; a healthy verdict has none, and its signals do.
+pub(super) const COMPARED: &str = "if(w.verdict = 'healthy', arrayMax(arrayPushBack(arrayFilter((n, id) -> has(
+        ['placement_change', 'certificate_drift', 'slow_device_share', 'slow_device_share_of_model'], toString(id)),
+    w.signal_devices, w.signal_id), w.eligible_devices)), w.eligible_devices)";
+
 /// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
 /// `signal_fires` is the youngest column of the signals, and empty in rows from before it was added.
-const LATEST: &str = "
+static LATEST: LazyLock<String> = LazyLock::new(|| {
+    "
 SELECT
     toString(w.model_id) AS model, toString(w.model_version) AS version, toString(w.chipset) AS chipset,
     toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first, toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS window_end,
@@ -110,7 +117,7 @@ SELECT
     toString(argMax(w.verdict, w.window_end)) AS verdict, toString(argMax(w.severity, w.window_end)) AS severity,
     argMax(w.devices, w.window_end) AS devices, toString(argMax(w.follows, w.window_end)) AS follows,
     argMax(w.devices_on_chipset, w.window_end) AS devices_on_chipset,
-    argMax(w.eligible_devices, w.window_end) AS eligible,
+    argMax({compared}, w.window_end) AS eligible,
     argMax(w.devices_hit, w.window_end) AS hit, argMax(w.runs, w.window_end) AS runs,
     argMax(tuple(w.p50_us), w.window_end).1 AS p50_us, argMax(tuple(w.p95_us), w.window_end).1 AS p95_us,
     argMax(tuple(w.npu_share), w.window_end).1 AS npu_share,
@@ -127,7 +134,8 @@ WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
   AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 1 DAY AND w.window_end <= fromUnixTimestamp64Milli(?)
 GROUP BY w.model_id, w.chipset, w.model_version
 ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), hit DESC, devices DESC, model, chipset, version
-LIMIT 2000";
+LIMIT 2000".replace("{compared}", COMPARED)
+});
 
 /// Reads a column of tuples.
 fn signals<'de, D: Deserializer<'de>>(column: D) -> Result<Vec<SignalRow>, D::Error> {
@@ -180,7 +188,7 @@ pub(crate) async fn latest(
 ) -> Result<Vec<CohortRow>, ReadError> {
     let ms = until.as_millisecond();
     store
-        .rows(LATEST, |query| {
+        .rows(&LATEST, |query| {
             let query = query.bind(app).bind(environment);
             let query = filtered(query, model);
             query.bind(ms).bind(ms)

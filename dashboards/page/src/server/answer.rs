@@ -1,12 +1,14 @@
 //! Answers: from an address to a page, as HTML or JSON.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use clickhouse::Client;
+use epwatch_server::Clock;
 use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -165,6 +167,7 @@ impl From<ReadError> for Missing {
 
 /// All pages over one store.
 pub(crate) struct Pages {
+    clock: Arc<dyn Clock>,
     store: StoreReader,
     timeout_factor: u32,
     facts: Facts,
@@ -282,13 +285,19 @@ impl Target {
 }
 
 impl Pages {
-    pub(crate) fn new(client: Client, facts: Facts, timeout_factor: u32) -> Self {
-        Self::over(StoreReader::new(client, timeout_factor), facts)
+    pub(crate) fn new(
+        client: Client,
+        facts: Facts,
+        clock: Arc<dyn Clock>,
+        timeout_factor: u32,
+    ) -> Self {
+        Self::over(StoreReader::new(client, timeout_factor), facts, clock)
     }
 
     /// Returns the pages that a reader reads.
-    pub(crate) fn over(store: StoreReader, facts: Facts) -> Self {
+    pub(crate) fn over(store: StoreReader, facts: Facts, clock: Arc<dyn Clock>) -> Self {
         Self {
+            clock,
             timeout_factor: store.timeout_factor(),
             store,
             facts,
@@ -325,7 +334,7 @@ impl Pages {
             .get("refresh")
             .and_then(|seconds| seconds.parse().ok());
         let refresh = refresh.filter(|seconds| REFRESH.contains(seconds));
-        let now = Timestamp::now();
+        let now = self.clock.now();
         let mut frame = Frame::new(now, refresh);
         frame.orders = admitted.right;
         frame.grafana.clone_from(&self.grafana);
@@ -423,7 +432,7 @@ impl Pages {
         }
         let progress = Progress::read(&self.store).await;
         if progress.is_ok() {
-            *self.answered.lock() = Some(Timestamp::now());
+            *self.answered.lock() = Some(self.clock.now());
         }
         *held = Some((Instant::now(), progress.clone()));
         progress
@@ -456,7 +465,8 @@ impl Pages {
                 Page::Orders(orders::read(store, app.as_deref(), scope).await?)
             }
             Target::Rollout(query) => {
-                let found = rollout::read(store, query, Needed::OF_THE_DETECTOR).await;
+                let now = self.clock.now();
+                let found = rollout::read(store, query, Needed::OF_THE_DETECTOR, now).await;
                 Page::Rollout(Box::new(found.map_err(|error| match error {
                     NoRollout::Read(error) => Missing::Store(error),
                     NoRollout::NothingJudged | NoRollout::Model(_) | NoRollout::Version(_) => {
@@ -469,11 +479,13 @@ impl Pages {
                 Page::Health(health::read(store, progress, scope, (self.facts)()).await?)
             }
         };
-        let json = document(Timestamp::now(), progress, &page);
+        let read_at = self.clock.now();
+        let json = document(read_at, progress, &page);
         let bytes = 3 * json.len();
         let is_whole = page.left_out().is_none_or(LeftOut::is_empty);
         Ok(Reading {
             page: Read { page, json },
+            read_at,
             bytes,
             is_whole,
         })

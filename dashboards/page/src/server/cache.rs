@@ -26,6 +26,7 @@ const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Reading<P> {
     pub(crate) page: P,
+    pub(crate) read_at: jiff::Timestamp,
     /// Memory that it takes.
     pub(crate) bytes: usize,
     /// Whether no part was left out.
@@ -95,7 +96,7 @@ impl<P> Cache<P> {
                 let cached = Arc::new(Cached {
                     page: reading.page,
                     progress,
-                    read_at: jiff::Timestamp::now(),
+                    read_at: reading.read_at,
                     read: Instant::now(),
                     is_whole: reading.is_whole,
                 });
@@ -168,6 +169,7 @@ mod tests {
     fn whole(page: u32, bytes: usize) -> Reading<u32> {
         Reading {
             page,
+            read_at: jiff::Timestamp::UNIX_EPOCH,
             bytes,
             is_whole: true,
         }

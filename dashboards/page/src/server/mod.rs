@@ -16,7 +16,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::Method;
 use axum::response::Response;
 use clickhouse::Client;
-use epwatch_server::{BindError, TaskSet, bind, serve_few_clients};
+use epwatch_server::{BindError, Clock, TaskSet, bind, serve_few_clients};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,8 @@ impl fmt::Debug for Shared {
 }
 
 impl PageServer {
-    /// Listens on the address of `config`, and reads through `store`, whose database has the migrations.
+    /// Listens on the address of `config`, and reads through `store`, whose database has the migrations. Its present is the
+    /// clock's.
     ///
     /// # Errors
     /// The address is taken, or the token's file cannot be read or is too short.
@@ -67,9 +68,10 @@ impl PageServer {
         config: &PageConfig,
         store: Client,
         facts: Facts,
+        clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) -> Result<Self, PageError> {
-        Self::start_in(TaskSet::default(), config, store, facts, stop).await
+        Self::start_in(TaskSet::default(), config, store, facts, clock, stop).await
     }
 
     /// As [`PageServer::start`], with its task in the set of the process.
@@ -81,13 +83,14 @@ impl PageServer {
         config: &PageConfig,
         store: Client,
         facts: Facts,
+        clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) -> Result<Self, PageError> {
         let access = Access::of(config)?;
         let (listener, address) = bind(config.listen, "page.listen").await?;
         let shared = Arc::new(Shared {
             access,
-            pages: Pages::new(store.clone(), facts, config.timeout_factor)
+            pages: Pages::new(store.clone(), facts, clock, config.timeout_factor)
                 .with_grafana(config.grafana.clone()),
             store,
         });

@@ -15,9 +15,11 @@ mod table;
 
 use std::fmt::Write as _;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use clickhouse::Client;
+use epwatch_server::SystemClock;
 use jiff::Timestamp;
 
 use crate::read::cohort::CohortQuery;
@@ -86,7 +88,11 @@ async fn answer(
 ) -> Result<ShellAnswer, ShellError> {
     let (progress, facts) = tokio::join!(Progress::read(&store), facts);
     let progress = progress?;
-    let pages = Pages::over(store, Box::new(move || facts.clone()));
+    let pages = Pages::over(
+        store,
+        Box::new(move || facts.clone()),
+        Arc::new(SystemClock),
+    );
     let (target, scope) = (target(&question), Scope::all());
     let arrivals = async {
         match &question {

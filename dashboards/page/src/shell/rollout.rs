@@ -6,14 +6,22 @@ use super::table::{head, table};
 use crate::read::rollout::{Rollout, RolloutAnswer};
 use crate::text::name::visible;
 use crate::text::number;
-use crate::text::rollout::{headline, reason, word};
+use crate::text::rollout::{groups, headline, reason, word};
 
 /// Returns the answer, a line for each chipset and firmware, and why each is not yet fine.
 pub(crate) fn rollout_text(found: &Rollout) -> String {
     let mut text = headline(found);
     text.push_str("\n\n");
     let mut rows = vec![head(&[
-        "ANSWER", "CHIPSET", "DEVICES", "COMPARED", "NEEDED", "MEDIAN", "SLOWER", "ON NPU",
+        "ANSWER",
+        "CHIPSET",
+        "DEVICES",
+        "COMPARED",
+        "NEEDED",
+        "MEDIAN",
+        "SLOWER",
+        "ON NPU",
+        "CERTIFIED",
     ])];
     for of in &found.chipsets {
         rows.push(vec![
@@ -29,6 +37,7 @@ pub(crate) fn rollout_text(found: &Rollout) -> String {
             number::ms(of.p50_us),
             number::times(of.latency_ratio),
             number::share(of.npu_share),
+            number::share(of.certified_npu_share),
         ]);
         rows.extend(of.firmwares.iter().map(|firmware| {
             vec![
@@ -40,6 +49,7 @@ pub(crate) fn rollout_text(found: &Rollout) -> String {
                 number::ms(firmware.p50_us),
                 number::times(firmware.latency_ratio),
                 number::share(firmware.npu_share),
+                String::new(),
             ]
         }));
     }
@@ -57,6 +67,9 @@ pub(crate) fn rollout_text(found: &Rollout) -> String {
         let incident = incident.map(|id| format!("; epwatch incident {}", visible(id)));
         let incident = incident.unwrap_or_default();
         _ = writeln!(text, "{}: {}{incident}", visible(&of.chipset), reason(of));
+    }
+    if let Some(line) = groups(found) {
+        _ = write!(text, "\n{line}\n");
     }
     _ = write!(
         text,

@@ -54,6 +54,22 @@ pub(crate) fn headline(found: &Rollout) -> String {
     }
 }
 
+/// Returns how far the version is in the app's roll-out groups; `None` if the app labels none of its devices.
+pub(crate) fn groups(found: &Rollout) -> Option<String> {
+    let groups = found.groups.as_ref()?;
+    let each = groups.iter().map(|of| {
+        format!(
+            "{} {}: {} of {}",
+            visible(&of.label),
+            visible(&of.value),
+            number::count(of.devices),
+            number::of_them(of.of, "device")
+        )
+    });
+    let each: Vec<String> = each.collect();
+    (!each.is_empty()).then(|| format!("Roll-out groups that have it: {}.", each.join("; ")))
+}
+
 /// Returns the word for an answer.
 pub(crate) fn word(answer: RolloutAnswer) -> &'static str {
     match answer {
