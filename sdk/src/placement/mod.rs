@@ -29,7 +29,7 @@ pub use self::host_runtime::{HostRuntime, HostSession, PrepareError};
 #[cfg(feature = "ort")]
 pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
 #[cfg(feature = "ort")]
-pub use self::ort::{ort_version, read};
+pub use self::ort::{ort_version, read, with_built_in_ep};
 #[cfg(feature = "ort")]
 pub use self::summary::PartitionSize;
 pub use self::summary::{PlacementInput, summarise};

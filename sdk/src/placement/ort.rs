@@ -1,6 +1,10 @@
 //! What of `ort`'s sessions needs ONNX Runtime's own functions: their placement, the runtime's version, its devices.
 
-use std::{ffi::CStr, ptr, sync::OnceLock};
+use std::{
+    ffi::{CStr, CString, NulError},
+    ptr,
+    sync::OnceLock,
+};
 
 #[cfg(feature = "qnn")]
 use epwatch_proto::DeviceType;
@@ -40,6 +44,44 @@ pub(crate) fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
 /// As [`ort::api`], if no library can be loaded. Call it once a session builder exists.
 pub fn ort_version() -> Option<String> {
     Some(of_ort()?.version())
+}
+
+/// Adds an EP that the loaded library has built in to the options of a session. `name` is as ONNX Runtime's call takes
+/// it, for example `OpenVINO` or `XNNPACK`. EPs that `ort` has a feature for do not need that feature then.
+///
+/// # Errors
+/// ORT's own, if the library lacks the EP or refuses an option; or a text has a NUL in it.
+pub fn with_built_in_ep(
+    mut builder: SessionBuilder,
+    name: &str,
+    options: &[(String, String)],
+) -> ort::Result<SessionBuilder> {
+    let text = |text: &str| {
+        CString::new(text).map_err(|error: NulError| ort::Error::new(error.to_string()))
+    };
+    let name = text(name)?;
+    let keys: Vec<CString> = options
+        .iter()
+        .map(|(key, _)| text(key))
+        .collect::<ort::Result<_>>()?;
+    let values: Vec<CString> = options
+        .iter()
+        .map(|(_, value)| text(value))
+        .collect::<ort::Result<_>>()?;
+    let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
+    let (key_pointers, value_pointers) = (pointers(&keys), pointers(&values));
+    // SAFETY: the builder's options are alive, both arrays have `options.len()` texts that end in NUL and outlive the
+    // call, which copies them. The status is ORT's own, and ownership passes to `ort`.
+    unsafe {
+        ort::Error::result_from_status((ort::api().SessionOptionsAppendExecutionProvider)(
+            builder.ptr_mut(),
+            name.as_ptr(),
+            key_pointers.as_ptr(),
+            value_pointers.as_ptr(),
+            options.len(),
+        ))?;
+    }
+    Ok(builder)
 }
 
 /// A device of an EP that this process can use, in the runtime's words.

@@ -7,7 +7,6 @@ mod log;
 mod models;
 mod names;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#[expect(unsafe_code, reason = "`ort` has no safe call for an EP by name")]
 mod openvino;
 #[expect(unsafe_code, reason = "`ort` has no safe call for an EP by name")]
 mod versions;

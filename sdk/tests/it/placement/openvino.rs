@@ -1,34 +1,14 @@
 //! Intel's EP, which compiles partitions as QNN's does: real sessions of `onnxruntime-openvino`, in a process of their own.
 
 use epwatch_proto::{Accelerator, Placement, PlacementSource, ReasonCode};
-use epwatch_sdk::{ModelInfo, runtime};
-use ort::{
-    AsPointer,
-    session::{Session, builder::SessionBuilder},
-};
+use epwatch_sdk::{ModelInfo, placement::with_built_in_ep, runtime};
+use ort::session::Session;
 use serde_json::{Value, json};
 
 use super::{run, watch};
 use crate::support::{command, emit, emitted_by, fixture, role};
 
 const OPENVINO_EP: &str = "OpenVINOExecutionProvider";
-
-fn add_openvino_ep(builder: &mut SessionBuilder) {
-    let add = ort::api().SessionOptionsAppendExecutionProvider;
-    let (keys, values) = ([c"device_type".as_ptr()], [c"CPU".as_ptr()]);
-    // SAFETY: the builder's options are alive, and all texts end in NUL.
-    let status = unsafe {
-        add(
-            builder.ptr_mut(),
-            c"OpenVINO".as_ptr(),
-            keys.as_ptr(),
-            values.as_ptr(),
-            1,
-        )
-    };
-    // SAFETY: it is ORT's own status, and ownership passes to `ort`.
-    unsafe { ort::Error::result_from_status(status) }.unwrap();
-}
 
 fn facts(placement: &Placement) -> Value {
     let accelerator = placement.asked().map(|asked| asked.accelerator);
@@ -54,8 +34,9 @@ fn tell_placements() {
         ("d_mlp.fp32", &[1, 64]),
     ];
     for (model, dims) in models {
-        let mut builder = Session::builder(&environment).unwrap();
-        add_openvino_ep(&mut builder);
+        let builder = Session::builder(&environment).unwrap();
+        let on_cpu = [("device_type".to_owned(), "CPU".to_owned())];
+        let builder = with_built_in_ep(builder, "OpenVINO", &on_cpu).unwrap();
         let mut session = watch
             .session(ModelInfo::new(model, "1").unwrap(), builder)
             .requesting([OPENVINO_EP])
