@@ -105,6 +105,7 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
     };
     let mut check = Check::new(ID, result, why).with(Some(new.len() as f64), Some(0.0));
     check.unit = Some("nodes");
+    now.on.put_in_words(&mut check);
     check.nodes = now
         .on
         .nodes(|node| new.iter().any(|new| std::ptr::eq(*new, node)));

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_proto::EpBackend;
+
 use crate::{
     mistakes::Mistake,
     placement::{Counted, InspectedChipset, InspectedNode, NPU, NoSession},
@@ -168,7 +170,9 @@ impl ModelMacs {
         let cpu = placed.eps.get(CPU).map_or(0, |cpu| cpu.nodes);
         let is_whole = u32::try_from(placed.cpu_nodes.len()).is_ok_and(|named| named == cpu);
         let has_shares = placed.eps.values().any(|ep| ep.macs_share.is_some());
-        let has_others = placed.eps.keys().any(|ep| ep != CPU && ep != NPU);
+        let is_npu: Vec<bool> = placed.eps.keys().map(|ep| placed.is_asked(ep)).collect();
+        let mut others = placed.eps.keys().zip(&is_npu);
+        let has_others = others.any(|(ep, is_npu)| ep != CPU && !is_npu);
         let is_known = self.unnamed == 0 && self.without.is_none();
         let is_countable = self.total > 0 && is_known && placed.error.is_none();
         if !is_whole || has_shares || has_others || !is_countable {
@@ -187,8 +191,8 @@ impl ModelMacs {
         for (node, macs) in placed.cpu_nodes.iter_mut().zip(each) {
             node.macs_share = Some(share(macs));
         }
-        for (ep, found) in &mut placed.eps {
-            let macs = if ep == NPU {
+        for (found, is_npu) in placed.eps.values_mut().zip(is_npu) {
+            let macs = if is_npu {
                 self.total.saturating_sub(off)
             } else {
                 off
@@ -230,6 +234,8 @@ fn placed(
         soc_model: String::new(),
         session: "ok".to_owned(),
         error: None,
+        requested: Vec::new(),
+        backend: EpBackend::default(),
         eps,
         cpu_nodes,
         fingerprint_normalised: None,

@@ -11,7 +11,6 @@ use crate::{
     intermittent::{Intermittent, LEAST_WHOLE, Modes},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
-    run::Unit,
     verdict::{Against, Check, LatencyNumbers, Outcome},
 };
 
@@ -70,11 +69,14 @@ fn late(launch: &Launch, deadline_ms: f64) -> f64 {
 /// Fails if no node of a launch ran on an NPU's EP. The sets have the EPs of each launch; `None` if the files name none.
 pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>) -> Option<Check> {
     let (mut launches, mut without_eps, mut off_npu) = (0, 0, 0);
-    let mut strange = None;
+    let (mut strange, mut ran) = (None, None);
     for eps in of_launches {
         launches += 1;
         without_eps += usize::from(eps.is_empty());
-        let is_off = !eps.is_empty() && !eps.iter().any(|ep| Unit::of_ep(ep) == Unit::Npu);
+        let of_eps = eps.iter().map(|ep| Accelerator::of_ep(ep));
+        let on = of_eps.clone().find(|accelerator| accelerator.is_off_cpu());
+        ran = ran.or(on);
+        let is_off = !eps.is_empty() && on.is_none();
         let is_unknown = |ep: &&String| Accelerator::of_ep(ep) == Accelerator::Unknown;
         let unknown = eps.iter().find(is_unknown);
         match unknown.filter(|_| is_off) {
@@ -90,10 +92,10 @@ pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>
                 strange.map_or("", String::as_str)
             ),
         ),
-        (0, 0) => (
-            Outcome::Pass,
-            format!("the NPU ran nodes (launches: {launches})"),
-        ),
+        (0, 0) => (Outcome::Pass, {
+            let text = format!("the NPU ran nodes (launches: {launches})");
+            ran.unwrap_or(Accelerator::Npu).in_words(&text).into_owned()
+        }),
         (0, n) => (
             Outcome::Undecided,
             format!("{n} of {launches} profiles name no EP; profile with node events"),

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
+use epwatch_proto::accelerator::split_cohort;
 use serde::Deserialize;
 
 /// Least share of the MACs on the NPU where a policy has no other.
@@ -276,6 +277,8 @@ impl Policy {
 
     /// Limits of a chipset's placement.
     pub fn placement_on(&self, chipset: &str) -> PlacementLimits {
+        // Limits of a chipset are of all its accelerators.
+        let (chipset, _) = split_cohort(chipset);
         let own = self.chipset.get(chipset).map(|own| &own.placement);
         let mut limits = own.map_or_else(|| self.placement.clone(), |own| own.or(&self.placement));
         limits.preset = self.preset;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_proto::{Accelerator, Asked, EpBackend};
 use serde::Deserialize;
 
 use crate::{
@@ -9,7 +10,7 @@ use crate::{
     verdict::{CrossingWay, Crossings, EpNumbers, PartitionSize, PlacementNumbers, Uncounted},
 };
 
-/// EP of the NPU, as ONNX Runtime names it.
+/// EP of Qualcomm's NPU, as ONNX Runtime names it. Documents that do not say what was asked for are of it.
 pub(crate) const NPU: &str = "QNNExecutionProvider";
 /// Error of sums of shares.
 const ROUNDING: f64 = 1e-6;
@@ -42,6 +43,12 @@ pub struct InspectedChipset {
     pub soc_model: String,
     pub session: String,
     pub error: Option<String>,
+    /// EPs that the session asked for; empty: QNN's.
+    #[serde(default)]
+    pub requested: Vec<String>,
+    /// QNN's back end, of recorded reports.
+    #[serde(skip)]
+    pub backend: EpBackend,
     pub eps: BTreeMap<String, EpNumbers>,
     pub cpu_nodes: Vec<InspectedNode>,
     pub fingerprint_normalised: Option<String>,
@@ -136,6 +143,38 @@ impl Inspected {
 }
 
 impl InspectedChipset {
+    /// The accelerator that the session asked for, with its EP.
+    pub(crate) fn asked(&self) -> Asked<'_> {
+        let qnn = Asked {
+            accelerator: Accelerator::QnnHtp,
+            ep: NPU,
+        };
+        let asked = Asked::by_names(&self.requested).unwrap_or(qnn);
+        asked.with_backend(self.backend)
+    }
+
+    /// Whether nodes on this EP are on the accelerator that was asked for.
+    pub(crate) fn is_asked(&self, ep: &str) -> bool {
+        let asked = self.asked();
+        let of_ep = Accelerator::of_ep(ep).with_backend(self.backend);
+        match asked.accelerator {
+            Accelerator::Unknown => asked.ep == ep,
+            known => known.is_same(of_ep),
+        }
+    }
+
+    /// The numbers of the accelerator's EP.
+    pub(super) fn npu(&self) -> Option<&EpNumbers> {
+        let mut eps = self.eps.iter();
+        eps.find_map(|(ep, found)| self.is_asked(ep).then_some(found))
+    }
+
+    /// The numbers of the other EPs.
+    pub(super) fn off_npu(&self) -> impl Iterator<Item = &EpNumbers> {
+        let others = self.eps.iter().filter(|(ep, _)| !self.is_asked(ep));
+        others.map(|(_, found)| found)
+    }
+
     /// For example `SM8650`, or `QNN 113` for a number without a name.
     pub fn shown(&self) -> String {
         match self.chipset.as_str() {
@@ -155,15 +194,9 @@ impl InspectedChipset {
                 return wrong(format!("macs_share of {name} is {share}"));
             }
         }
-        let (mut all, mut off) = (0.0, None::<f64>);
-        for (ep, found) in &self.eps {
-            let share = found.macs_share;
-            all += share.unwrap_or(0.0);
-            off = match (off, share.filter(|_| ep != NPU)) {
-                (Some(sum), Some(share)) => Some(sum + share),
-                (sum, share) => sum.or(share),
-            };
-        }
+        let all: f64 = self.eps.values().filter_map(|ep| ep.macs_share).sum();
+        let off = self.off_npu().filter_map(|ep| ep.macs_share);
+        let off = off.reduce(|sum, share| sum + share);
         let named = self.cpu_nodes.iter().filter_map(|node| node.macs_share);
         let named: f64 = named.sum();
         if all > 1.0 + ROUNDING || named > off.unwrap_or(1.0) + ROUNDING {
@@ -171,16 +204,16 @@ impl InspectedChipset {
                 "macs_share adds up to {all} of the EPs and to {named} of the CPU's nodes"
             ));
         }
-        let npu = self.eps.get(NPU).filter(|npu| npu.nodes > 0);
+        let npu = self.npu().filter(|npu| npu.nodes > 0);
         if npu.is_some_and(|npu| npu.partitions == Some(0)) {
-            return wrong(format!("{NPU} has nodes and no partition"));
+            return wrong(format!("{} has nodes and no partition", self.asked().ep));
         }
         Ok(())
     }
 
     /// The placement in numbers; `None` without a session.
     pub fn numbers(&self) -> Option<PlacementNumbers> {
-        let npu = self.eps.get(NPU);
+        let npu = self.npu();
         let shares: Vec<f64> = self.eps.values().filter_map(|ep| ep.macs_share).collect();
         (self.session == "ok").then(|| PlacementNumbers {
             npu_macs: self.npu_macs(),
@@ -208,7 +241,7 @@ impl InspectedChipset {
 
     /// Calls of the NPU in a run after the first.
     pub(super) fn further_calls(&self) -> u32 {
-        let partitions = self.eps.get(NPU).and_then(|npu| npu.partitions);
+        let partitions = self.npu().and_then(|npu| npu.partitions);
         partitions.unwrap_or(0).saturating_sub(1)
     }
 
@@ -218,14 +251,13 @@ impl InspectedChipset {
 
     /// Nodes off the NPU that the list of the CPU's nodes lacks: it may be cut, and other EPs have none.
     pub(crate) fn unlisted(&self) -> u64 {
-        let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
-        let off: u64 = off.map(|(_, found)| u64::from(found.nodes)).sum();
+        let off: u64 = self.off_npu().map(|ep| u64::from(ep.nodes)).sum();
         off.saturating_sub(self.cpu_nodes.len() as u64)
     }
 
     /// The share on the NPU, also where no MACs are known but one side has every node that computes.
     pub(super) fn npu_macs(&self) -> Option<f64> {
-        let npu = self.eps.get(NPU).filter(|npu| npu.nodes > 0);
+        let npu = self.npu().filter(|npu| npu.nodes > 0);
         match (npu, self.computing().next()) {
             (Some(_), None) if self.unlisted() == 0 && self.error.is_none() => Some(1.0),
             (None, Some(_)) => Some(0.0),

@@ -5,6 +5,8 @@ mod inspected;
 
 use std::{cmp::Reverse, collections::HashSet};
 
+use epwatch_proto::Accelerator;
+
 use crate::{
     advice::node_of_error,
     ops::{OpForm, Precision, QnnAge},
@@ -37,6 +39,15 @@ impl InspectedChipset {
         if session.result != Outcome::Pass {
             return vec![session];
         }
+        let asked = self.asked();
+        if asked.accelerator == Accelerator::Unknown {
+            let why = format!(
+                "the EP {} is not one that epwatch knows, so that its nodes are neither on an accelerator nor on the CPU; \
+                 docs/accelerators.md has the names",
+                asked.ep
+            );
+            return vec![session, Check::new("npu_macs", Outcome::Undecided, why)];
+        }
         let mut checks = vec![
             session,
             self.macs_check(limits, macs_error),
@@ -45,7 +56,16 @@ impl InspectedChipset {
         ];
         checks.extend(self.crossings_check(limits));
         list_once(&mut checks);
+        for check in &mut checks {
+            self.put_in_words(check);
+        }
         checks
+    }
+
+    /// Replaces the NPU in a check's sentence by the accelerator that was asked for.
+    pub(crate) fn put_in_words(&self, check: &mut Check) {
+        let accelerator = self.asked().accelerator;
+        check.why = accelerator.in_words(&check.why).into_owned();
     }
 
     fn session_check(&self) -> Check {
@@ -109,9 +129,8 @@ impl InspectedChipset {
     fn macs_check(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Check {
         let limit = limits.least_npu_macs();
         let share = self.npu_macs();
-        let off = self.eps.iter().filter(|(ep, _)| *ep != NPU);
-        let off: f64 = off.filter_map(|(_, ep)| ep.macs_share).sum();
-        let has_npu = self.eps.get(NPU).is_some_and(|npu| npu.nodes > 0);
+        let off: f64 = self.off_npu().filter_map(|ep| ep.macs_share).sum();
+        let has_npu = self.npu().is_some_and(|npu| npu.nodes > 0);
         let (result, why) = match share {
             Some(_) if !has_npu => (
                 if limit > 0.0 {
@@ -256,7 +275,7 @@ impl InspectedChipset {
     }
 
     fn partitions_check(&self, limits: &PlacementLimits) -> Check {
-        let npu = self.eps.get(NPU);
+        let npu = self.npu();
         let known = npu.map_or(Some(0), |npu| npu.partitions);
         let found = known.unwrap_or(0);
         let sizes = sizes(&self.npu_partitions);
@@ -403,9 +422,16 @@ impl InspectedChipset {
             "" | "unknown" => "LIST",
             chipset => chipset,
         };
-        let no_reasons = format!(
-            "The files say where nodes ran, and not why: `epwatch gate MODEL --soc {chipset}` has the reasons."
-        );
+        let accelerator = self.asked().accelerator;
+        let no_reasons = match accelerator.is_plain_npu() {
+            true => format!(
+                "The files say where nodes ran, and not why: `epwatch gate MODEL --soc {chipset}` has the reasons."
+            ),
+            false => format!(
+                "ONNX Runtime says where a node runs, and not why {} did not take it: its own log may.",
+                accelerator.label()
+            ),
+        };
         let fix_of = |node: &InspectedNode| match node.reason.as_str() {
             "unknown" => self.soc_model.is_empty().then(|| no_reasons.clone()),
             code => {

@@ -11,8 +11,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    GraphKind, InstallationId, LatencySeries, Model, Phase, Placement, PlacementSource, ReasonCode,
-    Report, ReportKey, SelfTest, Session, SessionUid, SparseHistogram, StartFailure,
+    EpBackend, GraphKind, InstallationId, LatencySeries, Model, Phase, Placement, PlacementSource,
+    ReasonCode, Report, ReportKey, SelfTest, Session, SessionUid, SparseHistogram, StartFailure,
     histogram::{bucket_high_us, bucket_low_us},
     recorded::{MAX_RECORDED_BYTES, RecordedReader},
 };
@@ -25,8 +25,8 @@ use super::{
 use crate::{
     launch::LEAST_RUNS,
     mistakes::Mistake,
-    placement::{Counted, InspectedChipset, InspectedNode, InspectedReason, NPU, NoSession},
-    run::{Run, RunOutputs, RunTarget, Unit},
+    placement::{Counted, InspectedChipset, InspectedNode, InspectedReason, NoSession},
+    run::{Run, RunOutputs, RunTarget},
     verdict::EpNumbers,
 };
 
@@ -139,17 +139,19 @@ impl Sessions {
     }
 
     fn add(&mut self, report: &Report) -> Result<(), ReadError> {
-        for session in &report.sessions {
+        let chipsets = report.session_chipsets(report.device.chipset.as_str());
+        for (session, chipset) in report.sessions.iter().zip(chipsets) {
             let key = (report.key.installation, session.uid);
             if !self.of.contains_key(&key) {
                 self.check_room()?;
-                let launched = self.launched(report, session)?;
+                let launched = self.launched(report, session, &chipset)?;
                 self.of.insert(key, launched);
             }
         }
-        for failure in &report.start_failures {
+        let chipsets = report.start_failure_chipsets(report.device.chipset.as_str());
+        for (failure, chipset) in report.start_failures.iter().zip(chipsets) {
             self.check_room()?;
-            let failed = self.not_made(report, failure)?;
+            let failed = self.not_made(report, failure, &chipset)?;
             self.failed.push(failed);
         }
         let installation = report.key.installation;
@@ -180,19 +182,31 @@ impl Sessions {
     }
 
     /// A session that was not made, with the reason.
-    fn not_made(&mut self, report: &Report, failure: &StartFailure) -> Result<Launched, ReadError> {
+    fn not_made(
+        &mut self,
+        report: &Report,
+        failure: &StartFailure,
+        cohort: &str,
+    ) -> Result<Launched, ReadError> {
+        // A session for the CPU is in no cohort.
+        let chipset = match cohort.is_empty() {
+            true => report.device.chipset.as_str(),
+            false => cohort,
+        };
         let row = format!(
             "failure {} of {}",
             self.failed.len(),
             report.key.sequence.get()
         );
-        let target = target(report, &failure.model, row);
+        let target = target(report, &failure.model, chipset, row);
         let text = format!("{} starts: {}", failure.count, failure.text);
         let placed = InspectedChipset {
-            chipset: report.device.chipset.as_str().to_owned(),
+            chipset: chipset.to_owned(),
             soc_model: String::new(),
             session: "failed".to_owned(),
             error: Some(text),
+            requested: failure.requested_eps.clone(),
+            backend: report.runtime.backend,
             eps: BTreeMap::new(),
             cpu_nodes: Vec::new(),
             fingerprint_normalised: None,
@@ -206,13 +220,27 @@ impl Sessions {
         Ok(Launched::new(report.interval_end_unix_ms, target, placed))
     }
 
-    fn launched(&mut self, report: &Report, session: &Session) -> Result<Launched, ReadError> {
-        let device = &report.device;
-        let target = target(report, &session.model, session.uid.to_string());
+    /// `chipset` is the name of the session's cohort, so that launches of two accelerators never compare.
+    fn launched(
+        &mut self,
+        report: &Report,
+        session: &Session,
+        chipset: &str,
+    ) -> Result<Launched, ReadError> {
+        let target = target(report, &session.model, chipset, session.uid.to_string());
         let placement = &session.placement;
         let is_precompiled = placement.graph_kind == GraphKind::EpContext;
         let is_known = placement.source != PlacementSource::Unavailable && !is_precompiled;
-        let placed = is_known.then(|| inspected(placement, device.chipset.as_str()));
+        // A directive takes EPs out of the request.
+        let requested = match session.directive_id.is_empty() {
+            true => &placement.requested_eps,
+            false => &session.requested_eps,
+        };
+        let placed = is_known.then(|| InspectedChipset {
+            requested: requested.clone(),
+            backend: report.runtime.backend,
+            ..inspected(placement, chipset)
+        });
         let placed = placed.map(|placed| self.shared(placed)).transpose()?;
         Ok(Launched {
             is_precompiled,
@@ -250,7 +278,7 @@ fn too_many(most: usize, of_what: &str) -> ReadError {
     malformed(KIND, what, expected)
 }
 
-fn target(report: &Report, model: &Model, row: String) -> RunTarget {
+fn target(report: &Report, model: &Model, chipset: &str, row: String) -> RunTarget {
     let device = &report.device;
     let name = format!("{} {}", device.manufacturer, device.model);
     let some = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -258,7 +286,7 @@ fn target(report: &Report, model: &Model, row: String) -> RunTarget {
         row,
         device: some(&name),
         phone: Some(report.key.installation.to_hex()[..8].to_owned()),
-        chipset: Some(device.chipset.as_str().to_owned()),
+        chipset: Some(chipset.to_owned()),
         firmware: some(&device.vendor_fingerprint_hash),
         os: None,
         runtime: Some(report.runtime.name()),
@@ -379,11 +407,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
             partitions: share.n_partitions,
             macs_share: share.macs_share,
         };
-        let name = match Unit::of_ep(&share.ep) {
-            Unit::Npu => NPU,
-            _ => &share.ep,
-        };
-        (name.to_owned(), ep)
+        (share.ep.clone(), ep)
     });
     let cpu_nodes = placement.cpu_nodes.iter().map(|node| InspectedNode {
         name: node.name.clone(),
@@ -401,6 +425,8 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         soc_model: String::new(),
         session: "ok".to_owned(),
         error: None,
+        requested: Vec::new(),
+        backend: EpBackend::default(),
         eps: eps.collect(),
         cpu_nodes: cpu_nodes.collect(),
         fingerprint_normalised: placement.normalised.map(|print| print.to_string()),

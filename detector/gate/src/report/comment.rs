@@ -105,7 +105,7 @@ fn row(target: &Target, has_times: bool) -> String {
             None => "no session".to_owned(),
             Some(numbers) => of(numbers).unwrap_or("?".to_owned()),
         };
-        let is_measured = now.is_none() && target.source != "emulator";
+        let is_measured = now.is_none() && !matches!(target.source, "emulator" | "session");
         match (before.map(shown), shown(now)) {
             _ if is_measured => String::new(),
             (Some(was), is) if was != is => format!("{was} → {is}").replace(' ', NO_BREAK),

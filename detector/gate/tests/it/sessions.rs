@@ -38,6 +38,8 @@ fn placed(on_cpu: &[&str]) -> InspectedChipset {
         soc_model: String::new(),
         session: "ok".to_owned(),
         error: None,
+        requested: Vec::new(),
+        backend: epwatch_proto::EpBackend::default(),
         eps: BTreeMap::from(eps.map(|(name, ep)| (name.to_owned(), ep))),
         cpu_nodes: nodes.collect(),
         fingerprint_normalised: None,
