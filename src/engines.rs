@@ -162,6 +162,11 @@ pub(crate) async fn ensure(engine: Engine) -> anyhow::Result<Installed> {
     tokio::task::spawn_blocking(move || Ok(epwatch_engines::ensure(engine)?)).await?
 }
 
+/// Makes ONNX Runtime with Intel's EP available, with progress on stderr.
+pub(crate) async fn ensure_openvino() -> anyhow::Result<Installed> {
+    tokio::task::spawn_blocking(|| Ok(epwatch_engines::ensure_openvino()?)).await?
+}
+
 /// Makes ONNX Runtime and a release of QNN available, with progress on stderr.
 pub(crate) async fn ensure_qnn(version: QnnVersion) -> anyhow::Result<(Installed, Installed)> {
     tokio::task::spawn_blocking(move || Ok(epwatch_engines::ensure_qnn(version)?)).await?

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     engines,
-    inspect::{self, AppOptions, EpOption, SocModel},
+    inspect::{self, AppOptions, EpOption, InspectedEp, SocModel},
     output::{self, No, WrongUse},
 };
 
@@ -212,6 +212,8 @@ async fn placed(args: &FixArgs, model: &Path) -> anyhow::Result<Vec<InspectedChi
         model: model.to_owned(),
         argument: "MODEL",
         soc: args.soc.clone(),
+        ep: InspectedEp::Qnn,
+        ort: None,
         manifest: None,
         shape: args.shape.clone(),
         ep_option: args.ep_option.clone(),

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use epwatch_engines::{Engine, QnnVersion};
 use epwatch_gate::policy::Policy;
 use epwatch_manifest::{FreeDim, GraphFacts, InputShape, graph_facts};
+use epwatch_proto::placement::QNN_EP;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -25,11 +26,8 @@ use crate::{
 pub(super) struct LocalArgs {
     /// Measure on this machine: launches of MODEL, in turn with launches of a model as --baseline. Each is a process of its
     /// own. With --soc it is QNN's emulator, which shows placement and outputs, and whose run times keep no limit.
-    #[arg(long, conflicts_with = "runs")]
+    #[arg(long, conflicts_with_all = ["runs", "ep"])]
     pub(super) local: bool,
-    /// With --local: libonnxruntime of the app [default: a fetched one].
-    #[arg(long, value_name = "LIB", requires = "local")]
-    ort: Option<PathBuf>,
     /// With --local: the app's QNN plugin, on a board with an NPU.
     #[arg(long, value_name = "LIB", requires_all = ["local", "qnn_backend"])]
     qnn_provider: Option<PathBuf>,
@@ -50,6 +48,8 @@ pub(super) struct LocalArgs {
 #[derive(Debug)]
 pub(super) struct Measured<'a> {
     pub(super) model: &'a Path,
+    /// The app's runtime.
+    pub(super) ort: Option<&'a Path>,
     pub(super) baseline: Option<&'a Path>,
     /// The emulator's chipset.
     pub(super) soc: Option<&'a SocModel>,
@@ -137,8 +137,8 @@ impl LocalArgs {
             fetched =
                 Some(ensured.context("without QNN's emulator there is no chipset to run on")?);
         }
-        let ort = match (&self.ort, &fetched) {
-            (Some(path), _) => path.clone(),
+        let ort = match (of.ort, &fetched) {
+            (Some(path), _) => path.to_owned(),
             (None, Some((ort, _))) => ort.ort_library(),
             (None, None) => engines::ensure(Engine::OnnxRuntime).await?.ort_library(),
         };
@@ -223,7 +223,7 @@ fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
         .transpose()?
         .unwrap_or_default();
     let mut placed: Placed = serde_json::from_value(Value::Object(placement.clone()))?;
-    placed.locate(facts, &npu_nodes);
+    placed.locate(facts, QNN_EP, &npu_nodes);
     if let Value::Object(located) = serde_json::to_value(&placed)? {
         placement.extend(located);
     }

@@ -44,7 +44,7 @@ use runs::RunFiles;
 
 use crate::{
     input_file::{self, InputKind},
-    inspect::{self, AppOptions, EpOption, SocModel, SocTier},
+    inspect::{self, AppOptions, EpOption, InspectedEp, SocModel, SocTier},
     output::{self, No, WrongUse},
     signing_key::SigningKey,
 };
@@ -64,7 +64,7 @@ const NOT_CHECKED: [NotChecked; 2] = [
 /// Fails a pipeline if a model would leave the NPU on a chipset.
 ///
 /// With --soc it needs no phone. The placement comes from the real QNN EP and its op validator on this machine (Linux
-/// x86-64), as `inspect` shows it. Latency is not looked at, and every report says so first. A model as --baseline adds
+/// x86-64), as `inspect` shows it. With --ep it comes from another EP, for example openvino, on this machine. Latency is not looked at, and every report says so first. A model as --baseline adds
 /// what is new on the CPU since then. With --runs it judges launches of a phone against a baseline and limits; with
 /// MODEL also the placement that their profiles show. With both, and one chipset, both are judged. docs/gate.md has the
 /// policy's keys and what a gate cannot see.
@@ -85,9 +85,17 @@ pub(crate) struct Args {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        required_unless_present_any = ["runs", "local"]
+        required_unless_present_any = ["runs", "ep", "local"]
     )]
     soc: Vec<SocTier>,
+    /// Another EP than QNN's, on this machine as it is: openvino, or one that --ort has (xnnpack, coreml, webgpu). No --soc
+    /// then.
+    #[arg(long, value_name = "EP", value_enum, conflicts_with = "runs")]
+    ep: Option<InspectedEp>,
+    /// The app's ONNX Runtime for this machine: with --ep 1.24 or later that has the EP, with --local any [default of
+    /// --local: a fetched one].
+    #[arg(long, value_name = "LIB")]
+    ort: Option<PathBuf>,
     /// Launches of the model that were measured elsewhere, one launch (a process with one session) a file. A file is
     /// ONNX Runtime's profile, AI Hub's result, latencies as JSON array, CSV or HDR log, or another kind (docs/gate.md
     /// lists them).
@@ -135,8 +143,8 @@ pub(crate) struct Args {
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS")]
     shape: Vec<InputShape>,
-    /// Option of the QNN EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
-    #[arg(long, value_name = "KEY=VALUE", requires = "soc")]
+    /// Option of the EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
+    #[arg(long, value_name = "KEY=VALUE")]
     ep_option: Vec<EpOption>,
     #[command(flatten)]
     app: AppOptions,
@@ -163,6 +171,10 @@ enum GateCommand {
 }
 
 impl Args {
+    fn inspected_ep(&self) -> InspectedEp {
+        self.ep.unwrap_or_default()
+    }
+
     /// True of `gate fix`, which runs both models in its own process.
     pub(crate) fn loads_onnx_runtime(&self) -> bool {
         matches!(self.command, Some(GateCommand::Fix(_)))
@@ -198,6 +210,11 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
     check_ops(args, &chosen, &policy)?;
     let mut judged = Vec::new();
     let (mut not_checked, mut found) = (NOT_CHECKED.to_vec(), Vec::new());
+    if args.inspected_ep() != InspectedEp::Qnn {
+        for part in &mut not_checked {
+            part.why = "nothing is run";
+        }
+    }
     if !chosen.socs.is_empty() {
         found = targets(args, &chosen, &policy, &mut judged).await?;
     }
@@ -303,14 +320,18 @@ impl Chosen {
                     .to_owned(),
             ));
         }
+        let socs = match args.inspected_ep().place() {
+            Some(place) => vec![place],
+            None => SocTier::chipsets(&args.soc),
+        };
         Ok(Self {
             models,
-            socs: SocTier::chipsets(&args.soc),
             baseline: Baseline::of(
                 &args.baseline,
                 !args.runs.is_empty(),
-                !args.soc.is_empty() || args.local.local,
+                !socs.is_empty() || args.local.local,
             )?,
+            socs,
         })
     }
 
@@ -322,8 +343,27 @@ impl Chosen {
 /// Refuses arguments that do not belong together.
 fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     let wrong = |text: &str| Err(WrongUse(text.to_owned()));
+    args.inspected_ep()
+        .check(!args.soc.is_empty(), args.ort.as_deref().filter(|_| !args.local.local))?;
+    if args.ep == Some(InspectedEp::Cpu) {
+        return wrong(
+            "--ep cpu asks for no accelerator, so that nothing can leave it: `epwatch inspect --ep cpu` shows the nodes",
+        );
+    }
+    if !args.ep_option.is_empty() && chosen.socs.is_empty() {
+        return wrong("--ep-option is of sessions that are made here: give --soc or --ep");
+    }
+    if args.ep == Some(InspectedEp::Qnn) && chosen.socs.is_empty() {
+        return wrong("--ep qnn is judged by chipset: give --soc");
+    }
+    if args.certify.certify.is_some() && args.inspected_ep() != InspectedEp::Qnn {
+        return wrong("--certify stores placements by chipset: give --soc, and no --ep");
+    }
     let (is_local, places) = (args.local.local, !chosen.socs.is_empty());
     let measures = !args.runs.is_empty() || is_local;
+    if args.ort.is_some() && args.ep.is_none() && !is_local {
+        return wrong("--ort is of sessions that are made here: give --ep or --local");
+    }
     if is_local && chosen.models.is_empty() {
         return wrong("--local measures a model: give MODEL");
     }
@@ -453,6 +493,7 @@ async fn made_here(args: &Args, chosen: &Chosen, policy: &Policy) -> anyhow::Res
     let shapes = args.app.shapes(&args.shape);
     let measured = Measured {
         model: &model,
+        ort: args.ort.as_deref(),
         baseline: chosen.baseline.of_model(&model, 1)?,
         soc: chosen.socs.first(),
         qnn_version: args.qnn_version,
@@ -547,7 +588,13 @@ fn inspection(args: &Args, model: &Path, socs: &[SocModel]) -> inspect::Args {
     inspect::Args {
         model: model.to_owned(),
         argument: "MODEL",
-        soc: socs.to_vec(),
+        // An EP without chipsets has a place of its own.
+        soc: match args.inspected_ep() {
+            InspectedEp::Qnn => socs.to_vec(),
+            _ => Vec::new(),
+        },
+        ep: args.inspected_ep(),
+        ort: args.ort.clone(),
         manifest: None,
         shape: args.shape.clone(),
         ep_option: args.ep_option.clone(),
@@ -567,7 +614,10 @@ async fn targets(
     judged: &mut Vec<Judged>,
 ) -> anyhow::Result<Vec<Target>> {
     let mut targets = Vec::new();
-    let runtime = certify::runtime(args.qnn_version).await?.name();
+    let runtime = match args.inspected_ep() {
+        InspectedEp::Qnn => certify::runtime(args.qnn_version).await?.name(),
+        ep => ep.runtime(args.ort.as_deref()).await?.name,
+    };
     let n_models = chosen.models.len();
     let qnn = age(args.qnn_version);
     for (model, socs) in by_model(args, chosen, policy)? {
@@ -601,7 +651,10 @@ async fn targets(
             let mut checks = on.judge(&limits, found.macs_error.as_deref());
             let was = before.judge(at, &on, &limits, &mut checks);
             let placement = on.numbers();
-            if let Ok(facts) = &facts {
+            // Other forms of ops were measured with QNN.
+            if let Ok(facts) = &facts
+                && args.inspected_ep() == InspectedEp::Qnn
+            {
                 advised(&mut checks, &on.chipset, facts, qnn);
             }
             for node in checks.iter_mut().flat_map(|check| &mut check.nodes) {
@@ -614,7 +667,10 @@ async fn targets(
                 chipset: on.shown(),
                 model: Some(file.clone()),
                 runs: Vec::new(),
-                source: "emulator",
+                source: match args.inspected_ep() {
+                    InspectedEp::Qnn => "emulator",
+                    _ => "session",
+                },
                 device: None,
                 firmware: None,
                 runtime: Some(runtime.clone()),

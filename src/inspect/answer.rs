@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Deref};
 
 use epwatch_gate::time::{NodeWork, TimeRange};
 use epwatch_manifest::{CrossingTensors, GraphFacts, Place, SidesOfNodes};
-use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP};
+use epwatch_proto::{Placement, ReasonCode};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use serde::{Deserialize, Serialize};
 
@@ -80,10 +80,10 @@ pub(super) struct NodeName {
 }
 
 impl Crash {
-    /// Returns the failure in words, and the way out.
-    pub(super) fn in_words(&self) -> (String, Option<String>) {
+    /// Returns the failure of this runtime in words, and the way out.
+    pub(super) fn in_words(&self, runtime: &str) -> (String, Option<String>) {
         let what = format!(
-            "QNN crashed ({}) while it made the session, as it would in the app",
+            "{runtime} crashed ({}) while it made the session, as it would in the app",
             self.signal
         );
         let Some(NodeName { name, op_type }) = &self.node else {
@@ -167,14 +167,14 @@ impl Placed {
         }
     }
 
-    /// Adds the places of the CPU's nodes and the tensors that cross, by the model's graph.
-    pub(crate) fn locate(&mut self, facts: &GraphFacts, npu_nodes: &[String]) {
+    /// Adds the places of the CPU's nodes and the tensors that cross to this EP, by the model's graph.
+    pub(crate) fn locate(&mut self, facts: &GraphFacts, ep: &str, npu_nodes: &[String]) {
         let cpu: Vec<(&str, &str)> = self
             .cpu_nodes
             .iter()
             .map(|n| (&*n.name, &*n.op_type))
             .collect();
-        let partitions = self.eps.get(QNN_EP).and_then(|npu| npu.partitions);
+        let partitions = self.eps.get(ep).and_then(|npu| npu.partitions);
         let found = facts.placed(SidesOfNodes {
             cpu: &cpu,
             npu: (!npu_nodes.is_empty()).then_some(npu_nodes),

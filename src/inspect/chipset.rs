@@ -10,23 +10,26 @@ use epwatch_proto::{
 /// Most letters between a name and the chipset that was meant.
 const MOST_LETTERS: usize = 2;
 
-/// A chipset of `--soc`.
+/// A chipset of `--soc`, or the place of an EP without chipsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocModel {
-    /// The text on the command line.
+    /// The text on the command line, or the place's name.
     pub(crate) asked: String,
-    /// QNN's number for it.
-    pub(crate) qnn_id: u32,
+    /// QNN's number for it; `None` for a place without chipsets.
+    pub(crate) qnn_id: Option<u32>,
 }
 
 impl SocModel {
     /// Returns the chipset, if its number is in `proto`'s table.
     pub(crate) fn soc(&self) -> Option<&'static Soc> {
-        soc_by_qnn_id(self.qnn_id)
+        soc_by_qnn_id(self.qnn_id?)
     }
 
     /// For example `SM8650`; `unknown` for a number that is not in `proto`'s table.
     pub(crate) fn chipset(&self) -> String {
+        if self.qnn_id.is_none() {
+            return self.asked.clone();
+        }
         match named(&self.asked) {
             Some((chipset, _)) => chipset.as_str().to_owned(),
             None => self.soc().map_or("unknown", |soc| soc.soc).to_owned(),
@@ -45,7 +48,7 @@ impl FromStr for SocModel {
             Ok(number) => Some(number),
             Err(_) => named(asked).map(|(_, soc)| soc.qnn_id),
         };
-        if let Some(qnn_id) = qnn_id {
+        if qnn_id.is_some() {
             return Ok(Self {
                 asked: asked.to_owned(),
                 qnn_id,
@@ -58,7 +61,7 @@ impl FromStr for SocModel {
         match of_market.as_slice() {
             [soc] => Ok(Self {
                 asked: soc.soc.to_owned(),
-                qnn_id: soc.qnn_id,
+                qnn_id: Some(soc.qnn_id),
             }),
             [] => Err(unknown(asked)),
             several => Err(format!(
@@ -125,7 +128,7 @@ impl SocTier {
             for soc in SOCS.iter().filter(is_of) {
                 add(SocModel {
                     asked: soc.soc.to_owned(),
-                    qnn_id: soc.qnn_id,
+                    qnn_id: Some(soc.qnn_id),
                 });
             }
         }
@@ -187,7 +190,8 @@ mod tests {
             ("9999", 9999, "unknown"),
         ] {
             let soc: SocModel = asked.parse().unwrap();
-            assert_eq!((soc.qnn_id, &*soc.chipset()), (qnn_id, chipset), "{asked}");
+            let found = (soc.qnn_id, soc.chipset());
+            assert_eq!(found, (Some(qnn_id), chipset.to_owned()), "{asked}");
             assert_eq!(soc.asked, asked.trim());
         }
     }
@@ -236,6 +240,6 @@ mod tests {
             "{error}"
         );
         let soc: SocModel = "snapdragon 8 Gen 3".parse().unwrap();
-        assert_eq!((&*soc.asked, soc.qnn_id), ("SM8650", 57));
+        assert_eq!((&*soc.asked, soc.qnn_id), ("SM8650", Some(57)));
     }
 }

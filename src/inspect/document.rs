@@ -4,11 +4,8 @@ use std::fmt;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_manifest::{GraphFacts, ModelOutline, Place, Uncounted};
-use epwatch_proto::{
-    ReasonCode,
-    placement::{CPU_EP, QNN_EP},
-};
-use epwatch_sdk::ExplainedReason;
+use epwatch_proto::{Accelerator, ReasonCode, placement::CPU_EP};
+use epwatch_sdk::{ExplainedEp, ExplainedReason};
 use serde::Serialize;
 
 use crate::output::one_line;
@@ -16,6 +13,7 @@ use crate::output::one_line;
 use super::{
     answer::{Answer, Failed, InspectedNode, NodeName, Placed},
     chipset::SocModel,
+    ep::InspectedEp,
     fail_on::FailOn,
 };
 
@@ -43,6 +41,9 @@ pub(crate) struct InspectDocument {
     pub(super) not_counted: Option<String>,
     /// In the order of `--soc`.
     pub(super) chipsets: Vec<OnChipset>,
+    /// The EP that was asked for.
+    #[serde(skip)]
+    pub(super) ep: InspectedEp,
 }
 
 /// The model on one chipset.
@@ -61,6 +62,8 @@ pub(super) struct OnChipset {
     /// Other facts about a failed session.
     no_session: NoSession,
     requested: Vec<String>,
+    #[serde(skip)]
+    ep: &'static str,
     #[serde(flatten)]
     placed: Placed,
     /// The message `Placement`, in base64; empty without a session.
@@ -90,7 +93,12 @@ fn why(code: &str) -> ExplainedReason {
 }
 
 impl OnChipset {
-    pub(super) fn new(soc: &SocModel, answer: Answer, facts: Option<&GraphFacts>) -> Self {
+    pub(super) fn new(
+        soc: &SocModel,
+        ep: InspectedEp,
+        answer: Answer,
+        facts: Option<&GraphFacts>,
+    ) -> Self {
         let known = soc.soc();
         let without = |code: &str| Placed {
             source: "unavailable".to_owned(),
@@ -107,7 +115,7 @@ impl OnChipset {
             } => {
                 message = encoded;
                 if let Some(facts) = facts {
-                    placed.locate(facts, &npu_nodes);
+                    placed.locate(facts, ep.ep(), &npu_nodes);
                 }
                 ("ok", None, *placed)
             }
@@ -120,7 +128,10 @@ impl OnChipset {
                 ("failed", Some(error), without(&reason))
             }
             Answer::Crashed(crash) => {
-                let (error, way_out) = crash.in_words();
+                let (error, way_out) = crash.in_words(match ep {
+                    InspectedEp::Qnn => "QNN",
+                    _ => "ONNX Runtime",
+                });
                 no_session = NoSession {
                     node: crash.node,
                     way_out,
@@ -141,13 +152,17 @@ impl OnChipset {
         };
         Self {
             chipset: soc.chipset(),
-            soc_model: soc.asked.clone(),
+            soc_model: match soc.qnn_id {
+                Some(_) => soc.asked.clone(),
+                None => String::new(),
+            },
             name: known.map(|soc| soc.name),
             hexagon_arch: known.map(|soc| soc.hexagon_arch),
             session,
             error,
             no_session,
-            requested: vec![QNN_EP.to_owned()],
+            requested: ep.requested(),
+            ep: ep.ep(),
             placed,
             encoded: message,
         }
@@ -191,9 +206,15 @@ impl OnChipset {
         }
     }
 
+    /// The EP that was asked for, if it is not the CPU's.
+    fn npu(&self) -> Option<&ExplainedEp> {
+        let npu = self.placed.eps.get(self.ep);
+        npu.filter(|_| self.ep != CPU_EP)
+    }
+
     /// Removes shares of the MACs, of which one side has an unknown number.
     pub(super) fn forget_shares(&mut self) {
-        let has_npu = self.placed.eps.get(QNN_EP).is_some_and(|npu| npu.nodes > 0);
+        let has_npu = self.npu().is_some_and(|npu| npu.nodes > 0);
         let is_split = has_npu && self.placed.cpu_nodes.iter().any(|node| !node.benign);
         if !is_split {
             return;
@@ -257,7 +278,7 @@ impl OnChipset {
         }
         let share =
             |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{:.1} %", 100.0 * s));
-        let npu = self.placed.eps.get(QNN_EP);
+        let npu = self.npu();
         let cpu = self.placed.eps.get(CPU_EP);
         let on_cpu = self.placed.cpu_nodes.len();
         let is_edge = |node: &&InspectedNode| {
@@ -345,9 +366,11 @@ impl fmt::Display for InspectDocument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rows = vec![HEAD.map(str::to_owned)];
         for on in &self.chipsets {
-            let htp = on
-                .hexagon_arch
-                .map_or("?".to_owned(), |arch| format!("v{arch}"));
+            let htp = match (on.hexagon_arch, self.ep) {
+                (Some(arch), _) => format!("v{arch}"),
+                (None, InspectedEp::Qnn) => "?".to_owned(),
+                (None, _) => "-".to_owned(),
+            };
             let name = match on.chipset.as_str() {
                 "unknown" => format!("QNN {}", on.soc_model),
                 chipset => chipset.to_owned(),
@@ -358,18 +381,33 @@ impl fmt::Display for InspectDocument {
             let [nodes, partitions, macs, cpu] = on.cells(has_shares);
             rows.push([name, htp, nodes, partitions, macs, cpu]);
         }
-        write!(f, "{}", one_line(&self.model))?;
-        for row in &rows {
-            writeln!(f)?;
+        writeln!(f, "{}", one_line(&self.model))?;
+        let told = self.told(&rows)?;
+        let accelerator = match self.ep.accelerator() {
+            Accelerator::Cpu => Accelerator::Npu,
+            other => other,
+        };
+        f.write_str(accelerator.in_words(&told).trim_end())
+    }
+}
+
+impl InspectDocument {
+    /// The table and what stands below it, with the NPU as the name of the accelerator.
+    fn told(&self, rows: &[[String; 6]]) -> Result<String, fmt::Error> {
+        use fmt::Write as _;
+
+        let mut text = String::new();
+        let f = &mut text;
+        for row in rows {
             let mut line = String::from(" ");
             for (column, cell) in row.iter().enumerate() {
                 let width = rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
                 line.push_str(&format!(" {cell:<width$} "));
             }
-            write!(f, "{}", line.trim_end())?;
+            writeln!(f, "{}", line.trim_end())?;
         }
         for why in self.macs_error.iter().chain(&self.not_counted) {
-            write!(f, "\n\n  NPU MACs: {}", one_line(why))?;
+            writeln!(f, "\n  NPU MACs: {}", one_line(why))?;
         }
         let mut told: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (on, row) in self.chipsets.iter().zip(rows.iter().skip(1)) {
@@ -380,11 +418,11 @@ impl fmt::Display for InspectDocument {
             }
         }
         for (story, chipsets) in told.iter().filter(|(story, _)| !story.is_empty()) {
-            write!(f, "\n\n{}", chipsets.join(", "))?;
+            writeln!(f, "\n{}", chipsets.join(", "))?;
             for line in story {
-                write!(f, "\n  {}", one_line(line))?;
+                writeln!(f, "  {}", one_line(line))?;
             }
         }
-        Ok(())
+        Ok(text)
     }
 }

@@ -6,6 +6,7 @@ mod answer;
 mod app;
 mod chipset;
 mod document;
+mod ep;
 mod fail_on;
 mod refusal;
 pub(crate) mod session;
@@ -40,6 +41,7 @@ pub(crate) use app::AppOptions;
 pub(crate) use chipset::{SocModel, SocTier};
 pub(crate) use document::InspectDocument;
 use document::OnChipset;
+pub(crate) use ep::InspectedEp;
 use fail_on::FailOn;
 pub(crate) use fail_on::share_of_percent;
 use refusal::Refusal;
@@ -53,7 +55,7 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 ///
 /// Needs no phone: the real QNN EP partitions the model for each chipset on this machine, with
 /// Qualcomm's own op validator (Linux x86-64). Placement is real, latency would not be, so none is
-/// shown. The first call fetches ONNX Runtime and QNN.
+/// shown. The first call fetches ONNX Runtime and QNN. --ep shows another EP's placement on this machine instead.
 ///
 /// A session that cannot be made is an answer: the error, its reason and the way out. Exit codes: 0 there is an answer
 /// for each chipset, 1 an answer breaks a rule of --fail-on. Exit code 2: wrong use, or MODEL is not an ONNX model or
@@ -66,9 +68,18 @@ pub(crate) struct Args {
     /// How the command line names the model.
     #[arg(skip = "MODEL")]
     pub(crate) argument: &'static str,
-    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = DEFAULT_SOCS)]
+    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas
+    /// [default: SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850].
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) soc: Vec<SocModel>,
+    /// EP. For qnn, --soc names chipsets. The other ones run on this machine as it is. openvino is fetched (84 MB, Linux
+    /// x86-64); its option device_type=NPU, GPU or CPU is an --ep-option. cpu is ONNX Runtime without an accelerator. xnnpack,
+    /// coreml and webgpu need an ONNX Runtime that has them, with --ort.
+    #[arg(long, value_name = "EP", value_enum, default_value_t)]
+    pub(crate) ep: InspectedEp,
+    /// ONNX Runtime 1.24 or later with the EP of --ep: the library libonnxruntime, as your app ships it for this machine.
+    #[arg(long, value_name = "LIB")]
+    pub(crate) ort: Option<PathBuf>,
     /// MACs per node of the model (JSON) for the shares of the work [default: counted from MODEL, as
     /// `epwatch manifest` does].
     #[arg(long, value_name = "FILE")]
@@ -76,7 +87,7 @@ pub(crate) struct Args {
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS", conflicts_with = "manifest")]
     pub(crate) shape: Vec<InputShape>,
-    /// Option of the QNN EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
+    /// Option of the EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) ep_option: Vec<EpOption>,
     #[command(flatten)]
@@ -97,6 +108,19 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Chipsets, or the place of an EP without any.
+    fn places(&self) -> Vec<SocModel> {
+        if let Some(place) = self.ep.place() {
+            return vec![place];
+        }
+        if !self.soc.is_empty() {
+            return self.soc.clone();
+        }
+        let each = DEFAULT_SOCS.split(',').map(str::parse);
+        each.map(|soc| soc.expect("the table has the default chipsets"))
+            .collect()
+    }
+
     /// The model as errors name it.
     fn shown(&self) -> String {
         format!("{} {}", self.argument, self.model.display())
@@ -105,11 +129,17 @@ impl Args {
 
 /// Inspects the model on each chipset.
 pub(crate) async fn inspected(args: &Args) -> anyhow::Result<InspectDocument> {
+    args.ep.check(!args.soc.is_empty(), args.ort.as_deref())?;
     let inputs = Inputs::check(args).map_err(WrongUse)?;
-    let (ort, qnn) = engines::ensure_qnn(args.qnn_version)
-        .await
-        .context("without QNN and its emulator there is no chipset to look at")?;
-    let runtimes = Arc::new(Runtimes::of(&ort, &qnn));
+    let runtimes = Arc::new(match args.ep {
+        InspectedEp::Qnn => {
+            let (ort, qnn) = engines::ensure_qnn(args.qnn_version)
+                .await
+                .context("without QNN and its emulator there is no chipset to look at")?;
+            Runtimes::of_qnn(&ort, &qnn)
+        }
+        ep => Runtimes::built_in(ep, ep.runtime(args.ort.as_deref()).await?),
+    });
     let chipsets = on_each(args, &inputs, &runtimes).await?;
     Ok(InspectDocument {
         model: args.model.display().to_string(),
@@ -127,6 +157,7 @@ pub(crate) async fn inspected(args: &Args) -> anyhow::Result<InspectDocument> {
             .map(|found| found.uncounted)
             .unwrap_or_default(),
         chipsets,
+        ep: args.ep,
     })
 }
 
@@ -291,7 +322,9 @@ async fn on_each(
     let at_a_time = std::thread::available_parallelism().map_or(1, usize::from);
     let turns = Arc::new(Semaphore::new(at_a_time));
     let mut running = JoinSet::new();
-    for (index, soc) in args.soc.iter().cloned().enumerate() {
+    let places = args.places();
+    let n_places = places.len();
+    for (index, soc) in places.into_iter().enumerate() {
         let (turns, runtimes) = (Arc::clone(&turns), Arc::clone(runtimes));
         let session = inputs.session.clone();
         let timeout: Duration = args.timeout.0;
@@ -313,7 +346,7 @@ async fn on_each(
             Answer::WrongUse(error) => return Err(WrongUse(one_line(&error)).into()),
             answer => answers.push((index, soc, answer)),
         }
-        progress(answers.len(), args.soc.len());
+        progress(answers.len(), n_places);
     }
     answers.sort_by_key(|(index, ..)| *index);
     let outline = inputs.outline.as_ref();
@@ -345,7 +378,7 @@ async fn on_each(
             }
             _ => {}
         }
-        let mut on = OnChipset::new(&soc, answer, inputs.facts.as_ref());
+        let mut on = OnChipset::new(&soc, args.ep, answer, inputs.facts.as_ref());
         if let Some(outline) = outline {
             on.name_open_dims(outline);
         }
@@ -353,11 +386,8 @@ async fn on_each(
         if counted.is_some_and(ManifestDocument::has_unknown_turns) {
             on.forget_shares();
         }
-        if !args
-            .ep_option
-            .iter()
-            .any(|option| option.key == "op_affinity")
-        {
+        let mut options = args.ep_option.iter();
+        if !options.any(|option| option.key == "op_affinity") {
             on.name_default_affinity();
         }
         on
@@ -376,7 +406,7 @@ async fn refusal(
         return Ok(Some(found));
     }
     // Any chipset: the process does not look at it.
-    let Some(soc) = args.soc.first() else {
+    let Some(soc) = &args.places().into_iter().next() else {
         return Ok(None);
     };
     let (session, attempt, timeout) = (&inputs.session, Attempt::Cpu, args.timeout.0);

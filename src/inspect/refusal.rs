@@ -136,8 +136,9 @@ pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<A
         Some(soc) => format!("{} (QNN's {qnn_id})", soc.soc),
         None => format!("QNN's chipset {qnn_id}"),
     };
+    let asked = soc.qnn_id?;
     match outline.precompiled()?.chipset {
-        Some(qnn_id) if qnn_id == soc.qnn_id => None,
+        Some(qnn_id) if qnn_id == asked => None,
         Some(qnn_id) => Some(Answer::Failed(Failed {
             way_out: Some(
                 "Compile it for this chipset too, and give each its own file ([variants] of the policy).".to_owned(),
@@ -145,7 +146,7 @@ pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<A
             ..Failed::without_reason(format!(
                 "the graph was compiled for {}, and not for {}.",
                 named(qnn_id),
-                named(soc.qnn_id)
+                named(asked)
             ))
         })),
         None => Some(Answer::Unproven(

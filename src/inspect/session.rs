@@ -14,9 +14,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::ValueEnum;
 use epwatch_engines::Installed;
 use epwatch_manifest::{FreeDim, weights_outside};
-use epwatch_proto::{ModelManifest, SideCar, placement::QNN_EP, v1};
+use epwatch_proto::{ModelManifest, PlacementSource, SideCar, placement::QNN_EP, v1};
 use epwatch_sdk::{
-    placement::{Inspection, PlacementInput, inspect_bytes, inspect_file},
+    placement::{
+        Inspection, PlacementInput, inspect_bytes, inspect_file, ort_version, with_built_in_ep,
+    },
     qnn::{HtpOptions, Plugin},
 };
 use ort::{
@@ -31,6 +33,7 @@ use tokio::{io::AsyncReadExt, process::Command, time::timeout};
 use super::{
     answer::{Answer, CpuError, Crash, Failed, NodeName, Placed},
     chipset::SocModel,
+    ep::{BuiltIn, InspectedEp},
     stderr::Said,
 };
 use crate::{
@@ -54,16 +57,34 @@ const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Runtimes {
     ort: PathBuf,
-    qnn_provider: PathBuf,
-    qnn_backend: PathBuf,
+    ep: InspectedEp,
+    qnn: Option<QnnLibraries>,
+}
+
+/// Libraries of QNN's EP.
+#[derive(Debug)]
+struct QnnLibraries {
+    provider: PathBuf,
+    backend: PathBuf,
 }
 
 impl Runtimes {
-    pub(super) fn of(ort: &Installed, qnn: &Installed) -> Self {
+    pub(super) fn of_qnn(ort: &Installed, qnn: &Installed) -> Self {
         Self {
             ort: ort.ort_library(),
-            qnn_provider: qnn.qnn_provider_library(),
-            qnn_backend: qnn.qnn_htp_library(),
+            ep: InspectedEp::Qnn,
+            qnn: Some(QnnLibraries {
+                provider: qnn.qnn_provider_library(),
+                backend: qnn.qnn_htp_library(),
+            }),
+        }
+    }
+
+    pub(super) fn built_in(ep: InspectedEp, runtime: BuiltIn) -> Self {
+        Self {
+            ort: runtime.library,
+            ep,
+            qnn: None,
         }
     }
 }
@@ -137,13 +158,16 @@ async fn attempted(
     command
         .arg("inspect-session")
         .arg(&inputs.model)
-        .args(["--soc-model", &soc.qnn_id.to_string()])
+        .args(["--ep", runtimes.ep.word()])
         .arg("--ort")
-        .arg(&runtimes.ort)
-        .arg("--qnn-provider")
-        .arg(&runtimes.qnn_provider)
-        .arg("--qnn-backend")
-        .arg(&runtimes.qnn_backend);
+        .arg(&runtimes.ort);
+    if let Some(qnn_id) = soc.qnn_id {
+        command.args(["--soc-model", &qnn_id.to_string()]);
+    }
+    if let Some(QnnLibraries { provider, backend }) = &runtimes.qnn {
+        command.arg("--qnn-provider").arg(provider);
+        command.arg("--qnn-backend").arg(backend);
+    }
     if let Some(name) = kind.to_possible_value() {
         command.args(["--attempt", name.get_name()]);
     }
@@ -226,18 +250,21 @@ fn crash_signal(signal: i32) -> Option<&'static str> {
 pub(crate) struct Args {
     /// The ONNX model.
     model: PathBuf,
+    /// The EP.
+    #[arg(long, value_enum)]
+    ep: InspectedEp,
     /// QNN's number of the chipset.
-    #[arg(long)]
+    #[arg(long, default_value = "")]
     soc_model: String,
     /// Path of libonnxruntime.
     #[arg(long)]
     ort: PathBuf,
     /// Path of the QNN plugin.
-    #[arg(long)]
-    qnn_provider: PathBuf,
+    #[arg(long, required_if_eq("ep", "qnn"))]
+    qnn_provider: Option<PathBuf>,
     /// Path of libQnnHtp.
-    #[arg(long)]
-    qnn_backend: PathBuf,
+    #[arg(long, required_if_eq("ep", "qnn"))]
+    qnn_backend: Option<PathBuf>,
     /// MACs per node.
     #[arg(long)]
     manifest: Option<PathBuf>,
@@ -255,7 +282,7 @@ pub(crate) struct Args {
     attempt: Attempt,
 }
 
-/// An option of the EP, as the app gives it to QNN.
+/// An option of the EP, as the app gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EpOption {
     pub(super) key: String,
@@ -277,7 +304,7 @@ impl FromStr for EpOption {
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = "expected KEY=VALUE, for example enable_htp_fp16_precision=0";
         let (key, value) = text.split_once('=').ok_or(expected)?;
-        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if key.is_empty() || !key.chars().all(is_name) || value.contains('\0') {
             return Err(expected.to_owned());
         }
@@ -352,19 +379,27 @@ fn as_the_app(
 fn inspected(args: &Args) -> anyhow::Result<Answer> {
     let manifest = args.manifest.as_deref().map(read_manifest).transpose()?;
     let environment = ort::init_from(&args.ort)?.build()?;
-    let plugin = Plugin::register(&environment, &args.qnn_provider)?;
+    let provider = args.qnn_provider.as_ref();
+    let plugin = provider.map(|provider| Plugin::register(&environment, provider));
+    let plugin = plugin.transpose()?;
     environment.set_log_level(LogLevel::Error);
-    let htp = HtpOptions::new(&args.qnn_backend).with_soc_model(&args.soc_model);
-    let htp = plugin.session_builder(&htp)?;
-    let mut builder = match as_the_app(htp.builder, args)? {
+    let (builder, reasons) = match &plugin {
+        Some(plugin) => {
+            let backend = args.qnn_backend.clone().unwrap_or_default();
+            let htp = HtpOptions::new(backend).with_soc_model(&args.soc_model);
+            let htp = plugin.session_builder(&htp)?;
+            (htp.builder, htp.reasons)
+        }
+        None => (SessionBuilder::new(&environment)?, Vec::new()),
+    };
+    let builder = match as_the_app(builder, args)? {
         Ok(builder) => builder,
         Err(wrong) => return Ok(Answer::WrongUse(wrong)),
     };
-    for EpOption { key, value } in &args.ep_option {
-        let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
-        let set = builder.with_config_entry(key, value);
-        builder = set.map_err(|error| -> ort::Error { error.into() })?;
-    }
+    let mut builder = match with_ep(builder, args)? {
+        Ok(builder) => builder,
+        Err(wrong) => return Ok(Answer::WrongUse(wrong)),
+    };
     if args.attempt == Attempt::Trace {
         environment.set_log_level(LogLevel::Verbose);
         let set = builder.with_log_level(LogLevel::Verbose);
@@ -376,14 +411,23 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             error: error.message().to_owned(),
         })));
     }
-    let requested = [QNN_EP.to_owned()];
+    let requested = args.ep.requested();
     let input = PlacementInput {
         requested_eps: &requested,
         soc_model: &args.soc_model,
         manifest: manifest.as_ref(),
-        known_reasons: &htp.reasons,
+        known_reasons: &reasons,
     };
     Ok(match made(builder, &args.model, input) {
+        // Of QNN's EP the log tells as much.
+        Inspection::Placed { placement, .. }
+            if plugin.is_none() && placement.source != PlacementSource::AssignmentApi =>
+        {
+            Answer::Unproven(format!(
+                "ONNX Runtime {} does not say where the nodes of a session are; give 1.24 or later with --ort",
+                ort_version().unwrap_or_default()
+            ))
+        }
         Inspection::Placed {
             placement,
             npu_partitions,
@@ -407,6 +451,36 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             Answer::Unanswered("the SDK gave an answer that this program does not know".to_owned())
         }
     })
+}
+
+/// Adds the options of the EP, and the EP itself if the runtime has it built in. The inner error is about an argument.
+fn with_ep(
+    mut builder: SessionBuilder,
+    args: &Args,
+) -> anyhow::Result<Result<SessionBuilder, String>> {
+    if args.ep == InspectedEp::Qnn {
+        for EpOption { key, value } in &args.ep_option {
+            let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
+            let set = builder.with_config_entry(key, value);
+            builder = set.map_err(|error| -> ort::Error { error.into() })?;
+        }
+        return Ok(Ok(builder));
+    }
+    let Some(name) = args.ep.built_in() else {
+        return Ok(Ok(builder));
+    };
+    let options = args.ep_option.iter();
+    let options: Vec<_> = options
+        .map(|option| (option.key.clone(), option.value.clone()))
+        .collect();
+    Ok(with_built_in_ep(builder, name, &options).map_err(|error| {
+        format!(
+            "{} cannot be used: {}; expected an ONNX Runtime that has this EP built in (--ort), and options that it takes \
+             (--ep-option)",
+            args.ep.ep(),
+            error.message().trim()
+        )
+    }))
 }
 
 /// Makes the session. The weights of a large model stay in its file, which ONNX Runtime maps: read into memory, they take

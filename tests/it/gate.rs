@@ -767,3 +767,42 @@ fn seconds_of_a_gate_on_two_chipsets() {
         began.elapsed().as_secs_f64()
     );
 }
+
+/// Sentences of a result say OpenVINO, and the rules are those for an NPU.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn another_ep_is_judged_in_its_own_words() {
+    let found = document("c_cnn_hardmax.fp32", "--ep openvino", 1);
+    let target = &found["targets"][0];
+    assert_eq!(target["chipset"], "this machine [OpenVINO]");
+    assert_eq!(target["runtime"], "ONNX Runtime 1.24.1, OpenVINO");
+    let macs = check(target, "npu_macs");
+    assert_eq!(macs["result"], "fail", "{macs:#}");
+    let why = macs["why"].as_str().unwrap();
+    assert!(why.contains("of the MACs on OpenVINO"), "{why}");
+    assert_eq!(check(target, "partitions")["result"], "pass");
+    assert_eq!(check(target, "cpu_ops")["result"], "warn");
+    let text = found.to_string();
+    assert!(!text.contains("NPU"), "{found:#}");
+
+    let whole = document("d_mlp.fp32", "--ep openvino", 0);
+    let macs = check(&whole["targets"][0], "npu_macs");
+    assert_eq!(macs["value"], 1.0, "{macs:#}");
+    let before = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/fixtures/models/d_mlp.fp32.onnx"
+    );
+    let words = format!("--ep openvino --baseline {before} --max-cpu-macs 100%");
+    let found = document("c_cnn_hardmax.fp32", &words, 1);
+    let change = check(&found["targets"][0], "placement_change");
+    assert_eq!(change["result"], "fail", "{change:#}");
+
+    for (words, expected) in [
+        ("--ep cpu", "no accelerator"),
+        ("--ep openvino --soc SM8650", "--soc names chipsets"),
+        ("--ep qnn", "give --soc"),
+        ("--ep xnnpack", "has this EP built in (--ort)"),
+    ] {
+        check_fails(&mut gate("d_mlp.fp32", words), 2, expected);
+    }
+}

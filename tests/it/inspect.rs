@@ -233,3 +233,41 @@ fn a_model_without_its_macs_says_how_they_are_counted() {
     let document = json(&mut inspect(dynamic, "--soc SM8650"));
     assert!(text(&document, "macs_error").contains(hint));
 }
+
+/// Intel's EP compiles a partition, as QNN's does; ONNX Runtime's own kernels have none.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn another_ep_is_inspected_on_this_machine() {
+    let model = "c_cnn_hardmax.fp32";
+    let on = |words: &str| {
+        let mut chipsets = json(&mut inspect(model, words))["chipsets"].take();
+        assert_eq!(chipsets.as_array().unwrap().len(), 1);
+        chipsets[0].take()
+    };
+    let openvino = on("--ep openvino --ep-option device_type=CPU");
+    assert_eq!(openvino["chipset"], "this machine [OpenVINO]");
+    assert_eq!(openvino["requested"], json!(["OpenVINOExecutionProvider"]));
+    let npu = &openvino["eps"]["OpenVINOExecutionProvider"];
+    assert_eq!((&npu["nodes"], &npu["partitions"]), (&json!(4), &json!(1)));
+    assert_eq!(openvino["eps"]["CPUExecutionProvider"]["nodes"], 6);
+    let table = check_succeeds(&mut inspect(model, "--ep openvino"));
+    assert!(table.contains("OpenVINO nodes"), "{table}");
+    assert!(table.contains("on the CPU: Hardmax"), "{table}");
+    assert!(!table.contains("NPU") && !table.contains("QNN"), "{table}");
+    let mut failing = inspect(model, "--ep openvino --fail-on cpu");
+    check_fails(&mut failing, 1, "this machine [OpenVINO]: 6 nodes");
+
+    let cpu = on("--ep cpu");
+    assert_eq!(cpu["requested"], json!([]));
+    assert_eq!(cpu["eps"].as_object().unwrap().len(), 1, "{cpu:#}");
+    assert_eq!(cpu["npu_partitions"], json!([]));
+
+    for (words, expected) in [
+        ("--ep openvino --soc SM8650", "--soc names chipsets"),
+        ("--ort lib.so", "--ort is for the other EPs"),
+        ("--ep openvino --ort no/such.so", "--ort no/such.so"),
+        ("--ep xnnpack", "has this EP built in (--ort)"),
+    ] {
+        check_fails(&mut inspect(model, words), 2, expected);
+    }
+}

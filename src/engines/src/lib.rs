@@ -100,6 +100,21 @@ pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineE
     Ok((ort?, qnn?))
 }
 
+/// Returns ONNX Runtime with Intel's EP and OpenVINO next to it, after fetching it if it is missing.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn ensure_openvino() -> Result<Installed, EngineError> {
+    let plan = pins::openvino_here()?;
+    let missing: Vec<&pins::Plan> = [&plan]
+        .into_iter()
+        .filter(|plan| is_missing(plan))
+        .collect();
+    programs::check(&missing)?;
+    let progress = Progress::of(&missing);
+    ensure_plan(Engine::OnnxRuntime, plan, &progress)
+}
+
 /// The plans of engines that a use would fetch.
 fn missing(engines: &[Engine], is_unpinned_allowed: bool) -> Vec<pins::Plan> {
     let plans = engines

@@ -99,36 +99,10 @@ pub fn onnxruntime(version: &str) -> PathBuf {
     folder.join(library)
 }
 
-/// Returns the library of ONNX Runtime 1.24.1 as `onnxruntime-openvino` has it, next to Intel's EP and OpenVINO 2025.4 with
-/// its plugin for the CPU. It is fetched for Linux on x86-64 only: 84 MB, of which 130 MB are kept.
+/// Returns the library of ONNX Runtime 1.24.1 as `onnxruntime-openvino` has it, next to Intel's EP and OpenVINO 2025.4. It is
+/// fetched for Linux on x86-64 only, 84 MB.
 pub fn onnxruntime_openvino() -> PathBuf {
-    const SHA256: &str = "3007c803634cc69c6d52af1dea7ce729d9bb62b9a11070fd2f959119199007a8";
-    const LIBRARY: &str = "libonnxruntime.so.1.24.1";
-    const FILES: [&str; 8] = [
-        LIBRARY,
-        "libonnxruntime_providers_openvino.so",
-        "libonnxruntime_providers_shared.so",
-        "libopenvino.so.2541",
-        "libopenvino_intel_cpu_plugin.so",
-        "libopenvino_onnx_frontend.so.2541",
-        "libtbb.so.12",
-        "libtbbmalloc.so",
-    ];
-    let platform = (env::consts::OS, env::consts::ARCH);
-    assert_eq!(platform, ("linux", "x86_64"), "has no onnxruntime-openvino");
-    let is_whole = |folder: &Path| FILES.iter().all(|file| folder.join(file).is_file());
-    let folder = cached("onnxruntime-openvino-1.24.1", &is_whole, &|work, out| {
-        run(work, PIP_DOWNLOAD, &["onnxruntime-openvino==1.24.1"]);
-        let wheel = only_file(work, "onnxruntime_openvino-", ".whl");
-        let hash = hex(&Sha256::digest(fs::read(work.join(&wheel)).unwrap()));
-        assert_eq!(hash, SHA256);
-        run(work, "python3 -m zipfile -e", &[&wheel, "unpacked"]);
-        for file in FILES {
-            let unpacked = work.join("unpacked/onnxruntime/capi").join(file);
-            fs::copy(unpacked, out.join(file)).unwrap();
-        }
-    });
-    folder.join(LIBRARY)
+    epwatch_engines::ensure_openvino().unwrap().ort_library()
 }
 
 /// Returns the folder of securesystemslib 1.6.0, which needs nothing but Python.

@@ -2,6 +2,7 @@
 //!
 //! The hashes were taken from the packages named here, November 2026. A version changes here and nowhere else.
 
+mod openvino;
 mod plan;
 mod qnn;
 
@@ -115,8 +116,22 @@ fn onnxruntime_qnn(platform: Platform<'_>) -> Option<Plan> {
     (platform == ("linux", "x86_64")).then(|| QnnVersion::NEWEST.plan())
 }
 
-/// Plans of releases that only an option asks for: QNN plugins before the newest one, each with the ONNX Runtime that
-/// it needs.
+/// Returns the plan of ONNX Runtime with Intel's EP for this platform.
+pub(crate) fn openvino_here() -> Result<Plan, EngineError> {
+    let (os, arch) = HOST;
+    if HOST == ("linux", "x86_64") {
+        return Ok(openvino::plan());
+    }
+    Err(EngineError::Unavailable {
+        engine: Engine::OnnxRuntime,
+        reason: format!(
+            "onnxruntime-openvino is pinned for Linux x86-64 only, and this is {os} {arch}"
+        ),
+    })
+}
+
+/// Plans of releases that only an option asks for. These are QNN plugins before the newest one, each with the ONNX
+/// Runtime that it needs, and ONNX Runtime with Intel's EP.
 pub(crate) fn older_here() -> Vec<(Engine, Plan)> {
     if HOST != ("linux", "x86_64") {
         return Vec::new();
@@ -127,7 +142,8 @@ pub(crate) fn older_here() -> Vec<(Engine, Plan)> {
         ort.into_iter()
             .chain([(Engine::OnnxRuntimeQnn, version.plan())])
     });
-    each.collect()
+    let openvino = (Engine::OnnxRuntime, openvino::plan());
+    each.chain([openvino]).collect()
 }
 
 #[cfg(test)]
