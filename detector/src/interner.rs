@@ -121,6 +121,10 @@ impl Texts {
         id
     }
 
+    pub(crate) fn n(&self) -> usize {
+        self.texts.len()
+    }
+
     pub(crate) fn get(&self, TextId(id): TextId) -> &Arc<str> {
         &self.texts[id as usize]
     }

@@ -13,6 +13,7 @@ mod event_log;
 mod feedback;
 mod history;
 mod model_windows;
+mod packed;
 mod past;
 mod reader;
 pub mod recorded;

@@ -108,7 +108,9 @@ pub(super) struct WindowsAsked<'a> {
 pub struct HeldLookBack {
     /// Buckets read so far, by all evaluations: after the first those that are new or changed.
     pub buckets_read: u64,
-    /// About how many bytes it takes.
+    /// Buckets whose rows were read for windows.
+    pub window_buckets_read: u64,
+    /// About how many bytes it takes, rows of the window included.
     pub bytes: usize,
 }
 

@@ -1,7 +1,7 @@
 //! The look-back that the detector holds, kept between evaluations or not, equals the store's answers. That holds for
 //! whatever comes, comes late, comes again, is closed, erased or judged out of order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use epwatch_detector::read::{EvaluationInputs, Source, Span};
@@ -166,7 +166,16 @@ impl Course {
         }
     }
 
-    /// As the collector's roll-up: copies that do not count are named before a bucket is closed, and
+    /// Some rows of one bucket are there twice.
+    async fn repeat(&mut self, bucket: i64) {
+        let sql = format!(
+            "INSERT INTO reports SELECT * FROM reports WHERE bucket = toDateTime({bucket}) LIMIT 3 \
+             SETTINGS insert_deduplicate = 0"
+        );
+        self.run(&sql).await;
+    }
+
+    /// As the collector's roll-up: copies that do not count and further rows are named before a bucket is closed, and
     /// again after a backlog.
     async fn close(&mut self, until: i64) {
         self.closed_until = self.closed_until.max(until);
@@ -178,6 +187,13 @@ impl Course {
              (SELECT installation, stream_id, sequence, \
                      (min((received_at, collector_id, wal_offset)) AS first).1, first.2, first.3 \
               FROM report_copies GROUP BY installation, stream_id, sequence)",
+            self.closed_until
+        );
+        self.run(&sql).await;
+        let sql = format!(
+            "INSERT INTO repeated_rows SELECT bucket, collector_id, wal_offset, _block_number, _block_offset \
+             FROM reports WHERE bucket < toDateTime({0}, 'UTC') ORDER BY _block_number, _block_offset \
+             LIMIT 1, 1000000 BY collector_id, wal_offset",
             self.closed_until
         );
         self.run(&sql).await;
@@ -239,6 +255,17 @@ async fn told(inputs: &EvaluationInputs) -> Vec<String> {
             let votes = cohort.votes.iter();
             let proven = votes.filter(|vote| vote.is_proven).count();
             told.push(format!("{:?} {} {proven}", cohort.key, cohort.votes.len()));
+            let mut votes: Vec<String> = cohort.votes.iter().map(|v| format!("{v:?}")).collect();
+            votes.sort_unstable();
+            told.extend(votes);
+            let voteless = &cohort.voteless;
+            let directed = voteless
+                .only_directed
+                .iter()
+                .map(|(firmware, devices)| (firmware, devices.iter().collect::<BTreeSet<_>>()));
+            let directed: BTreeMap<_, _> = directed.collect();
+            told.push(format!("{:?} {directed:?}", cohort.histograms));
+            told.push(format!("{} {}", voteless.directed, voteless.unproven));
             told.push(format!("{:?}", cohort.device_events));
         }
     }
@@ -322,6 +349,8 @@ async fn answered(store: &TestStore, span: &Span) -> Census {
 async fn kept_is_asked(seed: u64, bucket_s: i64) {
     let mut course = Course::start(seed, bucket_s).await;
     let kept = Source::new(course.store.client(), 10_000);
+    // It reads the window's reports each time.
+    let holds_nothing = Source::holding(course.store.client(), 10_000, 0);
     let bucket_of = |at: Timestamp| at.as_second() - at.as_second() % bucket_s;
     let mut now = after(base(), 40);
     for step in 0..STEPS {
@@ -355,6 +384,9 @@ async fn kept_is_asked(seed: u64, bucket_s: i64) {
             let ago = 1 + course.dice.seconds(4);
             course.close(bucket_of(after(now, -ago))).await;
         }
+        if course.dice.one_in(6) {
+            course.repeat(bucket_of(now)).await;
+        }
         // A window may be judged again that is older than the last one.
         let back = if course.dice.one_in(5) {
             course.dice.seconds(8)
@@ -365,11 +397,14 @@ async fn kept_is_asked(seed: u64, bucket_s: i64) {
         let kept = kept.begin(&span).await.unwrap();
         let asked = Source::new(course.store.client(), 10_000);
         let asked = asked.begin(&span).await.unwrap();
-        assert_eq!(
-            told(&kept).await,
-            told(&asked).await,
-            "seed {seed}, step {step}"
-        );
+        let expected = told(&asked).await;
+        let read = holds_nothing.begin(&span).await.unwrap();
+        for inputs in [&kept, &read] {
+            let told = told(inputs).await;
+            let differs = told.iter().zip(&expected).find(|(one, other)| one != other);
+            assert_eq!(differs, None, "seed {seed}, step {step}");
+            assert_eq!(told.len(), expected.len(), "seed {seed}, step {step}");
+        }
         assert_eq!(
             counted(&kept).await,
             answered(&course.store, &span).await,
@@ -389,10 +424,15 @@ async fn what_is_kept_answers_for_windows_that_begin_within_a_bucket() {
     kept_is_asked(2_000_000, 3).await;
 }
 
-async fn buckets_read(source: &Source, span: &Span) -> u64 {
-    let before = source.held_look_back().await.unwrap().buckets_read;
+/// Returns how many buckets of the look-back an evaluation reads, and in how many the rows of the window.
+async fn buckets_read(source: &Source, span: &Span) -> (u64, u64) {
+    let before = source.held_look_back().await.unwrap();
     source.begin(span).await.unwrap();
-    source.held_look_back().await.unwrap().buckets_read - before
+    let after = source.held_look_back().await.unwrap();
+    (
+        after.buckets_read - before.buckets_read,
+        after.window_buckets_read - before.window_buckets_read,
+    )
 }
 
 #[tokio::test]
@@ -410,33 +450,33 @@ async fn only_buckets_that_are_new_or_changed_are_read_again() {
     let source = Source::new(store.client(), 10_000);
     assert_eq!(
         buckets_read(&source, &span(now)).await,
-        10,
+        (10, 8),
         "the first time"
     );
-    assert_eq!(buckets_read(&source, &span(now)).await, 0, "as it was");
+    assert_eq!(buckets_read(&source, &span(now)).await, (0, 0), "as it was");
 
     Reports::default().store(&store, now).await;
     let next = span(after(now, 1));
-    assert_eq!(buckets_read(&source, &next).await, 1, "a new bucket");
+    assert_eq!(buckets_read(&source, &next).await, (1, 1), "a new bucket");
 
     let late = Reports {
         devices: 50..51,
         ..Reports::default()
     };
     late.store(&store, after(now, -5)).await;
-    assert_eq!(buckets_read(&source, &next).await, 1, "a late report");
+    assert_eq!(buckets_read(&source, &next).await, (1, 1), "a late report");
 
     let deleted = "INSERT INTO hidden_installations (installation, tombstoned_at) SELECT installation, now64(3) FROM report_copies \
         WHERE reinterpretAsUInt8(substring(installation, 1, 1)) = 0 LIMIT 1";
     store.client().query(deleted).execute().await.unwrap();
-    assert_eq!(buckets_read(&source, &next).await, 3, "a deletion");
+    assert_eq!(buckets_read(&source, &next).await, (3, 3), "a deletion");
     let erased = "ALTER TABLE reports DELETE WHERE installation IN \
         (SELECT installation FROM hidden_installations) SETTINGS mutations_sync = 2";
     store.client().query(erased).execute().await.unwrap();
-    assert_eq!(buckets_read(&source, &next).await, 0, "its erasure");
+    assert_eq!(buckets_read(&source, &next).await, (0, 0), "its erasure");
 
     let restarted = Source::new(store.client(), 10_000);
-    assert_eq!(buckets_read(&restarted, &next).await, 11, "a restart");
+    assert_eq!(buckets_read(&restarted, &next).await, (11, 8), "a restart");
     store.stop().await;
 }
 

@@ -22,17 +22,17 @@ use crate::device_events::{FailedStart, GoldenTest};
 use crate::hash::HashMap;
 use crate::interner::{Interner, TextId, Texts, next_id};
 use crate::read::assemble::{CohortPlacement, DeviceBaseline, ModelId, SelfQuantiles};
-use crate::read::census::{Census, CensusPlace, CensusSession};
+use crate::read::census::{Census, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
+use crate::read::packed::{Place, Seen, Series, SeriesFields, rows};
 use crate::read::span::bucket_at;
 use crate::sybil_resistance::{NetworkHash, Sender};
 use crate::varint;
 
 use super::mark::Mark;
-use super::rows::{self, Seen, Series, SeriesFields};
 use super::spill::{Extent, MAX_HELD_BYTES, Spill};
-use super::{ModelRecord, Nodes, Place, Recording, Rows, Sent};
+use super::{ModelRecord, Nodes, Recording, Rows, Sent};
 
 /// Counts of an intake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -199,7 +199,10 @@ impl Intake {
             let seen = Seen {
                 device: fields.device,
                 place,
-                created_after_s: created_after(fields.bucket, session),
+                created_after_s: rows::created_after(
+                    fields.bucket,
+                    session.created_at_unix_ms.div_euclid(1_000),
+                ),
                 is_late,
                 is_unproven: false,
                 is_own: false,
@@ -528,13 +531,6 @@ impl Intake {
     }
 }
 
-/// Returns when a session was created, in seconds from a bucket on; as far as 68 years.
-fn created_after(bucket: i64, session: &Session) -> i32 {
-    let created_s = session.created_at_unix_ms.div_euclid(1_000);
-    let after = created_s.saturating_sub(bucket);
-    i32::try_from(after).unwrap_or(if after < 0 { i32::MIN } else { i32::MAX })
-}
-
 /// Returns the first copy of each report, in the order of their receipt; among equal times what was read first. A key
 /// is the app's own, so that no app's reports take the place of another's.
 fn counted_once(mut kept: Vec<Kept>) -> Vec<Kept> {
@@ -566,21 +562,6 @@ fn close(
         rows.series.clear();
     }
     Ok(())
-}
-
-impl Place {
-    /// Returns what the census counts of a session.
-    fn in_census(&self, model: ModelId, seen: &Seen) -> CensusPlace {
-        CensusPlace {
-            model,
-            ran: self.ran,
-            runtime: self.runtime,
-            fingerprint_exact: self.exact,
-            votes: !(seen.is_late || seen.is_unproven) && self.requests_npu && !self.is_directed,
-            is_unproven: seen.is_unproven,
-            is_own: seen.is_own,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
 //! A collector's decisions about the sender of a report, as bytes before its rows.
 
+use crate::read::packed::rows;
 use crate::sybil_resistance::{NetworkHash, Sender};
 use crate::varint;
-
-use super::rows;
 
 /// A collector's decisions about the sender of a report, if there are any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

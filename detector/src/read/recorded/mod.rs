@@ -6,9 +6,7 @@
 
 mod intake;
 mod mark;
-mod packed;
 mod reader;
-mod rows;
 mod spill;
 
 use std::borrow::Cow;
@@ -19,40 +17,22 @@ use epwatch_model::{App, Installation, ModelKey, VersionOnChipset};
 
 use crate::hash::{HashMap, HashSet};
 use crate::interner::{TextId, Texts};
-use crate::placement::NodeCounts;
 use crate::sybil_resistance::Sender;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
-use super::assemble::{
-    CohortPlacement, PlacedSession, SeriesRow, SeriesSum, SessionRow, WindowBuilders,
-};
+use super::assemble::{SeriesSum, WindowBuilders};
 use super::census::Census;
 use super::cpu_nodes::NodesRow;
 use super::error::SourceError;
+use super::packed::{KnownSessions, PackedRows, Place, Series};
 use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary};
 pub use mark::Mark;
-use rows::{Seen, Series};
 use spill::{Extent, Spill};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
 const MAX_EARLIER_WINDOWS: usize = 20;
-
-/// A placement as a session reports it: there are few of them.
-#[derive(Debug, PartialEq, Eq, Hash, Clone)]
-struct Place {
-    ran: CohortPlacement,
-    runtime: TextId,
-    exact: u64,
-    /// All nodes, nodes on the NPU, nodes on the CPU, and the benign ones of these.
-    nodes: [u32; 4],
-    /// Share of MACs on the NPU, and attributed; bits of an `f32`, which the store keeps.
-    macs: [Option<u32>; 2],
-    reasons: Vec<TextId>,
-    requests_npu: bool,
-    is_directed: bool,
-}
 
 /// The nodes behind a fingerprint.
 #[derive(Debug)]
@@ -166,49 +146,19 @@ impl Recording {
         builders: &mut WindowBuilders,
     ) -> Result<(), SourceError> {
         let model = builders.texts.model(model);
-        let window_s = (span.start_s(), span.end_s());
-        let mut known: HashSet<(u32, u32, bool, bool, i64)> = HashSet::default();
-        for rows in record.between(window_s) {
-            let bytes = self.read(rows.seen)?;
-            let mut rest = &*bytes;
-            while let Some(seen) = Seen::take(&mut rest) {
-                let place = &self.places[seen.place as usize];
-                let takes_part = place.requests_npu || place.is_directed;
-                let created_s = rows.bucket.saturating_add(seen.created_after_s.into());
-                let (late, unproven) = (seen.is_late, seen.is_unproven);
-                let id = (seen.device, seen.place, late, unproven, created_s);
-                if !takes_part || !known.insert(id) {
-                    continue;
-                }
-                let row = SessionRow {
-                    installation: self.devices[seen.device as usize],
-                    ran: place.ran,
-                    placed: PlacedSession {
-                        runtime: place.runtime,
-                        fingerprint_exact: place.exact,
-                        counts: place.counts(),
-                        reasons: place.reasons.clone(),
-                    },
-                    created_s,
-                    is_late: seen.is_late,
-                    is_unproven: seen.is_unproven,
-                    is_directed: place.is_directed,
-                };
-                builders.add(model, |builder, texts| builder.add_session(row, texts));
-            }
-        }
-        self.each_series(record, window_s, |_, series| {
-            let (runs, fields) = series.runs();
-            let row = SeriesRow {
-                installation: self.devices[series.device as usize],
-                ran: self.ran(series),
-                shape_key: series.shape,
-                runs,
-                reports_heat: fields.reports_heat,
-                earlier: fields.earlier,
+        let mut known = KnownSessions::default();
+        for rows in record.between((span.start_s(), span.end_s())) {
+            let (seen, series) = (self.read(rows.seen)?, self.read(rows.series)?);
+            let packed = PackedRows {
+                bucket_s: rows.bucket,
+                devices: &self.devices,
+                places: &self.places,
+                seen: &seen,
+                series: &series,
             };
-            builders.add(model, |builder, _| builder.add_series(row));
-        })
+            packed.add(model, |_| true, &mut known, builders);
+        }
+        Ok(())
     }
 
     /// Adds whole windows, the latest first, until a vote has enough runs: how often a device reports within one changes
@@ -262,10 +212,6 @@ impl Recording {
         Ok(())
     }
 
-    fn ran(&self, series: &Series<'_>) -> CohortPlacement {
-        self.places[series.place as usize].ran
-    }
-
     /// Passes each clean series of a version on a chipset in a span of seconds to `take`.
     fn each_series_of(
         &self,
@@ -294,20 +240,5 @@ impl ModelRecord {
         let start = self.buckets.partition_point(|rows| rows.bucket < from_s);
         let end = self.buckets.partition_point(|rows| rows.bucket < to_s);
         self.buckets.get(start..end).unwrap_or_default()
-    }
-}
-
-impl Place {
-    fn counts(&self) -> NodeCounts {
-        let [n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes] = self.nodes;
-        let [npu_macs_share, macs_attributed] = self.macs.map(|bits| bits.map(f32::from_bits));
-        NodeCounts {
-            n_nodes,
-            npu_nodes,
-            cpu_nodes,
-            cpu_benign_nodes,
-            npu_macs_share,
-            macs_attributed,
-        }
     }
 }

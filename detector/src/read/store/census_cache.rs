@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use clickhouse::Row;
-use clickhouse::query::Query;
 use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
 use crate::hash::HashMap;
 
+use super::buckets::{BucketRow, of_buckets, portions};
 use super::deduplicated::Counted;
 use super::events;
 use super::places::{self, Copies};
@@ -28,9 +28,6 @@ use crate::read::span::{Bucket, Span};
 
 /// A look-back that takes more memory is not held: then it is read each time. About 120,000,000 devices in buckets.
 pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
-
-/// Reports that are read at once, so that a query that fails loses little.
-const MAX_READ: u64 = 1_000_000;
 
 /// Listings of the store's parts until all that are listed have rows.
 const MAX_TRIES: usize = 5;
@@ -104,13 +101,6 @@ struct SessionlessRow<'a> {
     is_own: bool,
 }
 
-#[derive(Debug, Row, Deserialize)]
-struct BucketRow {
-    bucket: Bucket,
-    reports: u64,
-    copies: u64,
-}
-
 impl CensusCache {
     pub(super) fn of_at_most(max_bytes: usize) -> Self {
         Self {
@@ -181,9 +171,15 @@ impl CensusCache {
         Ok(stored.into_iter().all(|part| parts.contains_key(&part)))
     }
 
+    /// Returns the copies that count in each bucket of the look-back that was read last; `None` if it is not held.
+    pub(super) fn copies(&self) -> Option<&BTreeMap<Bucket, Copies>> {
+        Some(&self.held.copies).filter(|copies| !copies.is_empty())
+    }
+
     pub(super) fn held(&self) -> HeldLookBack {
         HeldLookBack {
             buckets_read: self.buckets_read,
+            window_buckets_read: 0,
             bytes: self.held.census.bytes(),
         }
     }
@@ -312,10 +308,6 @@ impl Held {
     }
 }
 
-fn of_buckets(query: Query, buckets: &[Bucket]) -> Query {
-    query.bind(buckets).bind(buckets.first())
-}
-
 async fn counted_copies(
     store: &Counted,
     buckets: &[Bucket],
@@ -325,47 +317,4 @@ async fn counted_copies(
     }
     let query = of_buckets(store.query(COUNTED_COPIES), buckets);
     query.fetch_all().await.map_err(failed("buckets"))
-}
-
-/// Cuts buckets into what is read at once: neighbours, and at least one of them.
-fn portions(wanted: &[BucketRow]) -> Vec<&[BucketRow]> {
-    let mut portions = Vec::new();
-    let (mut from, mut reports) = (0, 0);
-    for (at, row) in wanted.iter().enumerate() {
-        if at > from && reports + row.reports > MAX_READ {
-            portions.push(&wanted[from..at]);
-            (from, reports) = (at, 0);
-        }
-        reports += row.reports;
-    }
-    if from < wanted.len() {
-        portions.push(&wanted[from..]);
-    }
-    portions
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_are_read_in_portions_and_a_large_one_alone() {
-        let of = |bucket, reports| BucketRow {
-            bucket,
-            reports,
-            copies: 0,
-        };
-        let wanted = [
-            of(1, MAX_READ / 2),
-            of(2, MAX_READ / 2),
-            of(3, 3 * MAX_READ),
-            of(4, 1),
-            of(5, 1),
-        ];
-        let portions: Vec<Vec<Bucket>> = portions(&wanted)
-            .into_iter()
-            .map(|some| some.iter().map(|row| row.bucket).collect())
-            .collect();
-        assert_eq!(portions, [vec![1, 2], vec![3], vec![4, 5]]);
-    }
 }

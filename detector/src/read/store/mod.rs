@@ -1,10 +1,12 @@
 //! Reads reports from the store's versioned views. SQL only selects and adds; what it means is decided in
-//! Rust. Rows are streamed, and a device's histogram lives only until its quantiles are taken. Between evaluations
-//! it holds the census of the look-back, up to a bound, and earlier windows.
+//! Rust. Rows are streamed. Between evaluations it holds the census of the look-back and the rows of the window, each up
+//! to a bound, and earlier windows.
 
+mod buckets;
 mod census_cache;
 mod deduplicated;
 mod events;
+mod held_window;
 mod history;
 mod nodes;
 mod places;
@@ -38,19 +40,29 @@ use super::span::{PastSpan, Span};
 use census_cache::CensusCache;
 pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
+use held_window::{HeldWindow, WindowRows};
 use history::HeldHistory;
 use nodes::HeldNodes;
 use queries::{
     CERTIFIED, MAX_NAMED_DEVICES, MAX_QUERY_BYTES, NODES, SENDERS, latency_before, of_clean_series,
 };
 
-/// A clone for one evaluation shares all but `counted`.
+/// A clone for one evaluation shares all but `counted` and `window`.
 #[derive(Debug, Clone)]
 pub(super) struct StoreReader {
     counted: Counted,
-    census: Arc<tokio::sync::Mutex<CensusCache>>,
+    look_back: Arc<tokio::sync::Mutex<LookBack>>,
+    /// The rows of the evaluation's window, if they are held.
+    window: Option<Arc<WindowRows>>,
     history: Arc<HeldHistory>,
     nodes: Arc<HeldNodes>,
+}
+
+/// What is held of reports between evaluations.
+#[derive(Debug)]
+struct LookBack {
+    census: CensusCache,
+    window: HeldWindow,
 }
 
 /// The runs of a version with one input shape.
@@ -81,13 +93,17 @@ impl SenderRow {
 }
 
 impl StoreReader {
-    /// Reads through `client`, whose database has the migrations; holds a look-back of at most
-    /// `look_back_bytes`.
-    pub(super) fn new(client: Client, look_back_bytes: usize) -> Self {
-        let census = CensusCache::of_at_most(look_back_bytes);
+    /// Reads through `client`, whose database has the migrations. Holds a look-back and the rows of a window, of at most
+    /// `max_bytes` each.
+    pub(super) fn new(client: Client, max_bytes: usize) -> Self {
+        let look_back = LookBack {
+            census: CensusCache::of_at_most(max_bytes),
+            window: HeldWindow::of_at_most(max_bytes),
+        };
         Self {
             counted: Counted::new(client),
-            census: Arc::new(tokio::sync::Mutex::new(census)),
+            look_back: Arc::new(tokio::sync::Mutex::new(look_back)),
+            window: None,
             history: Arc::default(),
             nodes: Arc::default(),
         }
@@ -127,14 +143,24 @@ impl ReportReader for StoreReader {
     fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
         let census = async {
             let counted = self.counted.settled().await?;
-            let census = self.census.lock().await.read(&counted, span).await?;
-            Ok((counted, census))
+            let LookBack { census, window } = &mut *self.look_back.lock().await;
+            let read = census.read(&counted, span).await?;
+            let window = match census.copies() {
+                Some(copies) => window.read(&counted, span, copies).await?,
+                None => {
+                    window.clear();
+                    None
+                }
+            };
+            Ok((counted, read, window))
         };
         Box::pin(async {
-            let ((counted, census), certified) = tokio::try_join!(census, self.certified())?;
+            let ((counted, census, window), certified) =
+                tokio::try_join!(census, self.certified())?;
             self.nodes.bound();
             let reader = Self {
                 counted,
+                window,
                 ..self.clone()
             };
             Ok(Beginning {
@@ -146,7 +172,7 @@ impl ReportReader for StoreReader {
     }
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
-        Box::pin(self.counted.windows(asked))
+        Box::pin(self.counted.windows(asked, self.window.as_deref()))
     }
 
     fn histograms<'a>(
@@ -227,6 +253,12 @@ impl ReportReader for StoreReader {
     }
 
     fn held_look_back(&self) -> BoxFuture<'_, Option<HeldLookBack>> {
-        Box::pin(async { Some(self.census.lock().await.held()) })
+        Box::pin(async {
+            let LookBack { census, window } = &*self.look_back.lock().await;
+            let mut held = census.held();
+            held.window_buckets_read = window.buckets_read();
+            held.bytes += window.bytes();
+            Some(held)
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! The reports of a window: each once, with its sessions, which say where a device ran, and its series,
 //! which say how fast. Which of them count is decided here: to join and to filter arrays costs the store
-//! more than to send them.
+//! more than to send them. The rows go into windows at once, or are held for several evaluations.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,13 @@ use epwatch_proto::{ParseError, SparseHistogram, Thermal};
 use epwatch_stats::Moments;
 use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
+use crate::interner::Texts;
 use crate::placement::NodeCounts;
 use crate::read::assemble::{
-    CohortPlacement, DeviceBaseline, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum,
+    CohortPlacement, DeviceBaseline, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum,
     SessionRow, WindowBuilders,
 };
+use crate::read::span::Bucket;
 
 use super::queries::hist_scheme;
 use super::text_cache::TextCache;
@@ -31,6 +33,8 @@ columns!(Heads of Head, is_array: false, "" {
     received_at: Millis,
     stream_id: u64,
     sequence: u64,
+    at_s: u32,
+    copy: u64,
 });
 
 columns!(Sessions of Session, is_array: true, "session_" {
@@ -80,16 +84,52 @@ columns!(ManySeries of Series, is_array: true, "series_" {
     baseline_absence: &'a str,
 });
 
-/// The query. `received_at` only prunes partitions; `bucket` decides what is in the window. Binds: apps, window, start of the
-/// window, slices, slice.
-pub(super) fn query() -> String {
+/// The query, with a condition. The copy is the hash that [`super::queries::COUNTED_COPIES`] adds up.
+fn query(condition: &str) -> String {
     let names = [Heads::NAMES, Sessions::NAMES, ManySeries::NAMES].concat();
     format!(
-        "SELECT {} FROM counted_reports_v1 WHERE (app_id, environment) IN ? \
-         AND bucket >= toDateTime(?) AND bucket < toDateTime(?) AND received_at >= toDateTime(?) \
-         AND sipHash64(installation) % ? = ?",
+        "WITH toUInt32(bucket) AS at_s, cityHash64(collector_id, wal_offset) AS copy \
+         SELECT {} FROM counted_reports_v1 WHERE {condition}",
         names.join(", ")
     )
+}
+
+/// The reports of some apps. `received_at` only prunes partitions; `bucket` decides what is in the window. Binds: apps,
+/// window, start of the window, slices, slice.
+pub(super) fn of_apps() -> String {
+    query(
+        "(app_id, environment) IN ? AND bucket >= toDateTime(?) AND bucket < toDateTime(?) \
+         AND received_at >= toDateTime(?) AND sipHash64(installation) % ? = ?",
+    )
+}
+
+/// The reports of some buckets. Binds: buckets, the first of them.
+pub(super) fn of_buckets() -> String {
+    query("bucket IN ? AND received_at >= toDateTime(?)")
+}
+
+/// Takes reports. The sessions that take part follow their report, and the series that vote their session.
+pub(super) trait ReportSink {
+    fn texts(&mut self) -> &mut Texts;
+    fn report(&mut self, bucket: Bucket, copy: u64);
+    fn session(&mut self, model: ModelId, row: SessionRow);
+    fn series(&mut self, model: ModelId, row: SeriesRow);
+}
+
+impl ReportSink for WindowBuilders {
+    fn texts(&mut self) -> &mut Texts {
+        &mut self.texts
+    }
+
+    fn report(&mut self, _bucket: Bucket, _copy: u64) {}
+
+    fn session(&mut self, model: ModelId, row: SessionRow) {
+        self.add(model, |builder, texts| builder.add_session(row, texts));
+    }
+
+    fn series(&mut self, model: ModelId, row: SeriesRow) {
+        self.add(model, |builder, _| builder.add_series(row));
+    }
 }
 
 /// Columns of texts in a row of each kind.
@@ -97,8 +137,8 @@ const HEAD_TEXTS: usize = 6;
 const SESSION_TEXTS: usize = 5;
 const SERIES_TEXTS: usize = 3;
 
-/// Adds a block's reports to the windows of their models.
-pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), Error> {
+/// Passes on a block's reports.
+pub(super) fn read(block: &Block, sink: &mut impl ReportSink) -> Result<(), Error> {
     let heads = Heads::of(block)?;
     let sessions = Sessions::of(block)?;
     let series = ManySeries::of(block)?;
@@ -108,7 +148,8 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
         let head = heads.rows(report).next().ok_or(Error::NotEnoughData)??;
         let (is_late, is_unproven) = (head.is_late, head.is_unproven);
         let counts = !(is_late || is_unproven);
-        let texts = &mut builders.texts;
+        sink.report(head.at_s, head.copy);
+        let texts = sink.texts();
         let [app, environment, firmware, device_model, ort, ep] = cache.ids(0, head.texts(), texts);
         let runtime = texts.runtime(ort, ep);
         of_report.clear();
@@ -131,7 +172,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
             if !session.requests_npu && !is_directed {
                 continue;
             }
-            let texts = &mut builders.texts;
+            let texts = sink.texts();
             let [chipset, model_id, version, graph_kind, source] =
                 cache.ids(HEAD_TEXTS, session.texts(), texts);
             let model = (app, environment, model_id);
@@ -160,14 +201,13 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                 is_unproven,
                 is_directed,
             };
-            builders.add(model, |builder, texts| builder.add_session(row, texts));
+            sink.session(model, row);
             if !session.requests_npu || is_directed {
                 continue;
             }
             for one in of_session {
-                let texts = &mut builders.texts;
                 let [shape_key, previous, absence] =
-                    cache.ids(HEAD_TEXTS + SESSION_TEXTS, one.texts(), texts);
+                    cache.ids(HEAD_TEXTS + SESSION_TEXTS, one.texts(), sink.texts());
                 let moments = Moments::from_parts(one.n, one.sum_us, one.m2_us2);
                 let received_ms = head.received_at.0;
                 let order = (received_ms, head.stream_id, head.sequence, session.uid);
@@ -183,7 +223,7 @@ pub(super) fn read(block: &Block, builders: &mut WindowBuilders) -> Result<(), E
                         absence,
                     },
                 };
-                builders.add(model, |builder, _| builder.add_series(row));
+                sink.series(model, row);
             }
         }
     }

@@ -8,7 +8,6 @@ use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
 use crate::hash::HashMap;
-use crate::interner::Texts;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
 use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
@@ -18,6 +17,7 @@ use crate::read::span::Span;
 use crate::window::histogram_of;
 
 use super::deduplicated::Counted;
+use super::held_window::WindowRows;
 use super::queries::{CohortNames, cohort_of, device_baselines, earlier, of_clean_series};
 use super::reports;
 
@@ -87,20 +87,35 @@ struct SelfRow<'a> {
 }
 
 impl Counted {
-    /// Reads the reports of the window.
+    /// Builds windows of the rows that are held, or reads the reports of the window.
     pub(super) async fn windows(
         &self,
         asked: WindowsAsked<'_>,
+        held: Option<&WindowRows>,
     ) -> Result<WindowsByModel, SourceError> {
         let models = asked.models.iter();
         let apps = apps_of(models.clone().map(|found| &found.model));
         let sessions: u64 = models.map(|found| found.sessions).sum();
-        let mut builders = WindowBuilders::of(asked, Texts::default());
-        // A large app is read in slices of its devices, so that the store adds up a part at a time.
+        let texts = held.map(WindowRows::texts).unwrap_or_default();
+        let mut builders = WindowBuilders::of(asked, texts);
+        // A large app is read in slices of its devices, so that a part is added up at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
+        let mut need_earlier_runs = false;
         for slice in 0..slices {
-            self.add_reports(&apps, asked.span, (slices, slice), &mut builders)
-                .await?;
+            match held {
+                Some(rows) => rows.add(asked, (slices, slice), &mut builders),
+                None => {
+                    self.add_reports(&apps, asked.span, (slices, slice), &mut builders)
+                        .await?;
+                }
+            }
+            need_earlier_runs |= builders.end_votes();
+        }
+        if need_earlier_runs && !asked.span.stands_alone {
+            for slice in 0..slices {
+                self.add_earlier(&apps, asked.span, (slices, slice), &mut builders)
+                    .await?;
+            }
         }
         Ok(builders.finish())
     }
@@ -114,22 +129,32 @@ impl Counted {
     ) -> Result<(), SourceError> {
         let (from, to) = (span.start_s(), span.end_s());
         let what = "reports";
-        let query = self.query(&reports::query()).bind(apps);
+        let query = self.query(&reports::of_apps()).bind(apps);
         let query = query.bind(from).bind(to).bind(from);
         let query = query.bind(slice.0).bind(slice.1);
         let mut blocks = Blocks::of(query).map_err(failed(what))?;
         while let Some(block) = blocks.next().await.map_err(failed(what))? {
             reports::read(&block, builders).map_err(failed(what))?;
         }
-        if builders.end_votes() && !span.stands_alone {
-            let query = self.query(&earlier()).bind(from).bind(to - from);
-            let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
-            let query = of_clean_series(query, apps, (from, to), slice);
-            let what = "earlier runs";
-            let mut rows = query.fetch::<EarlierRow<'_>>().map_err(failed(what))?;
-            while let Some(row) = rows.next().await.map_err(failed(what))? {
-                row.add_to(builders);
-            }
+        Ok(())
+    }
+
+    /// Adds earlier windows of votes with too few runs.
+    async fn add_earlier(
+        &self,
+        apps: &[(&str, &str)],
+        span: &Span,
+        slice: (u64, u64),
+        builders: &mut WindowBuilders,
+    ) -> Result<(), SourceError> {
+        let (from, to) = (span.start_s(), span.end_s());
+        let query = self.query(&earlier()).bind(from).bind(to - from);
+        let query = of_clean_series(query, apps, (span.earliest_s(), from), slice);
+        let query = of_clean_series(query, apps, (from, to), slice);
+        let what = "earlier runs";
+        let mut rows = query.fetch::<EarlierRow<'_>>().map_err(failed(what))?;
+        while let Some(row) = rows.next().await.map_err(failed(what))? {
+            row.add_to(builders);
         }
         Ok(())
     }

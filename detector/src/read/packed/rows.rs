@@ -7,43 +7,43 @@ use crate::interner::TextId;
 use crate::read::assemble::{DeviceBaseline, SelfQuantiles, SeriesOrder, SeriesSum};
 use crate::varint;
 
-use super::packed;
+use super::histogram;
 
 /// A session in a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Seen {
-    pub(super) device: u32,
-    pub(super) place: u32,
+pub(in crate::read) struct Seen {
+    pub(in crate::read) device: u32,
+    pub(in crate::read) place: u32,
     /// Creation of the session, in seconds from its bucket on.
-    pub(super) created_after_s: i32,
-    pub(super) is_late: bool,
-    pub(super) is_unproven: bool,
-    pub(super) is_own: bool,
+    pub(in crate::read) created_after_s: i32,
+    pub(in crate::read) is_late: bool,
+    pub(in crate::read) is_unproven: bool,
+    pub(in crate::read) is_own: bool,
 }
 
 /// A clean series in a report.
 #[derive(Debug)]
-pub(super) struct Series<'a> {
-    pub(super) device: u32,
-    pub(super) place: u32,
-    pub(super) shape: TextId,
-    pub(super) n: u64,
+pub(in crate::read) struct Series<'a> {
+    pub(in crate::read) device: u32,
+    pub(in crate::read) place: u32,
+    pub(in crate::read) shape: TextId,
+    pub(in crate::read) n: u64,
     rest: &'a [u8],
 }
 
 /// The fields of a series that only its own window needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct SeriesFields {
-    pub(super) order: SeriesOrder,
-    pub(super) device_model: TextId,
-    pub(super) reports_heat: bool,
-    pub(super) sum_us: f64,
-    pub(super) m2_us2: f64,
-    pub(super) earlier: DeviceBaseline,
+pub(in crate::read) struct SeriesFields {
+    pub(in crate::read) order: SeriesOrder,
+    pub(in crate::read) device_model: TextId,
+    pub(in crate::read) reports_heat: bool,
+    pub(in crate::read) sum_us: f64,
+    pub(in crate::read) m2_us2: f64,
+    pub(in crate::read) earlier: DeviceBaseline,
 }
 
 impl Seen {
-    pub(super) fn pack(self, to: &mut Vec<u8>) {
+    pub(in crate::read) fn pack(self, to: &mut Vec<u8>) {
         varint::push(to, self.device.into());
         varint::push(to, self.place.into());
         signed(to, self.created_after_s);
@@ -53,7 +53,7 @@ impl Seen {
     }
 
     /// Takes the next of some; `None` at their end.
-    pub(super) fn take(from: &mut &[u8]) -> Option<Self> {
+    pub(in crate::read) fn take(from: &mut &[u8]) -> Option<Self> {
         if from.is_empty() {
             return None;
         }
@@ -73,10 +73,10 @@ impl Seen {
 
 impl<'a> Series<'a> {
     /// Appends a series with its length, so that it can be passed over.
-    pub(super) fn pack(
+    pub(in crate::read) fn pack(
         (device, place, shape): (u32, u32, TextId),
         fields: &SeriesFields,
-        (n, histogram): (u64, &SparseHistogram),
+        (n, counts): (u64, &SparseHistogram),
         to: &mut Vec<u8>,
     ) {
         varint::push(to, device.into());
@@ -85,13 +85,13 @@ impl<'a> Series<'a> {
         varint::push(to, n);
         let mut rest = Vec::with_capacity(160);
         fields.pack(&mut rest);
-        packed::pack(histogram, &mut rest);
+        histogram::pack(counts, &mut rest);
         varint::push(to, rest.len() as u64);
         to.extend_from_slice(&rest);
     }
 
     /// Takes the next of some; `None` at their end.
-    pub(super) fn take(from: &mut &'a [u8]) -> Option<Self> {
+    pub(in crate::read) fn take(from: &mut &'a [u8]) -> Option<Self> {
         if from.is_empty() {
             return None;
         }
@@ -112,11 +112,11 @@ impl<'a> Series<'a> {
     }
 
     /// Returns its runs, and the fields that are not among them.
-    pub(super) fn runs(&self) -> (SeriesSum, SeriesFields) {
-        let (fields, histogram) = self.fields();
+    pub(in crate::read) fn runs(&self) -> (SeriesSum, SeriesFields) {
+        let (fields, counts) = self.fields();
         let moments = Moments::from_parts(self.n, fields.sum_us, fields.m2_us2);
-        let histogram = packed::unpack(histogram);
-        let runs = SeriesSum::of(histogram, moments, fields.order, fields.device_model);
+        let counts = histogram::unpack(counts);
+        let runs = SeriesSum::of(counts, moments, fields.order, fields.device_model);
         (runs, fields)
     }
 
@@ -211,6 +211,12 @@ fn take_quantiles(from: &mut &[u8]) -> SelfQuantiles {
     }
 }
 
+/// Returns when a session was created, in seconds from its bucket on; as far as 68 years.
+pub(in crate::read) fn created_after(bucket_s: i64, created_s: i64) -> i32 {
+    let after = created_s.saturating_sub(bucket_s);
+    i32::try_from(after).unwrap_or(if after < 0 { i32::MIN } else { i32::MAX })
+}
+
 /// The sign is the last bit, so that small numbers stay short.
 fn signed(to: &mut Vec<u8>, value: i32) {
     let sign = u64::from(value < 0);
@@ -240,7 +246,7 @@ fn word(from: &mut &[u8]) -> u64 {
     u64::from_le_bytes(*word)
 }
 
-pub(super) fn byte(from: &mut &[u8]) -> u8 {
+pub(in crate::read) fn byte(from: &mut &[u8]) -> u8 {
     let Some((byte, rest)) = from.split_first() else {
         return 0;
     };
@@ -249,7 +255,7 @@ pub(super) fn byte(from: &mut &[u8]) -> u8 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "only 32 bits are packed")]
-pub(super) fn number(from: &mut &[u8]) -> u32 {
+pub(in crate::read) fn number(from: &mut &[u8]) -> u32 {
     varint::take(from) as u32
 }
 
@@ -300,9 +306,9 @@ mod tests {
                 absence: TextId::of_number(4),
             },
         };
-        let mut histogram = SparseHistogram::default();
-        histogram.record_n(1_000, 3);
-        histogram.record_n(70_000, 200);
+        let mut counts = SparseHistogram::default();
+        counts.record_n(1_000, 3);
+        counts.record_n(70_000, 200);
         let all = [
             fields(None, None),
             fields(Some((TextId::of_number(9), quantiles(20))), None),
@@ -315,7 +321,7 @@ mod tests {
         let mut bytes = Vec::new();
         for one in &all {
             let id = (70_000, 3, TextId::of_number(1));
-            Series::pack(id, one, (203, &histogram), &mut bytes);
+            Series::pack(id, one, (203, &counts), &mut bytes);
         }
         let mut from = &*bytes;
         for one in &all {
@@ -323,7 +329,7 @@ mod tests {
             assert_eq!((series.device, series.place, series.n), (70_000, 3, 203));
             let (back, packed) = series.fields();
             assert_eq!(back, *one);
-            assert_eq!(packed::unpack(packed), histogram);
+            assert_eq!(histogram::unpack(packed), counts);
         }
         assert!(Series::take(&mut from).is_none());
     }

@@ -1,5 +1,5 @@
 //! A sparse histogram in two or three bytes a bucket: differences of indices and counts as varints.
-//! A recording holds millions of them.
+//! Recordings and held windows have millions of them.
 
 use epwatch_proto::SparseHistogram;
 

@@ -1,0 +1,71 @@
+//! Rows of reports as bytes, as a recording and the held window have them, and how windows are built of them.
+//!
+//! Installations and placements have numbers, because both come again in many rows.
+
+mod histogram;
+mod place;
+pub(in crate::read) mod rows;
+
+use epwatch_model::Installation;
+
+use crate::hash::HashSet;
+
+use super::assemble::{ModelId, SeriesRow, WindowBuilders};
+pub(in crate::read) use place::Place;
+pub(in crate::read) use rows::{Seen, Series, SeriesFields};
+
+/// Sessions that were added: device, place, whether they are late or unproven, and the time of their creation. A
+/// device reports a session in each interval.
+pub(in crate::read) type KnownSessions = HashSet<(u32, u32, bool, bool, i64)>;
+
+/// The rows of one model in one bucket, with the devices and places of their numbers.
+pub(in crate::read) struct PackedRows<'a> {
+    pub(in crate::read) bucket_s: i64,
+    pub(in crate::read) devices: &'a [Installation],
+    pub(in crate::read) places: &'a [Place],
+    /// [`Seen`], one after the other.
+    pub(in crate::read) seen: &'a [u8],
+    /// [`Series`], one after the other.
+    pub(in crate::read) series: &'a [u8],
+}
+
+impl PackedRows<'_> {
+    /// Adds sessions that are not known and clean series of the wanted devices to a model's windows.
+    pub(in crate::read) fn add(
+        &self,
+        model: ModelId,
+        wants: impl Fn(&Installation) -> bool,
+        known: &mut KnownSessions,
+        builders: &mut WindowBuilders,
+    ) {
+        let mut rest = self.seen;
+        while let Some(seen) = Seen::take(&mut rest) {
+            let place = &self.places[seen.place as usize];
+            let device = &self.devices[seen.device as usize];
+            let created_s = self.bucket_s.saturating_add(seen.created_after_s.into());
+            let (late, unproven) = (seen.is_late, seen.is_unproven);
+            let id = (seen.device, seen.place, late, unproven, created_s);
+            if place.takes_part() && wants(device) && known.insert(id) {
+                let row = place.session_row(*device, created_s, &seen);
+                builders.add(model, |builder, texts| builder.add_session(row, texts));
+            }
+        }
+        let mut rest = self.series;
+        while let Some(series) = Series::take(&mut rest) {
+            let device = &self.devices[series.device as usize];
+            if !wants(device) {
+                continue;
+            }
+            let (runs, fields) = series.runs();
+            let row = SeriesRow {
+                installation: *device,
+                ran: self.places[series.place as usize].ran,
+                shape_key: series.shape,
+                reports_heat: fields.reports_heat,
+                runs,
+                earlier: fields.earlier,
+            };
+            builders.add(model, |builder, _| builder.add_series(row));
+        }
+    }
+}
