@@ -17,6 +17,16 @@ const MIN_PROMINENCE: f64 = 0.1;
 /// # Errors
 /// Histograms with different bucket schemes, which `read` prevents.
 pub fn describe(window: &CohortWindow) -> Result<WindowStatistics, HistogramError> {
+    let mut statistics = describe_spread(window)?;
+    describe_modes(window, &mut statistics)?;
+    Ok(statistics)
+}
+
+/// Returns quantiles and coefficients of variation of a window, without [`describe_modes`].
+///
+/// # Errors
+/// As [`describe`].
+pub(crate) fn describe_spread(window: &CohortWindow) -> Result<WindowStatistics, HistogramError> {
     let Some(main) = window.main_shape()? else {
         return Ok(WindowStatistics::default());
     };
@@ -27,8 +37,6 @@ pub fn describe(window: &CohortWindow) -> Result<WindowStatistics, HistogramErro
         .map(|l| l.moments)
         .collect();
     let split = VarianceSplit::over_devices(&moments, Weighting::Devices);
-    let devices = count_devices(main.votes.iter().copied());
-    let dip = dip::of_histogram(&main.histogram);
     Ok(WindowStatistics {
         shape_key: main.shape_key.to_owned(),
         p50_us: main.histogram.quantile(0.5),
@@ -36,17 +44,33 @@ pub fn describe(window: &CohortWindow) -> Result<WindowStatistics, HistogramErro
         cv: split.and_then(|split| split.cv_total()),
         cv_within: split.and_then(|split| split.cv_within()),
         cv_between: split.and_then(|split| split.cv_between()),
-        dip,
-        dip_p: dip.and_then(|dip| dip::p_value(dip, devices)),
-        modes: valley::deepest(&main.histogram, devices)
-            .filter(|valley| valley.prominence >= MIN_PROMINENCE)
-            .map(|valley| Modes {
-                fast_us: valley.fast_mode_us,
-                slow_us: valley.slow_mode_us,
-                depth: valley.depth,
-            }),
-        mixture: mixture(&main.histogram, devices),
+        ..WindowStatistics::default()
     })
+}
+
+/// Adds whether latency is bimodal, which takes most of the time of a description.
+///
+/// # Errors
+/// As [`describe`].
+pub(crate) fn describe_modes(
+    window: &CohortWindow,
+    statistics: &mut WindowStatistics,
+) -> Result<(), HistogramError> {
+    let Some(main) = window.main_shape()? else {
+        return Ok(());
+    };
+    let devices = count_devices(main.votes.iter().copied());
+    statistics.dip = dip::of_histogram(&main.histogram);
+    statistics.dip_p = statistics.dip.and_then(|dip| dip::p_value(dip, devices));
+    statistics.modes = valley::deepest(&main.histogram, devices)
+        .filter(|valley| valley.prominence >= MIN_PROMINENCE)
+        .map(|valley| Modes {
+            fast_us: valley.fast_mode_us,
+            slow_us: valley.slow_mode_us,
+            depth: valley.depth,
+        });
+    statistics.mixture = mixture(&main.histogram, devices);
+    Ok(())
 }
 
 fn mixture(histogram: &SparseHistogram, devices: u64) -> Option<Mixture> {

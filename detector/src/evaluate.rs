@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use epwatch_model::{
     CohortEvidence, CohortKey, CohortVerdict, Incident, Installation, ModelKey, Origin, Placement,
-    Reason, Severity, SpeedReference, TakenOver, VersionOnChipset, WindowStatistics,
+    Reason, Severity, SpeedReference, TakenOver, VerdictClass, VersionOnChipset, WindowStatistics,
 };
 use epwatch_proto::accelerator::{is_same_accelerator, split_cohort};
 use epwatch_proto::chipset::names_one_chipset;
@@ -21,7 +21,7 @@ use crate::cohort_evidence::evidence_of;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
 use crate::deadline;
-use crate::describe::describe;
+use crate::describe::{describe_modes, describe_spread};
 use crate::hash::HashSet;
 use crate::incident::{Recovery, to_recover};
 use crate::past_version::{PastVersion, drop_faulty_pasts};
@@ -100,6 +100,7 @@ struct JudgedChipset<'a> {
 /// Values that all cohorts of one evaluation share.
 struct EvaluationRun {
     config: DetectorConfig,
+    shows: Shows,
     span: Span,
     inputs: EvaluationInputs,
     limits: Limits,
@@ -112,13 +113,35 @@ struct EvaluationRun {
 pub struct Evaluator {
     source: Source,
     config: DetectorConfig,
+    shows: Shows,
+}
+
+/// Verdicts whose modes and evidence are shown. Both explain, and neither decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// All verdicts, with the evidence behind them: a store keeps it.
+    All,
+    /// All verdicts, without evidence.
+    Verdicts,
+    /// Verdicts that are not healthy, without evidence.
+    Findings,
 }
 
 impl Evaluator {
     /// Reads from `source`, with the windows of `config`.
     #[must_use]
     pub fn new(source: Source, config: DetectorConfig) -> Self {
-        Self { source, config }
+        Self {
+            source,
+            config,
+            shows: Shows::All,
+        }
+    }
+
+    /// Leaves out what nobody is shown.
+    #[must_use]
+    pub(crate) fn showing(self, shows: Shows) -> Self {
+        Self { shows, ..self }
     }
 
     /// Judges every cohort with anything in the window that ends at `window_end`.
@@ -205,6 +228,7 @@ impl Evaluator {
         let windows_a_day = 86_400.0 / span.window.as_secs_f64();
         EvaluationRun {
             config: self.config.clone(),
+            shows: self.shows,
             span,
             limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
             rates: self.source.rates(&span),
@@ -359,15 +383,18 @@ impl EvaluationRun {
             let previous_name = past.version.as_deref();
             let earlier = &read.earlier;
             let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
+            let was_shown = self.is_shown(&whole);
             cv_rules::apply(&self.config.cv_rules, &mut whole, cv.map(|usual| usual.all));
+            if !was_shown && self.is_shown(&whole) {
+                self.describe_modes(window, &mut whole)?;
+            }
             let is_about_newcomers =
                 |reason: &Reason| matches!(reason, Reason::NewcomersOnly { .. });
             let is_doubted = whole.reasons.iter().any(is_about_newcomers);
-            let shape = evidence_of(window, previous, &whole);
-            evidence.push(shape.map_err(|source| SourceError::Histogram {
-                model: read.model.model_id.clone(),
-                source,
-            })?);
+            if self.shows == Shows::All {
+                let shape = evidence_of(window, previous, &whole);
+                evidence.push(shape.map_err(SourceError::histogram(&read.model))?);
+            }
             verdicts.push(whole);
             for part in parts {
                 // With too few known devices of its own, its chipset's devices decide.
@@ -598,11 +625,12 @@ impl EvaluationRun {
             let version = &window.key.model_version;
             self.inputs.cpu_nodes(model, version, &fingerprints).await?
         };
-        let statistics = describe(&window).map_err(|source| SourceError::Histogram {
-            model: model.model_id.clone(),
-            source,
-        })?;
-        let mut verdict = judge(&window, baseline, &evidence, statistics.clone(), &nodes);
+        let statistics = describe_spread(&window).map_err(SourceError::histogram(model))?;
+        let mut verdict = judge(&window, baseline, &evidence, statistics, &nodes);
+        if self.is_shown(&verdict) {
+            self.describe_modes(&window, &mut verdict)?;
+        }
+        let statistics = verdict.statistics.clone();
         if verdict.severity == Severity::Page && window.has_newcomers() {
             let proven = window.proven();
             let devices = proven.n_devices();
@@ -622,6 +650,20 @@ impl EvaluationRun {
             nodes,
         });
         Ok(Judged { verdict, page })
+    }
+
+    /// Whether the modes of a verdict are shown.
+    fn is_shown(&self, verdict: &CohortVerdict) -> bool {
+        self.shows != Shows::Findings || verdict.class != VerdictClass::Healthy
+    }
+
+    fn describe_modes(
+        &self,
+        window: &CohortWindow,
+        verdict: &mut CohortVerdict,
+    ) -> Result<(), SourceError> {
+        let described = describe_modes(window, &mut verdict.statistics);
+        described.map_err(SourceError::histogram(&window.key.model))
     }
 
     /// Returns the senders of the devices of a model's pages, which are read at once.

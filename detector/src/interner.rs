@@ -93,6 +93,19 @@ impl Texts {
         )
     }
 
+    /// Returns the same of a model whose texts are known.
+    pub(crate) fn known_model(&self, model: &ModelKey) -> Option<(TextId, TextId, TextId)> {
+        Some((
+            self.known(&model.app_id)?,
+            self.known(&model.environment)?,
+            self.known(&model.model_id)?,
+        ))
+    }
+
+    pub(crate) fn known(&self, text: &str) -> Option<TextId> {
+        self.ids.get(text).copied()
+    }
+
     /// Returns the number of a runtime's name.
     pub(crate) fn runtime(&mut self, ort_version: TextId, ep_version: TextId) -> TextId {
         if let Some(name) = self.runtimes.get(&(ort_version, ep_version)) {

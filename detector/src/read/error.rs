@@ -53,7 +53,7 @@ pub enum SourceError {
 
 impl SourceError {
     /// Returns what makes an error of a model's histogram.
-    pub(super) fn histogram(model: &ModelKey) -> impl FnOnce(HistogramError) -> SourceError {
+    pub(crate) fn histogram(model: &ModelKey) -> impl FnOnce(HistogramError) -> SourceError {
         let model = model.model_id.clone();
         |source| SourceError::Histogram { model, source }
     }

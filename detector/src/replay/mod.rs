@@ -19,7 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::base_rates::BaseRates;
 use crate::config::DetectorConfig;
 use crate::cv_rules;
-use crate::evaluate::Evaluator;
+use crate::evaluate::{Evaluator, Shows};
 use crate::incident_set::IncidentSet;
 use crate::pinned_references::PinnedReferences;
 use crate::read::{PastWindows, Source, SourceError};
@@ -87,7 +87,11 @@ pub fn replay<'a>(
         for rule in &config.cv_rules {
             summary.cv_rules.insert(rule.name.clone(), 0);
         }
-        let evaluator = Evaluator::new(source.clone(), config);
+        let shows = match options.all {
+            true => Shows::Verdicts,
+            false => Shows::Findings,
+        };
+        let evaluator = Evaluator::new(source.clone(), config).showing(shows);
         let mut incidents = IncidentSet::default();
         let mut told = Told::default();
         let windows = windows.unwrap_or_default();

@@ -8,6 +8,8 @@ mod sum;
 mod tests;
 mod vote;
 
+use std::borrow::Cow;
+
 use crate::hash::HashMap;
 use crate::interner::Texts;
 
@@ -21,18 +23,21 @@ pub(super) use sum::{SeriesOrder, SeriesSum};
 
 /// Windows that are being built, of several models; one that failed does not hide the others. Rows of models that
 /// are not among them arrived since the models were listed, and belong to a later evaluation.
-pub(super) struct WindowBuilders {
-    /// Texts of the rows.
-    pub(super) texts: Texts,
+pub(super) struct WindowBuilders<'a> {
+    /// Texts of the rows. A recording has all of its texts already.
+    pub(super) texts: Cow<'a, Texts>,
     builders: HashMap<ModelId, Result<WindowBuilder, SourceError>>,
 }
 
-impl WindowBuilders {
+impl<'a> WindowBuilders<'a> {
     /// Begins the windows that are asked for; rows may have texts of `texts` already.
-    pub(super) fn of(asked: WindowsAsked<'_>, mut texts: Texts) -> Self {
+    pub(super) fn of(asked: WindowsAsked<'_>, mut texts: Cow<'a, Texts>) -> Self {
         let builders = asked.models.iter().map(|found| {
             let builder = WindowBuilder::of(&found.model, asked);
-            (texts.model(&found.model), Ok(builder))
+            let known = texts.known_model(&found.model);
+            // Borrowed texts are copied for a model without a session.
+            let model = known.unwrap_or_else(|| texts.to_mut().model(&found.model));
+            (model, Ok(builder))
         });
         Self {
             builders: builders.collect(),

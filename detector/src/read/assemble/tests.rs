@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::time::Duration;
 
 use epwatch_model::Installation;
@@ -27,7 +28,7 @@ const fn learnt_from(n: u64) -> Option<SelfQuantiles> {
 }
 
 /// Windows of one model.
-struct Building(WindowBuilders);
+struct Building(WindowBuilders<'static>);
 
 impl Building {
     fn begin() -> Self {
@@ -48,11 +49,11 @@ impl Building {
             arrivals: &Arrivals::default(),
             max_votes: 100,
         };
-        Self(WindowBuilders::of(asked, Texts::default()))
+        Self(WindowBuilders::of(asked, Cow::Owned(Texts::default())))
     }
 
     fn id(&mut self, text: &str) -> TextId {
-        self.0.texts.id(text)
+        self.0.texts.to_mut().id(text)
     }
 
     fn ran(&mut self, firmware: &str) -> CohortPlacement {
@@ -95,7 +96,7 @@ impl Building {
     }
 
     fn add(&mut self, row: SeriesRow) {
-        let model = self.0.texts.model(&model());
+        let model = self.0.texts.to_mut().model(&model());
         self.0.add(model, |builder, _| builder.add_series(row));
     }
 
@@ -122,7 +123,7 @@ impl Building {
     }
 
     fn add_session(&mut self, row: SessionRow) {
-        let model = self.0.texts.model(&model());
+        let model = self.0.texts.to_mut().model(&model());
         self.0
             .add(model, |builder, texts| builder.add_session(row, texts));
     }

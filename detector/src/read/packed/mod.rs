@@ -36,7 +36,7 @@ impl PackedRows<'_> {
         model: ModelId,
         wants: impl Fn(&Installation) -> bool,
         known: &mut KnownSessions,
-        builders: &mut WindowBuilders,
+        builders: &mut WindowBuilders<'_>,
     ) {
         let mut rest = self.seen;
         while let Some(seen) = Seen::take(&mut rest) {

@@ -143,9 +143,11 @@ impl Recording {
         model: &ModelKey,
         record: &ModelRecord,
         span: &Span,
-        builders: &mut WindowBuilders,
+        builders: &mut WindowBuilders<'_>,
     ) -> Result<(), SourceError> {
-        let model = builders.texts.model(model);
+        let Some(model) = builders.texts.known_model(model) else {
+            return Ok(());
+        };
         let mut known = KnownSessions::default();
         for rows in record.between((span.start_s(), span.end_s())) {
             let (seen, series) = (self.read(rows.seen)?, self.read(rows.series)?);
@@ -168,7 +170,7 @@ impl Recording {
         model: &ModelKey,
         record: &ModelRecord,
         span: &Span,
-        builders: &mut WindowBuilders,
+        builders: &mut WindowBuilders<'_>,
     ) -> Result<(), SourceError> {
         let vote_id = |row: &Series<'_>| -> VoteId {
             (row.device, self.vote_places[row.place as usize], row.shape)
@@ -179,7 +181,9 @@ impl Recording {
             lacking.entry(vote_id(row)).or_default().n += row.n;
         })?;
         lacking.retain(|_, vote| vote.n < MIN_RUNS_HIGH);
-        let model = builders.texts.model(model);
+        let Some(model) = builders.texts.known_model(model) else {
+            return Ok(());
+        };
         let length = (span.end_s() - start_s).max(1);
         let mut until_s = start_s;
         while !lacking.is_empty()
@@ -212,25 +216,37 @@ impl Recording {
         Ok(())
     }
 
-    /// Passes each clean series of a version on a chipset in a span of seconds to `take`.
+    fn ran(&self, series: &Series<'_>) -> CohortPlacement {
+        self.places[series.place as usize].ran
+    }
+
+    /// Passes each clean series of some versions on chipsets in a span of seconds to `take`, with the number of its cohort
+    /// among the wanted ones. A model is read once for all of its cohorts.
     fn each_series_of(
         &self,
-        (model, version, chipset): &VersionOnChipset,
+        wanted: &[VersionOnChipset],
         span_s: (i64, i64),
-        mut take: impl FnMut(&Series<'_>),
+        mut take: impl FnMut(usize, &Series<'_>),
     ) -> Result<(), SourceError> {
-        let Some(record) = self.models.get(model) else {
-            return Ok(());
-        };
-        let is = |id, name: &str| &**self.texts.get(id) == name;
-        let is_of =
-            |place: &Place| is(place.ran.version, version) && is(place.ran.chipset, chipset);
-        let is_of: Vec<bool> = self.places.iter().map(is_of).collect();
-        self.each_series(record, span_s, |_, series| {
-            if is_of[series.place as usize] {
-                take(series);
+        let mut by_model: BTreeMap<&ModelKey, HashMap<(TextId, TextId), usize>> = BTreeMap::new();
+        for (at, (model, version, chipset)) in wanted.iter().enumerate() {
+            let cohort = self.texts.known(version).zip(self.texts.known(chipset));
+            if let Some(cohort) = cohort {
+                by_model.entry(model).or_default().insert(cohort, at);
             }
-        })
+        }
+        for (model, cohorts) in by_model {
+            let Some(record) = self.models.get(model) else {
+                continue;
+            };
+            self.each_series(record, span_s, |_, series| {
+                let ran = self.ran(series);
+                if let Some(at) = cohorts.get(&(ran.version, ran.chipset)) {
+                    take(*at, series);
+                }
+            })?;
+        }
+        Ok(())
     }
 }
 

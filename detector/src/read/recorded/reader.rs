@@ -1,5 +1,6 @@
 //! A recording as a reader of reports. Every answer is in memory.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl ReportReader for Arc<Recording> {
 
     fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
         Box::pin(async move {
-            let mut builders = WindowBuilders::of(asked, self.texts.clone());
+            let mut builders = WindowBuilders::of(asked, Cow::Borrowed(&self.texts));
             let models = asked.models.iter();
             let records = models.filter_map(|found| self.models.get_key_value(&found.model));
             for (model, record) in records.clone() {
@@ -79,7 +80,7 @@ impl ReportReader for Arc<Recording> {
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
         Box::pin(async move {
             let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
-            self.each_series_of(cohort, span_s, |series| {
+            self.each_series_of(std::slice::from_ref(cohort), span_s, |_, series| {
                 let counts = merged.entry(self.texts.get(series.shape)).or_default();
                 counts.merge(&series.runs().0.histogram);
             })?;
@@ -99,14 +100,15 @@ impl ReportReader for Arc<Recording> {
         span: &'a Span,
     ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
         Box::pin(async move {
+            let mut sums: Vec<HashMap<(u32, TextId), SeriesSum>> = Vec::new();
+            sums.resize_with(wanted.len(), HashMap::default);
+            self.each_series_of(wanted, span.before(asked.until), |at, series| {
+                let of_device = (series.device, series.shape);
+                series.runs().0.add_to(&mut sums[at], of_device);
+            })?;
             let mut baselines = HashMap::default();
-            for cohort in wanted {
+            for (cohort, sums) in wanted.iter().zip(sums) {
                 let (model, version, _) = cohort;
-                let mut sums: HashMap<(u32, TextId), SeriesSum> = HashMap::default();
-                self.each_series_of(cohort, span.before(asked.until), |series| {
-                    let of_device = (series.device, series.shape);
-                    series.runs().0.add_to(&mut sums, of_device);
-                })?;
                 let mut builder = DeviceBaselinesBuilder::default();
                 for ((device, shape), mut sum) in sums {
                     let runs = DeviceSums {

@@ -265,8 +265,8 @@ impl OpenBucket {
 
 impl WindowRows {
     /// Returns the texts of the rows.
-    pub(super) fn texts(&self) -> Texts {
-        self.names.texts.clone()
+    pub(super) fn texts(&self) -> &Texts {
+        &self.names.texts
     }
 
     /// Adds the reports of some models, of one slice of their devices.
@@ -274,7 +274,7 @@ impl WindowRows {
         &self,
         asked: WindowsAsked<'_>,
         (slices, slice): (u64, u64),
-        builders: &mut WindowBuilders,
+        builders: &mut WindowBuilders<'_>,
     ) {
         let wants = |device: &Installation| {
             // Installations are random.
@@ -282,7 +282,8 @@ impl WindowRows {
             u64::from(u16::from_le_bytes([first, second])) % slices == slice
         };
         let models = asked.models.iter();
-        let models: Vec<ModelId> = models.map(|f| builders.texts.model(&f.model)).collect();
+        let known_model = |model| builders.texts.known_model(model);
+        let models: Vec<ModelId> = models.filter_map(|f| known_model(&f.model)).collect();
         let mut known = KnownSessions::default();
         for (at, bucket) in &self.buckets {
             for model in &models {

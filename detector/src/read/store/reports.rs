@@ -116,9 +116,9 @@ pub(super) trait ReportSink {
     fn series(&mut self, model: ModelId, row: SeriesRow);
 }
 
-impl ReportSink for WindowBuilders {
+impl ReportSink for WindowBuilders<'_> {
     fn texts(&mut self) -> &mut Texts {
-        &mut self.texts
+        self.texts.to_mut()
     }
 
     fn report(&mut self, _bucket: Bucket, _copy: u64) {}

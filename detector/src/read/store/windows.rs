@@ -1,6 +1,8 @@
 //! Reads all models of some apps at once: a table is scanned once for each kind of row, not once for
 //! each model.
 
+use std::borrow::Cow;
+
 use clickhouse::Row;
 use epwatch_model::{Installation, VersionOnChipset};
 use epwatch_stats::Moments;
@@ -47,8 +49,8 @@ struct EarlierRow<'a> {
 }
 
 impl EarlierRow<'_> {
-    fn add_to(self, builders: &mut WindowBuilders) {
-        let texts = &mut builders.texts;
+    fn add_to(self, builders: &mut WindowBuilders<'_>) {
+        let texts = builders.texts.to_mut();
         let model = (
             texts.id(self.app_id),
             texts.id(self.environment),
@@ -96,7 +98,10 @@ impl Counted {
         let models = asked.models.iter();
         let apps = apps_of(models.clone().map(|found| &found.model));
         let sessions: u64 = models.map(|found| found.sessions).sum();
-        let texts = held.map(WindowRows::texts).unwrap_or_default();
+        let texts = match held {
+            Some(rows) => Cow::Borrowed(rows.texts()),
+            None => Cow::Owned(Texts::default()),
+        };
         let mut builders = WindowBuilders::of(asked, texts);
         // A large app is read in slices of its devices, so that a part is added up at a time.
         let slices = sessions.div_ceil(2 * MAX_SESSIONS).max(1);
@@ -125,7 +130,7 @@ impl Counted {
         apps: &[(&str, &str)],
         span: &Span,
         slice: (u64, u64),
-        builders: &mut WindowBuilders,
+        builders: &mut WindowBuilders<'_>,
     ) -> Result<(), SourceError> {
         let (from, to) = (span.start_s(), span.end_s());
         let what = "reports";
@@ -145,7 +150,7 @@ impl Counted {
         apps: &[(&str, &str)],
         span: &Span,
         slice: (u64, u64),
-        builders: &mut WindowBuilders,
+        builders: &mut WindowBuilders<'_>,
     ) -> Result<(), SourceError> {
         let (from, to) = (span.start_s(), span.end_s());
         let query = self.query(&earlier()).bind(from).bind(to - from);
