@@ -157,8 +157,8 @@ impl LocalArgs {
         }
         if let Some(soc) = of.soc {
             command.args(["--chipset", &soc.chipset()]);
-            if given.is_none() {
-                command.args(["--soc-model", &soc.qnn_id.to_string()]);
+            if let Some(id) = soc.qnn_id.filter(|_| given.is_none()) {
+                command.args(["--soc-model", &id.to_string()]);
             }
         }
         Ok(())

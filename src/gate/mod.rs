@@ -343,8 +343,10 @@ impl Chosen {
 /// Refuses arguments that do not belong together.
 fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     let wrong = |text: &str| Err(WrongUse(text.to_owned()));
-    args.inspected_ep()
-        .check(!args.soc.is_empty(), args.ort.as_deref().filter(|_| !args.local.local))?;
+    args.inspected_ep().check(
+        !args.soc.is_empty(),
+        args.ort.as_deref().filter(|_| !args.local.local),
+    )?;
     if args.ep == Some(InspectedEp::Cpu) {
         return wrong(
             "--ep cpu asks for no accelerator, so that nothing can leave it: `epwatch inspect --ep cpu` shows the nodes",
