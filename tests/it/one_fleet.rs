@@ -25,34 +25,45 @@ use crate::{
     support::Store,
 };
 
-const CHIPSET: &str = "SM8635";
-const DEVICES: u8 = 30;
+pub(crate) const CHIPSET: &str = "SM8635";
+pub(crate) const DEVICES: u8 = 30;
 const RUNS: u64 = 40;
 
 /// The version that all devices run: 2.0.0 has a node on the CPU, and is three times slower.
 #[derive(Clone, Copy)]
-struct Version {
-    name: &'static str,
-    run_us: u64,
-    npu_macs: f64,
+pub(crate) struct Version {
+    pub(crate) name: &'static str,
+    pub(crate) run_us: u64,
+    pub(crate) npu_macs: f64,
+    pub(crate) app: &'static str,
+    pub(crate) model: &'static str,
+    /// The EP that the app asks for, by its own name for it.
+    pub(crate) ep: &'static str,
+    /// Number of the fleet, whose devices no other has.
+    pub(crate) fleet: u8,
 }
 
-const FIRST: Version = Version {
+pub(crate) const FIRST: Version = Version {
     name: "1.0.0",
     run_us: 8_000,
     npu_macs: 1.0,
+    app: APP,
+    model: MODEL,
+    ep: QNN_EP,
+    fleet: 0,
 };
 
-const SECOND: Version = Version {
+pub(crate) const SECOND: Version = Version {
     name: "2.0.0",
     run_us: 24_000,
     npu_macs: 0.7,
+    ..FIRST
 };
 
 impl Version {
-    fn report(self, device: u8, at: Timestamp) -> Report {
+    pub(crate) fn report(self, device: u8, at: Timestamp) -> Report {
         let mut installation = [7; 16];
-        installation[0] = device;
+        installation[..2].copy_from_slice(&[device, self.fleet]);
         let second = u64::try_from(at.as_second()).unwrap();
         let uid = samples::session_uid(1);
         let sample = samples::report(samples::key(installation, 1, second), uid);
@@ -64,7 +75,7 @@ impl Version {
             boot_id: String::new(),
             uptime_at_end_ms: None,
             app: App {
-                id: APP.into(),
+                id: self.app.into(),
                 ..sample.app
             },
             device: samples::device(CHIPSET),
@@ -103,15 +114,15 @@ impl Version {
         };
         let cpu_nodes: Vec<CpuNode> = self.is_second().then_some(gemm).into_iter().collect();
         let n_cpu = u32::from(self.is_second());
-        let requested = vec![String::from(QNN_EP)];
+        let requested = vec![String::from(self.ep)];
         Session {
-            model: samples::model(MODEL, self.name),
+            model: samples::model(self.model, self.name),
             requested_eps: requested.clone(),
             directive_id: String::new(),
             placement: Placement {
                 requested_eps: requested,
                 eps: vec![
-                    share(QNN_EP, 20 - n_cpu, self.npu_macs),
+                    share(self.ep, 20 - n_cpu, self.npu_macs),
                     share(CPU_EP, n_cpu, 1.0 - self.npu_macs),
                 ],
                 n_nodes: 20,
@@ -183,10 +194,11 @@ impl Version {
     }
 
     /// Stores a report of every device.
-    async fn store(self, client: Client, at: Timestamp) {
+    pub(crate) async fn store(self, client: Client, at: Timestamp) {
         let second = u64::try_from(at.as_second()).unwrap();
+        let first = 1_000 * (1_000 * second + u64::from(self.fleet));
         let received = (0..DEVICES).map(|device| ReceivedReport {
-            offset: WalOffset(1_000 * second + u64::from(device)),
+            offset: WalOffset(first + u64::from(device)),
             received_at_us: 1_000_000 * second,
             sent: SendClock {
                 wall_unix_ms: Some(at.as_millisecond()),
@@ -201,7 +213,7 @@ impl Version {
 }
 
 /// Judges the window that ends then, and stores the verdicts.
-async fn judge(client: Client, end: Timestamp) -> Vec<CohortVerdict> {
+pub(crate) async fn judge(client: Client, end: Timestamp) -> Vec<CohortVerdict> {
     let seconds = |n| Period(Duration::from_secs(n));
     let config = DetectorConfig {
         window: seconds(60),
