@@ -1,5 +1,6 @@
 //! Incidents with one cause: a fault that lives on in the next version, or one driver that slows several models of an
-//! app. The first of them is sent, the others are parts of it and stay quiet as long as it says enough.
+//! app. The first of them is sent, the others are parts of it and stay quiet as long as it says enough. A next version that
+//! has the fault too ends an acknowledgement of the first one, which is sent again.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -26,12 +27,18 @@ pub(super) fn merge(
             same && covers(other, incident) && has_cause_of(other, incident, incidents)
         });
         let (id, name) = (whole.map(|whole| whole.id.clone()), name(incident));
+        let is_next_version = whole.is_some_and(|whole| whole.key.model == key.model);
         let whole = whole.map(|whole| whole.key.clone());
         if incident.part_of == id {
             continue;
         }
         if let Some(whole) = whole.and_then(|key| incidents.get_mut(&key)) {
             whole.parts.insert(name);
+            if is_next_version && whole.orders.ack.take().is_some() {
+                // Whoever acknowledged it may take that version for the fix.
+                whole.superseded.clone_from(&whole.headline);
+                whole.news += 1;
+            }
             changed.push(whole.key.clone());
         }
         if let Some(incident) = incidents.get_mut(&key) {

@@ -3,11 +3,12 @@ use std::time::Duration;
 
 use epwatch_model::VerdictClass::*;
 use epwatch_model::{
-    Cause, CohortVerdict, Incident, IncidentKey, ModelKey, Reason, Severity, State, VerdictClass,
+    Cause, CohortVerdict, Incident, IncidentKey, ModelKey, Order, OrderKind, Reason, Severity,
+    State, VerdictClass,
 };
 
 use super::*;
-use crate::notify::Audience;
+use crate::notify::{Audience, Notification, Occasion};
 use crate::testing::{Fleet, at, judged, reference};
 use crate::window::CohortWindow;
 
@@ -597,6 +598,30 @@ fn a_fault_that_lives_on_in_the_next_version_is_a_part_of_it() {
     }
     let (outlasts, is_sent) = of(&life, "segmenter", "3.0.0");
     assert!(is_sent && outlasts.superseded.is_none());
+}
+
+/// Earlier the wrong fix was told to nobody: it was a part of a page that somebody had acknowledged.
+#[test]
+fn a_fix_that_is_none_is_sent_although_the_fault_was_acknowledged() {
+    let mut life = firing();
+    let ack = Order {
+        n: 1,
+        kind: OrderKind::Ack,
+        who: "Ada".into(),
+        at: life.only().started_at,
+        until: None,
+        why: String::new(),
+    };
+    life.open.values_mut().next().unwrap().orders.ack = Some(ack);
+    let next = |hour: i64| of_version("2.0.1", "2.0.0", sick(hour * WINDOW));
+    life.window(&[sick(WINDOW), next(1)]);
+    let (first, is_sent) = of(&life, "segmenter", "2.0.0");
+    assert!(is_sent && first.orders.ack.is_none());
+    assert_eq!((life.sent.last().unwrap(), first.news), (&first, 2));
+    assert_eq!(Notification::news(first).occasion, Occasion::Grown);
+    // Once.
+    life.window(&[sick(2 * WINDOW), next(2)]);
+    assert_eq!(of(&life, "segmenter", "2.0.0").0.news, 2);
 }
 
 #[test]

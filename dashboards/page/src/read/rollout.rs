@@ -727,7 +727,8 @@ mod tests {
             ("ticket", 50, called("unexplained_slow", "SM8635"), Stop),
         ] {
             let rows = [row("2", "some_devices_fallback", severity, compared)];
-            let found = answers(&query(), &rows, &[], NEEDED, &[called.clone()]).remove(0);
+            let found =
+                answers(&query(), &rows, &[], NEEDED, std::slice::from_ref(&called)).remove(0);
             assert_eq!(found.answer, expected, "{severity} {compared} {called:?}");
             let says = found.why.contains("which Ada called false (lab phones)");
             assert_eq!(says, expected == Go, "{}", found.why);

@@ -20,7 +20,7 @@ use crate::interner::{TextId, Texts};
 use crate::sybil_resistance::Sender;
 use crate::window::{MIN_RUNS_HIGH, histogram_of};
 
-use super::assemble::{SeriesSum, WindowBuilders};
+use super::assemble::{CohortPlacement, SeriesSum, WindowBuilders};
 use super::census::Census;
 use super::cpu_nodes::NodesRow;
 use super::error::SourceError;

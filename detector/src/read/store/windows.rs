@@ -10,6 +10,7 @@ use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
 use crate::hash::HashMap;
+use crate::interner::Texts;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
 use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
