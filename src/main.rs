@@ -19,7 +19,6 @@ mod directive;
 mod engines;
 mod environment;
 mod explain;
-mod facts;
 mod fault_points;
 mod folder_lock;
 mod gate;
@@ -29,12 +28,13 @@ mod inspect;
 mod ledger;
 mod load;
 mod logs;
-mod look;
 mod manifest;
 mod mark;
 mod migrate;
 mod output;
 mod page;
+mod part_status;
+mod query;
 mod release;
 mod replay;
 mod rollout;
@@ -90,33 +90,33 @@ struct Cli {
 enum Command {
     Demo(demo::Args),
     Serve(serve::Args),
-    Certificates(look::CertificatesArgs),
+    Certificates(query::CertificatesArgs),
     Collector(collector::Args),
     Completions(completions::CompletionsArgs),
     Config(config_command::Args),
     Detector(detector::Args),
     Migrate(migrate::Args),
-    Devices(look::DevicesArgs),
+    Devices(query::DevicesArgs),
     Directive(directive::Args),
     Engines(engines::Args),
     Explain(explain::Args),
     Gate(Box<gate::Args>),
-    Health(look::HealthArgs),
-    Incident(look::IncidentArgs),
+    Health(query::HealthArgs),
+    Incident(query::IncidentArgs),
     Inspect(inspect::Args),
-    Ledger(look::LedgerArgs),
+    Ledger(query::LedgerArgs),
     Load(load::Args),
     Logs(logs::Args),
     Man(completions::ManArgs),
     Manifest(manifest::Args),
     Mark(mark::Args),
-    Orders(look::OrdersArgs),
+    Orders(query::OrdersArgs),
     Page(page::Args),
     Replay(replay::Args),
     Rollout(rollout::Args),
     Run(runner::Args),
-    Show(look::ModelArgs),
-    Status(look::StatusArgs),
+    Show(query::ModelArgs),
+    Status(query::StatusArgs),
     Store(backup::Args),
     Verify(verify::Args),
     /// Becomes one phone of the demo; started by `demo`.
@@ -194,16 +194,16 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             None => Box::pin(collector::run(args)),
         },
         Command::Config(args) => Box::pin(config_command::run(args)),
-        Command::Certificates(args) => Box::pin(until_interrupted(look::certificates(args))),
-        Command::Devices(args) => Box::pin(until_interrupted(look::devices(args))),
-        Command::Incident(args) => Box::pin(until_interrupted(look::incident(args))),
-        Command::Health(args) => Box::pin(until_interrupted(look::health(args))),
-        Command::Ledger(args) => Box::pin(until_interrupted(look::ledger(args))),
-        Command::Orders(args) => Box::pin(until_interrupted(look::orders(args))),
+        Command::Certificates(args) => Box::pin(until_interrupted(query::certificates(args))),
+        Command::Devices(args) => Box::pin(until_interrupted(query::devices(args))),
+        Command::Incident(args) => Box::pin(until_interrupted(query::incident(args))),
+        Command::Health(args) => Box::pin(until_interrupted(query::health(args))),
+        Command::Ledger(args) => Box::pin(until_interrupted(query::ledger(args))),
+        Command::Orders(args) => Box::pin(until_interrupted(query::orders(args))),
         Command::Mark(args) => Box::pin(until_interrupted(mark::run(args))),
         Command::Rollout(args) => Box::pin(until_interrupted(rollout::run(args))),
-        Command::Show(args) => Box::pin(until_interrupted(look::show(args))),
-        Command::Status(args) => Box::pin(until_interrupted(look::status(args))),
+        Command::Show(args) => Box::pin(until_interrupted(query::show(args))),
+        Command::Status(args) => Box::pin(until_interrupted(query::status(args))),
         Command::Detector(args) => Box::pin(detector::run(args)),
         Command::Directive(args) => Box::pin(directive::run(args)),
         Command::Migrate(args) => Box::pin(migrate::run(args)),

@@ -3,14 +3,14 @@
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
 use epwatch_collector::Client;
-use epwatch_page::{Facts, PageConfig, PageServer};
+use epwatch_page::{PageConfig, PageServer, ReadPartStatus};
 use epwatch_server::{SystemClock, TaskSet};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    facts::fine,
     output,
+    part_status::fine,
     server_config::Runs,
     shutdown::{Hangup, Shutdown},
     store_args::StoreArgs,
@@ -73,7 +73,7 @@ impl RunningPage {
         tasks: TaskSet,
         config: &PageConfig,
         store: Client,
-        facts: Facts,
+        facts: ReadPartStatus,
     ) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
         let server = PageServer::start_in(

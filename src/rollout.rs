@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use epwatch_page::{Needed, RolloutAnswer, RolloutQuery, ShellError};
+use epwatch_page::{Needed, RolloutAnswer, RolloutQuery, TerminalError};
 
 use crate::{
     output::{self, WrongUse},
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let found = epwatch_page::rollout(client, query, Needed::OF_THE_DETECTOR).await;
     let (answer, printed) = match found {
         // A version that is unknown may be too new to be judged. The others are typing errors, and no reason to stop.
-        Err(error @ ShellError::NoSuch { what, .. }) if what != "version" => {
+        Err(error @ TerminalError::NoSuch { what, .. }) if what != "version" => {
             return Err(WrongUse(error.to_string()).into());
         }
         found => found?,

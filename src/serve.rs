@@ -8,8 +8,9 @@ use serde::Serialize;
 use crate::{
     all_in_one::{self, AllInOne},
     collector::Addresses,
-    facts, output,
+    output,
     page::RunningPage,
+    part_status,
     server_config::{Runs, ServerArgs},
     shutdown::Shutdown,
     version,
@@ -51,7 +52,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Some(_) => format!("ClickHouse, embedded, in {data_dir},"),
         None => "ClickHouse, the server of store.clickhouse,".to_owned(),
     };
-    let facts = facts::of_this_process(&stack, store, &detector_config);
+    let facts = part_status::of_this_process(&stack, store, &detector_config);
     let (tasks, client) = (stack.tasks.clone(), stack.store.client());
     let page = RunningPage::start(tasks, &page_config, client, facts).await?;
     let addresses = Addresses::of(&stack.collector, &stack.store, has_tls);

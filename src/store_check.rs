@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use epwatch_collector::check::{Repair, RepairLock, RepairState, Report, check, repair};
+use epwatch_collector::check::{CheckReport, Repair, RepairLock, RepairState, check, repair};
 use epwatch_collector::schema::{self, retention};
 use serde::Serialize;
 
@@ -37,7 +37,7 @@ struct CheckDocument<'a> {
     store: String,
     seconds: f64,
     #[serde(flatten)]
-    report: &'a Report,
+    report: &'a CheckReport,
     /// One for each check that found something; `null` without --repair.
     repairs: Option<&'a [Repair]>,
 }

@@ -24,10 +24,10 @@ KEY = re.compile(r"(?:# ?)?([a-z_0-9]+) = ")
 # The page, the dashboards, the gate, the SDK for C, the JVM and Python, the models' manifests, and their subcommands.
 LATER = [
     *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "sdk/python", "src/manifest"),
-    *("src/gate", "src/incident_order.rs", "src/logs.rs", "src/look.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
+    *("src/gate", "src/incident_order.rs", "src/logs.rs", "src/query.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
 ]
 # Reads windows and assembles them: all lines of it count, those of its tests too.
-READING = ("detector/src/read", "detector/src/window")
+READING = ("detector/src/read", "detector/src/judge/window")
 SECTION = re.compile(r"(?:# ?)?\[+([a-z_.]+)\]+\s*$")
 
 

@@ -12,13 +12,13 @@ use epwatch_proto::histogram::bucket_of_us;
 use epwatch_stats::Moments;
 use jiff::Timestamp;
 
-use crate::baseline::Baseline;
-use crate::describe::describe;
-use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
-use crate::placement::tests::placed;
-use crate::signals::{Controls, Evidence, Limits, PeerRatios};
-use crate::verdict::{CpuNode, CpuNodes, judge};
-use crate::window::{
+use crate::judge::baseline::Baseline;
+use crate::judge::describe::describe;
+use crate::judge::device_events::{DeviceEvents, FailedStart, GoldenTest};
+use crate::judge::placement::tests::placed;
+use crate::judge::signals::{Controls, Limits, PeerRatios, SignalEvidence};
+use crate::judge::verdict::{CpuNode, CpuNodes, judge};
+use crate::judge::window::{
     BaselineAbsence, CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency,
     Voteless, histogram_of,
 };
@@ -349,7 +349,7 @@ pub(crate) fn judged_with_controls(
     baseline: &Baseline,
 ) -> CohortVerdict {
     let limits = Limits::for_windows_a_day(1_000.0);
-    let evidence = Evidence::gather(window, controls, baseline, &limits);
+    let evidence = SignalEvidence::gather(window, controls, baseline, &limits);
     judge(
         window,
         baseline,

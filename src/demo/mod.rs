@@ -30,8 +30,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     all_in_one::AllInOne,
-    engines, facts, output,
+    engines, output,
     page::RunningPage,
+    part_status,
     server_config::ServerConfig,
     shutdown::{Hangup, Shutdown},
     temp_folder::TempFolder,
@@ -128,7 +129,7 @@ async fn start_page(stack: &AllInOne) -> anyhow::Result<RunningPage> {
     let mut config = PageConfig::default();
     let detector = DetectorConfig::for_demo();
     let store = "ClickHouse, embedded, in a temporary folder,";
-    let facts = || facts::of_this_process(stack, store.to_owned(), &detector);
+    let facts = || part_status::of_this_process(stack, store.to_owned(), &detector);
     let (tasks, client) = (|| stack.tasks.clone(), || stack.store.client());
     let usual = RunningPage::start(tasks(), &config, client(), facts()).await;
     if usual.is_ok() {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clickhouse::Client;
-use epwatch_page::ShellPage;
+use epwatch_page::TerminalPage;
 
 /// Pause between two looks at the store.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ impl Screen {
             .as_ref()
             .is_none_or(|(at, _)| at.elapsed() >= LOOK_EVERY)
         {
-            let fleet = ShellPage::Fleet {
+            let fleet = TerminalPage::Fleet {
                 app: None,
                 environment: None,
                 search: String::new(),

@@ -115,13 +115,13 @@ pub(super) async fn ask(
     runtimes: &Runtimes,
     soc: &SocModel,
     inputs: &SessionInputs,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Answer {
-    let answer = attempt(runtimes, soc, inputs, Attempt::Place, patience).await;
+    let answer = attempt(runtimes, soc, inputs, Attempt::Place, max_wait).await;
     let Answer::Crashed(crash) = answer else {
         return answer;
     };
-    match attempt(runtimes, soc, inputs, Attempt::Trace, patience).await {
+    match attempt(runtimes, soc, inputs, Attempt::Trace, max_wait).await {
         Answer::Crashed(again) => Answer::Crashed(again),
         _ => Answer::Crashed(crash),
     }
@@ -133,13 +133,13 @@ pub(super) async fn attempt(
     soc: &SocModel,
     inputs: &SessionInputs,
     kind: Attempt,
-    patience: Duration,
+    max_wait: Duration,
 ) -> Answer {
-    match timeout(patience, attempted(runtimes, soc, inputs, kind)).await {
+    match timeout(max_wait, attempted(runtimes, soc, inputs, kind)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) => Answer::Unanswered(format!("{error:#}")),
         Err(_) => Answer::TimedOut(format!(
-            "no session after {patience:?}; --timeout gives it more"
+            "no session after {max_wait:?}; --timeout gives it more"
         )),
     }
 }

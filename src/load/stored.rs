@@ -126,14 +126,14 @@ FROM (
     WHERE app_id = {app: String} AND app_version = {mark: String}
 )";
 
-/// Waits until the store has `acked` reports or `patience` is over, and reads.
+/// Waits until the store has `acked` reports or `max_wait` is over, and reads.
 pub(super) async fn settled(
     store: &Client,
     options: &LoadOptions,
     acked: u64,
-    patience: Duration,
+    max_wait: Duration,
 ) -> clickhouse::error::Result<Stored> {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + max_wait;
     loop {
         let stored = store
             .query(STORED)

@@ -299,11 +299,11 @@ async fn a_deletion_after_the_backup_is_carried_out_by_its_restore() {
         serve.number(hidden).await == 1
     })
     .await;
-    let buried = format!(
+    let tombstoned = format!(
         "SELECT count() FROM deletions_v1 WHERE installation = unhex('{}')",
         deleted.to_hex()
     );
-    assert_eq!(serve.number(&buried).await, 1);
+    assert_eq!(serve.number(&tombstoned).await, 1);
     // The WAL of the backup may still replay a report of the other.
     let kept = [kept.to_hex().to_uppercase()];
     let shown = "SELECT DISTINCT hex(installation) FROM counted_reports_v1";

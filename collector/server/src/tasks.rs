@@ -368,13 +368,13 @@ pub struct FaultPoints(Arc<Armed>);
 #[derive(Debug, Default)]
 struct Armed {
     ends: Mutex<BTreeMap<String, End>>,
-    holds: Mutex<BTreeMap<String, Hold>>,
+    holds: Mutex<BTreeMap<String, HeldTasks>>,
     changed: Notify,
 }
 
 /// A point at which a test holds tasks back.
 #[derive(Debug, Default)]
-struct Hold {
+struct HeldTasks {
     /// How often tasks may pass.
     passes: usize,
     waiting: usize,

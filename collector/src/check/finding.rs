@@ -64,7 +64,7 @@ impl Checked {
 
 /// The findings of one look at a store and its log.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Days with reports.
     pub days: usize,
     /// Copies of reports on them.
@@ -73,7 +73,7 @@ pub struct Report {
     pub checks: Vec<Checked>,
 }
 
-impl Report {
+impl CheckReport {
     /// Whether everything that was looked at holds.
     #[must_use]
     pub fn is_whole(&self) -> bool {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use clickhouse::{Client, Row};
 use serde::Deserialize;
 
-pub use self::finding::{CheckError, Checked, Report};
+pub use self::finding::{CheckError, CheckReport, Checked};
 use self::invariants::{INVARIANTS, Invariant, Repeat, SCREENS};
 use self::limits::{Limits, limits, unread_days};
 pub use self::repair::{Repair, RepairLock, RepairState, repair};
@@ -46,7 +46,7 @@ pub async fn check(
     raw_days: u16,
     wal_dir: Option<&Path>,
     mut say: impl FnMut(&str),
-) -> Result<Report, CheckError> {
+) -> Result<CheckReport, CheckError> {
     let limits = limits(client, raw_days).await?;
     let sql = format!(
         "SELECT toString(toDate(received_at)) AS day, countIf(is_copy) AS copies, countIf(NOT is_copy) AS reports \
@@ -104,7 +104,7 @@ pub async fn check(
         say("the log");
         checks.extend(log::check(client, dir, u64::from(store.limits.from) * 1_000_000).await?);
     }
-    Ok(Report {
+    Ok(CheckReport {
         days: store.days.len(),
         copies: store.days.iter().map(|day| day.copies).sum(),
         checks,

@@ -8,7 +8,7 @@ use clickhouse::{Client, Row};
 use epwatch_proto::InstallationId;
 use serde::{Deserialize, Serialize};
 
-use super::finding::{CheckError, Checked, Report};
+use super::finding::{CheckError, CheckReport, Checked};
 use super::limits::{Limits, limits};
 use crate::deletions::{Tombstone, add_tombstones, records_of};
 use crate::store::{Sink, SinkError};
@@ -82,7 +82,7 @@ pub async fn repair(
     client: &Client,
     raw_days: u16,
     lock: &RepairLock,
-    report: &Report,
+    report: &CheckReport,
 ) -> Result<Vec<Repair>, CheckError> {
     let is_broken = |check: &&Checked| check.found.is_some_and(|n| n > 0);
     let broken: Vec<&'static str> = (report.checks.iter())

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// Relation of a report to an earlier one of the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum KeyLookup {
     /// Unknown, or forgotten.
     New,
     /// The same bytes are durable here.
@@ -20,8 +20,8 @@ pub(crate) enum Seen {
 
 /// Hashes of a report's key and bytes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Mark {
-    key: KeyMark,
+pub(crate) struct ReportHashes {
+    key: KeyHashes,
     /// Of its bytes.
     content: u64,
 }
@@ -29,12 +29,12 @@ pub(crate) struct Mark {
 /// Two hashes of a key: with a million keys in the set, one in 2^108 collides. They take half the space of the key, so
 /// more fit the processor's cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct KeyMark {
+struct KeyHashes {
     hash: u64,
     check: u64,
 }
 
-impl Hash for KeyMark {
+impl Hash for KeyHashes {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.hash);
     }
@@ -58,7 +58,7 @@ impl Hasher for AsIs {
     }
 }
 
-type Marks = HashMap<KeyMark, u64, BuildHasherDefault<AsIs>>;
+type Marks = HashMap<KeyHashes, u64, BuildHasherDefault<AsIs>>;
 
 /// Hashes of the latest reports' keys and bytes.
 #[derive(Debug)]
@@ -92,9 +92,9 @@ impl SeenKeys {
 
     /// Keys are an app's own: whoever knows the key of another app's report changes nothing there.
     #[must_use]
-    pub(crate) fn mark(&self, app_id: &str, key: ReportKey, bytes: &[u8]) -> Mark {
-        Mark {
-            key: KeyMark {
+    pub(crate) fn mark(&self, app_id: &str, key: ReportKey, bytes: &[u8]) -> ReportHashes {
+        ReportHashes {
+            key: KeyHashes {
                 hash: self.hasher.hash_one((app_id, key)),
                 check: self.quick.hash_one((app_id, key)),
             },
@@ -104,14 +104,17 @@ impl SeenKeys {
 
     /// Looks up all reports in one pass: each look-up waits for memory, and the waits overlap.
     #[must_use]
-    pub(crate) fn look_up_all<'a>(&self, marks: impl Iterator<Item = &'a Mark>) -> Vec<Seen> {
+    pub(crate) fn look_up_all<'a>(
+        &self,
+        marks: impl Iterator<Item = &'a ReportHashes>,
+    ) -> Vec<KeyLookup> {
         let Generations { young, old } = &*self.generations.lock();
-        let known = |mark: &Mark| young.get(&mark.key).or_else(|| old.get(&mark.key));
+        let known = |mark: &ReportHashes| young.get(&mark.key).or_else(|| old.get(&mark.key));
         marks.map(|mark| seen_as(known(mark), mark)).collect()
     }
 
     /// Remembers durable reports.
-    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = Mark>) {
+    pub(crate) fn remember(&self, reports: impl IntoIterator<Item = ReportHashes>) {
         if self.capacity < 2 {
             return;
         }
@@ -134,9 +137,9 @@ impl SeenKeys {
 
 /// Marks of one call's reports that go into the WAL.
 #[derive(Debug, Default)]
-pub(crate) struct CallMarks(Marks);
+pub(crate) struct CallHashes(Marks);
 
-impl CallMarks {
+impl CallHashes {
     pub(crate) fn with_capacity(n_reports: usize) -> Self {
         Self(Marks::with_capacity_and_hasher(
             n_reports,
@@ -146,20 +149,20 @@ impl CallMarks {
 
     /// Compares with earlier reports of the same call.
     #[must_use]
-    pub(crate) fn look_up(&self, mark: &Mark) -> Seen {
+    pub(crate) fn look_up(&self, mark: &ReportHashes) -> KeyLookup {
         seen_as(self.0.get(&mark.key), mark)
     }
 
-    pub(crate) fn insert(&mut self, mark: Mark) {
+    pub(crate) fn insert(&mut self, mark: ReportHashes) {
         self.0.insert(mark.key, mark.content);
     }
 }
 
-fn seen_as(known: Option<&u64>, mark: &Mark) -> Seen {
+fn seen_as(known: Option<&u64>, mark: &ReportHashes) -> KeyLookup {
     match known {
-        None => Seen::New,
-        Some(content) if *content == mark.content => Seen::Duplicate,
-        Some(_) => Seen::Conflict,
+        None => KeyLookup::New,
+        Some(content) if *content == mark.content => KeyLookup::Duplicate,
+        Some(_) => KeyLookup::Conflict,
     }
 }
 
@@ -177,7 +180,7 @@ mod tests {
         }
     }
 
-    fn look_up(seen: &SeenKeys, mark: &Mark) -> Seen {
+    fn look_up(seen: &SeenKeys, mark: &ReportHashes) -> KeyLookup {
         seen.look_up_all([mark].into_iter())[0]
     }
 
@@ -188,14 +191,17 @@ mod tests {
             seen.mark("app", key(1), b"one"),
             seen.mark("app", key(1), b"two"),
         );
-        assert_eq!(look_up(&seen, &one), Seen::New);
+        assert_eq!(look_up(&seen, &one), KeyLookup::New);
         seen.remember([one, two]);
-        assert_eq!(look_up(&seen, &one), Seen::Duplicate);
-        assert_eq!(look_up(&seen, &two), Seen::Conflict);
-        assert_eq!(look_up(&seen, &seen.mark("app", key(2), b"one")), Seen::New);
+        assert_eq!(look_up(&seen, &one), KeyLookup::Duplicate);
+        assert_eq!(look_up(&seen, &two), KeyLookup::Conflict);
+        assert_eq!(
+            look_up(&seen, &seen.mark("app", key(2), b"one")),
+            KeyLookup::New
+        );
         assert_eq!(
             look_up(&seen, &seen.mark("other", key(1), b"two")),
-            Seen::New
+            KeyLookup::New
         );
     }
 
@@ -207,18 +213,18 @@ mod tests {
             for recent in sequence.saturating_sub(49).max(1)..=sequence {
                 assert_eq!(
                     look_up(&seen, &seen.mark("app", key(recent), b"7")),
-                    Seen::Duplicate
+                    KeyLookup::Duplicate
                 );
             }
         }
         let known = (1..=1000)
-            .filter(|&n| look_up(&seen, &seen.mark("app", key(n), b"7")) != Seen::New)
+            .filter(|&n| look_up(&seen, &seen.mark("app", key(n), b"7")) != KeyLookup::New)
             .count();
         assert!(known <= 100, "{known}");
         let none = SeenKeys::new(0);
         let one = none.mark("app", key(1), b"7");
         none.remember([one]);
-        assert_eq!(look_up(&none, &one), Seen::New);
+        assert_eq!(look_up(&none, &one), KeyLookup::New);
     }
 
     /// Freeing and growing tens of megabytes would delay acks.

@@ -29,7 +29,7 @@ use crate::context::Context;
 use crate::deletions::Deletions;
 use crate::directives::DirectiveBook;
 use crate::ingest::auth::{Caller, Scope};
-use crate::ingest::dedup::{CallMarks, Mark, Seen, SeenKeys};
+use crate::ingest::dedup::{CallHashes, KeyLookup, ReportHashes, SeenKeys};
 use crate::ingest::limits::ReportLimits;
 use crate::ingest::shares::ShareError;
 use crate::proxy_watch::ProxyWatch;
@@ -69,11 +69,11 @@ pub(crate) struct Ingest {
 }
 
 /// A valid report, or a refused one.
-type Validated<'a> = Result<(Mark, ValidReport<'a>), RefusedReport>;
+type Validated<'a> = Result<(ReportHashes, ValidReport<'a>), RefusedReport>;
 
 /// The reports of one call that go into the WAL.
 struct AcceptedReports {
-    marks: Vec<Mark>,
+    marks: Vec<ReportHashes>,
     /// Of each of them, whose quota it took.
     installations: Vec<InstallationId>,
     /// Latency series that the writer leaves out.
@@ -248,7 +248,7 @@ impl Ingest {
                 .next()
                 .expect("one answer for each report that is left")
             {
-                Ok(Seen::New) => continue,
+                Ok(KeyLookup::New) => continue,
                 Ok(known) => refused_as(known, report),
                 Err(wait) => refused_for(wait, report),
             };
@@ -259,16 +259,20 @@ impl Ingest {
 
     /// Takes the remaining reports from their installations' quotas, unless the call holds the same report before. All
     /// calls share this table's lock, so nothing else is done here.
-    fn take_quota(&self, checked: &[Validated<'_>], now_us: u64) -> Vec<Result<Seen, Duration>> {
+    fn take_quota(
+        &self,
+        checked: &[Validated<'_>],
+        now_us: u64,
+    ) -> Vec<Result<KeyLookup, Duration>> {
         let has_others = checked.len() > 1;
-        let mut within_call = CallMarks::default();
+        let mut within_call = CallHashes::default();
         if has_others {
-            within_call = CallMarks::with_capacity(checked.len());
+            within_call = CallHashes::with_capacity(checked.len());
         }
         let mut quota = self.limits.of_installations();
-        let take = |(mark, report): &(Mark, ValidReport<'_>)| {
+        let take = |(mark, report): &(ReportHashes, ValidReport<'_>)| {
             let seen = within_call.look_up(mark);
-            if seen == Seen::New {
+            if seen == KeyLookup::New {
                 quota.take(report.key.installation, 1, now_us)?;
                 if has_others {
                     within_call.insert(*mark);
@@ -284,7 +288,7 @@ impl Ingest {
         &self,
         scope: &Scope,
         report: &ValidReport<'_>,
-        seen: Seen,
+        seen: KeyLookup,
     ) -> Result<(), RefusedReport> {
         if !scope.admits(&report.app_id, &report.environment) {
             let proved = scope.describe();
@@ -296,7 +300,7 @@ impl Ingest {
             return Err(refused(Outcome::RefusedDeleted, detail, report));
         }
         match seen {
-            Seen::New => Ok(()),
+            KeyLookup::New => Ok(()),
             known => Err(refused_as(known, report)),
         }
     }
@@ -505,8 +509,8 @@ fn refused(outcome: Outcome, detail: String, report: &ValidReport<'_>) -> Refuse
 }
 
 /// A report whose key is known: a duplicate, or a conflict.
-fn refused_as(known: Seen, report: &ValidReport<'_>) -> RefusedReport {
-    if known == Seen::Duplicate {
+fn refused_as(known: KeyLookup, report: &ValidReport<'_>) -> RefusedReport {
+    if known == KeyLookup::Duplicate {
         return refused(Outcome::Duplicate, String::new(), report);
     }
     let detail = "report.key: another report is known by this key".to_owned();

@@ -101,7 +101,7 @@ fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
 
 /// Result of the check of closed buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum CheckProgress {
     /// All closed buckets are checked.
     Done,
     /// One bucket was rebuilt; there may be more.
@@ -165,13 +165,13 @@ impl RollUp {
             .unwrap_or_else(|error| {
                 // A failed check must not stop the next buckets.
                 note_failure(&self.context.metrics, "rollup_check", &error);
-                Look::Failed
+                CheckProgress::Failed
             });
         let now_us = self.context.clock.now_us();
         let rollup = &self.context.config.rollup;
         let bucket = rollup.bucket.0;
         let Some(mut range) = closable(&state, now_us, bucket, rollup.collector_timeout()) else {
-            return Ok(look == Look::GoesOn);
+            return Ok(look == CheckProgress::GoesOn);
         };
         // From the watermark, since the buckets before the range's first report are empty.
         let since = format!("bucket >= toDateTime({}, 'UTC')", state.closed_until);
@@ -218,12 +218,12 @@ impl RollUp {
             self.build_again(&buckets, raw_since, "check").await?;
         }
         // The record would cover earlier buckets too.
-        if look == Look::Done {
+        if look == CheckProgress::Done {
             self.note_checked(range.end).await?;
         }
         let n_buckets = (range.end - range.start) / bucket.as_secs();
         self.context.metrics.buckets_closed.inc_by(n_buckets);
-        Ok(n_buckets == MAX_BUCKETS as u64 || look == Look::GoesOn)
+        Ok(n_buckets == MAX_BUCKETS as u64 || look == CheckProgress::GoesOn)
     }
 
     /// Builds the buckets of a range one by one, after the attempt to build them together failed. Returns the end of the
@@ -264,7 +264,7 @@ impl RollUp {
 
     /// Rebuilds a bucket whose builder stopped, or may stop, before it checked for rows that arrived during the build. One
     /// bucket per call, so that closing goes on.
-    async fn check(&self, closed_until: u64) -> Result<Look, SinkError> {
+    async fn check(&self, closed_until: u64) -> Result<CheckProgress, SinkError> {
         let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks \
                    HAVING count() > 0";
         let recorded = self.first::<u32>("rollup_checks", sql).await?;
@@ -276,12 +276,12 @@ impl RollUp {
             let alone = BTreeSet::from([bucket]);
             self.build_or_request(&alone, raw_since, "check").await?;
             self.note_checked(u64::from(bucket) + 1).await?;
-            return Ok(Look::GoesOn);
+            return Ok(CheckProgress::GoesOn);
         }
         if recorded.is_none() || checked < closed_until {
             self.note_checked(closed_until).await?;
         }
-        Ok(Look::Done)
+        Ok(CheckProgress::Done)
     }
 
     /// The first bucket with reports in a range of start times.

@@ -20,12 +20,12 @@ pub(crate) struct Connections {
     next_id: AtomicU64,
     /// Connections that are not closing, the one idle longest first as of the last search. The end of a call moves no
     /// entry, since that would take the lock. So an entry may be too far in front, never too far behind.
-    open: Mutex<BTreeMap<Place, Arc<ConnectionState>>>,
+    open: Mutex<BTreeMap<IdleRank, Arc<ConnectionState>>>,
     metrics: Arc<Metrics>,
 }
 
 /// Start of the idle time, in milliseconds since the port was opened, and the connection's id.
-type Place = (u64, u64);
+type IdleRank = (u64, u64);
 
 #[derive(Debug)]
 struct ConnectionState {
@@ -126,7 +126,7 @@ impl Connections {
 
 /// Finds the connection that has been idle longest. Entries in front of it that were used since move to their places;
 /// each call costs at most one such move.
-fn idlest(open: &mut BTreeMap<Place, Arc<ConnectionState>>) -> Option<Place> {
+fn idlest(open: &mut BTreeMap<IdleRank, Arc<ConnectionState>>) -> Option<IdleRank> {
     let mut idlest = None;
     let mut moved = Vec::new();
     for (&place, state) in open.iter() {
@@ -140,7 +140,7 @@ fn idlest(open: &mut BTreeMap<Place, Arc<ConnectionState>>) -> Option<Place> {
             if belongs != place {
                 moved.push((place, belongs));
             }
-            idlest = Some(idlest.map_or(belongs, |idlest: Place| idlest.min(belongs)));
+            idlest = Some(idlest.map_or(belongs, |idlest: IdleRank| idlest.min(belongs)));
         }
     }
     for (from, to) in moved {
@@ -153,7 +153,7 @@ fn idlest(open: &mut BTreeMap<Place, Arc<ConnectionState>>) -> Option<Place> {
 }
 
 impl ConnectionState {
-    fn place(&self) -> Place {
+    fn place(&self) -> IdleRank {
         (self.placed_ms.load(Relaxed), self.id)
     }
 

@@ -90,12 +90,12 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     store.eventually(OPEN, 0).await;
     check_views_show(&store, 3).await;
 
-    let buried = to_second.delete_installation(deletion()).await.unwrap();
-    let buried = buried.into_inner();
-    let tombstoned_at = buried.tombstoned_at_unix_ms;
+    let tombstoned = to_second.delete_installation(deletion()).await.unwrap();
+    let tombstoned = tombstoned.into_inner();
+    let tombstoned_at = tombstoned.tombstoned_at_unix_ms;
     // The acknowledgement names what it is for.
     let id = InstallationId::from_secret(&SECRET);
-    assert_eq!(buried.installation_id, id.as_bytes()[..]);
+    assert_eq!(tombstoned.installation_id, id.as_bytes()[..]);
     let again = to_second.delete_installation(deletion()).await.unwrap();
     assert_eq!(again.into_inner().tombstoned_at_unix_ms, tombstoned_at);
     // At once on the collector that was called, soon on the other.

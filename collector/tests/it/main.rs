@@ -24,7 +24,7 @@ mod limits;
 mod log_lines;
 mod model;
 mod names;
-mod patience;
+mod patient_forgery;
 mod protocols;
 mod rebuilds;
 mod refusals;

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::read::certificates::{self, CertificateRow, MOST};
 use crate::read::store::StoreReader;
-use crate::shell::{ShellAnswer, ShellError, head, table};
+use crate::terminal::{TerminalAnswer, TerminalError, head, table};
 use crate::text::name::visible;
 use crate::text::time::ago;
 
@@ -25,13 +25,16 @@ struct Certificates {
 ///
 /// # Errors
 /// The store does not answer.
-pub async fn certificates(store: Client, app: Option<&str>) -> Result<ShellAnswer, ShellError> {
+pub async fn certificates(
+    store: Client,
+    app: Option<&str>,
+) -> Result<TerminalAnswer, TerminalError> {
     let store = StoreReader::for_command(store);
     let certificates = certificates::list(&store, app).await?;
     let text = listed(&certificates, Timestamp::now());
     let json = serde_json::to_vec(&Certificates { certificates }).unwrap_or_default();
     let json = Bytes::from(json);
-    Ok(ShellAnswer {
+    Ok(TerminalAnswer {
         state: json.clone(),
         json,
         text,

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::read::installations::{self, DAYS, InstallationPage, InstallationRow, MOST};
 use crate::read::store::StoreReader;
-use crate::shell::{ShellAnswer, ShellError, head, table};
+use crate::terminal::{TerminalAnswer, TerminalError, head, table};
 use crate::text::name::visible;
 use crate::text::number;
 use crate::text::time::ago;
@@ -47,7 +47,7 @@ struct Installations {
 ///
 /// # Errors
 /// The id is none, no or several installations have it, or the store does not answer.
-pub async fn devices(store: Client, query: &DevicesQuery) -> Result<ShellAnswer, ShellError> {
+pub async fn devices(store: Client, query: &DevicesQuery) -> Result<TerminalAnswer, TerminalError> {
     let store = StoreReader::for_command(store);
     let now = Timestamp::now();
     let one = match query {
@@ -58,27 +58,27 @@ pub async fn devices(store: Client, query: &DevicesQuery) -> Result<ShellAnswer,
         }
         DevicesQuery::Latest { app } => {
             let all = installations::list(&store, 1, "", app.as_deref()).await?;
-            let last = all.into_iter().next().ok_or(ShellError::NoneYet)?;
+            let last = all.into_iter().next().ok_or(TerminalError::NoneYet)?;
             Some(last)
         }
         DevicesQuery::One { id } => {
-            let digits = digits(id).ok_or_else(|| ShellError::Id(visible(id)))?;
+            let digits = digits(id).ok_or_else(|| TerminalError::Id(visible(id)))?;
             let mut all = installations::list(&store, DAYS, &digits, None).await?;
             if all.len() > 1 {
-                return Err(ShellError::Several(digits));
+                return Err(TerminalError::Several(digits));
             }
             all.pop()
         }
     };
-    let one = one.ok_or(ShellError::NoDevice)?;
+    let one = one.ok_or(TerminalError::NoDevice)?;
     let page = installations::read(&store, one).await;
     let text = shown(&page, now);
     Ok(answer(&page, text))
 }
 
-fn answer<T: Serialize>(page: &T, text: String) -> ShellAnswer {
+fn answer<T: Serialize>(page: &T, text: String) -> TerminalAnswer {
     let json = Bytes::from(serde_json::to_vec(page).unwrap_or_default());
-    ShellAnswer {
+    TerminalAnswer {
         state: json.clone(),
         json,
         text,

@@ -16,18 +16,18 @@ mod plot;
 mod read;
 mod rollout;
 mod server;
-mod shell;
+mod terminal;
 mod text;
 
 pub use certificates::certificates;
 pub use config::PageConfig;
 pub use devices::{DevicesQuery, devices};
 pub use orders::{
-    BadField, NewMark, NewOrder, OrderError, PlacedMark, PlacedOrder, UndoneMark, mark, order,
-    unmark,
+    BadField, NewMark, NewOrder, OrderError, SubmittedMark, SubmittedOrder, UndoneMark, mark,
+    order, unmark,
 };
-pub use read::health::{Fact, Facts};
+pub use read::health::{PartStatus, ReadPartStatus};
 pub use rollout::{Needed, RolloutAnswer, RolloutQuery, rollout};
 pub use server::tokens::TokenError;
 pub use server::{PageError, PageServer};
-pub use shell::{FactsRead, ShellAnswer, ShellError, ShellPage, ask};
+pub use terminal::{FactsRead, TerminalAnswer, TerminalError, TerminalPage, ask};

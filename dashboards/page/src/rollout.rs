@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use crate::read::rollout::{self, NoRollout};
 use crate::read::store::StoreReader;
-use crate::shell::{ShellAnswer, ShellError, no_such, rollout_text};
+use crate::terminal::{TerminalAnswer, TerminalError, no_such, rollout_text};
 
 pub use crate::read::rollout::{Needed, RolloutAnswer, RolloutQuery};
 
@@ -18,12 +18,12 @@ pub async fn rollout(
     store: Client,
     query: RolloutQuery,
     needed: Needed,
-) -> Result<(RolloutAnswer, ShellAnswer), ShellError> {
+) -> Result<(RolloutAnswer, TerminalAnswer), TerminalError> {
     let store = StoreReader::for_command(store);
     let (model, version) = (query.model.clone(), query.version.clone());
     let found = match rollout::read(&store, query, needed, Timestamp::now()).await {
         Ok(found) => found,
-        Err(NoRollout::NothingJudged) => return Err(ShellError::NothingJudged),
+        Err(NoRollout::NothingJudged) => return Err(TerminalError::NothingJudged),
         Err(NoRollout::Model(known)) => {
             return Err(no_such("model", &model, known.iter().map(|name| &**name)));
         }
@@ -37,10 +37,10 @@ pub async fn rollout(
         Err(NoRollout::Read(error)) => return Err(error.into()),
     };
     if found.answer == RolloutAnswer::Go && found.is_late {
-        return Err(ShellError::Late(found.judged_until.to_string()));
+        return Err(TerminalError::Late(found.judged_until.to_string()));
     }
     let json = Bytes::from(serde_json::to_vec(&found).unwrap_or_default());
-    let answer = ShellAnswer {
+    let answer = TerminalAnswer {
         state: json.clone(),
         json,
         text: rollout_text(&found),

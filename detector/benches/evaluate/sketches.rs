@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use epwatch_detector::signals::{Controls, Evidence, Limits, PeerRatios};
+use epwatch_detector::signals::{Controls, Limits, PeerRatios, SignalEvidence};
 use epwatch_detector::verdict::{CpuNodes, judge};
 use epwatch_detector::window::{
     CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency, Voteless, histogram_of,
@@ -51,7 +51,7 @@ fn judged(window: &CohortWindow, baseline: &Baseline) -> (f64, f64) {
         peers: &PeerRatios::default(),
         chipsets: &[],
     };
-    let evidence = Evidence::gather(window, controls, baseline, &limits);
+    let evidence = SignalEvidence::gather(window, controls, baseline, &limits);
     let statistics = describe(window).expect("the histograms are of one scheme");
     let nodes = CpuNodes::default();
     let verdict = black_box(judge(window, baseline, &evidence, statistics, &nodes));

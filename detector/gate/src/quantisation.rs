@@ -1,6 +1,6 @@
 //! Whether outputs that are off point at the quantisation or at one NPU: chipsets are compared that run one model.
 //!
-//! The detector's rule for fleets (`detector/src/signals/output_drop.rs`), on the least cosine of each chipset.
+//! The detector's rule for fleets (`detector/src/judge/signals/output_drop.rs`), on the least cosine of each chipset.
 
 use std::collections::BTreeMap;
 

@@ -7,8 +7,8 @@ use epwatch_model::{
 };
 use jiff::Timestamp;
 
-use crate::signals::MIN_ELIGIBLE;
-use crate::verdict::MOST_DEVICES;
+use crate::judge::signals::MIN_ELIGIBLE;
+use crate::judge::verdict::MOST_DEVICES;
 
 /// Chance below which a count on at least [`AT_ONCE_DEVICES`] devices needs no second window.
 pub(crate) const AT_ONCE_P: f64 = 1e-8;

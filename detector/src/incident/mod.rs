@@ -13,6 +13,8 @@ mod hold;
 mod merge;
 mod mitigation;
 mod recovery;
+pub(crate) mod set;
+pub(crate) mod settled_orders;
 mod succession;
 
 pub(crate) use advance::advance;

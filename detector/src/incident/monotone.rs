@@ -7,10 +7,10 @@ use std::time::Duration;
 use epwatch_model::{CohortVerdict, Incident, IncidentKey, Severity};
 
 use super::advance;
-use crate::placement::tests::placed;
-use crate::signals::{Controls, PeerRatios};
+use crate::judge::placement::tests::placed;
+use crate::judge::signals::{Controls, PeerRatios};
+use crate::judge::window::CohortWindow;
 use crate::testing::{Fleet, at, judged_with_controls, reference};
-use crate::window::CohortWindow;
 
 const RATIOS: [f64; 9] = [1.0, 1.2, 1.35, 1.5, 1.8, 2.2, 2.6, 3.4, 6.0];
 const SHARES: [f64; 7] = [0.0, 0.1, 0.2, 0.4, 0.6, 0.85, 1.0];

@@ -14,7 +14,7 @@ use epwatch_model::{
 };
 use jiff::Timestamp;
 
-use crate::signals::MIN_ELIGIBLE;
+use crate::judge::signals::MIN_ELIGIBLE;
 
 use super::hold::{hold_of, quiets};
 

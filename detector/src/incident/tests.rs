@@ -8,9 +8,9 @@ use epwatch_model::{
 };
 
 use super::*;
+use crate::judge::window::CohortWindow;
 use crate::notify::{Audience, Notification, Occasion};
 use crate::testing::{Fleet, at, judged, reference};
-use crate::window::CohortWindow;
 
 const WINDOW: i64 = 3600;
 const FORGET: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -418,7 +418,7 @@ fn load_pins_nothing() {
     for window in 0..3 {
         life.window(&[load(window * WINDOW)]);
     }
-    let pinned = crate::pinned_references::PinnedReferences::of(life.open.values());
+    let pinned = crate::judge::pinned_references::PinnedReferences::of(life.open.values());
     let key = load(0).key;
     assert_eq!(pinned.began(&key), None);
     assert_eq!(pinned.versions_at_fault(&key), ["2.0.0"]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epwatch_proto::error_chain;
 use epwatch_server::Problems;
 
-use crate::config::DetectorConfig;
+use crate::run::config::DetectorConfig;
 
 use super::alertmanager::Alertmanager;
 use super::error::NotifyError;

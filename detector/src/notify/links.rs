@@ -4,7 +4,7 @@ use epwatch_model::{Incident, IncidentKey};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use url::Url;
 
-use crate::config::DetectorConfig;
+use crate::run::config::DetectorConfig;
 
 use super::test_page;
 

@@ -3,6 +3,7 @@
 //! The run loop starts `deliver` for each notifier; it delivers the latest state of every incident. Nothing
 //! here judges, and no payload holds an installation.
 
+pub(crate) mod alert_reconciler;
 mod alertmanager;
 mod audience;
 mod config;

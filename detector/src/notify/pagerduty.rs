@@ -131,7 +131,7 @@ impl Events {
             });
             (format!("next {n}"), lines.collect::<Vec<_>>().join("\n"))
         });
-        let facts = told.facts.iter().chain(&told.statistics);
+        let facts = told.details.iter().chain(&told.statistics);
         let facts = facts.map(|(name, fact)| ((*name).to_owned(), fact.clone()));
         let mut details: Vec<(String, Value)> = Vec::new();
         for (name, text) in steps.chain(facts) {

@@ -99,7 +99,7 @@ impl Messages {
             blocks.push(json!({"type": "actions", "elements": buttons}));
         }
         let (fields, rest): (Vec<_>, Vec<_>) = told
-            .facts
+            .details
             .iter()
             .partition(|(_, fact)| fact.chars().count() <= MAX_SHORT_FACT_CHARS);
         let (fields, more) = fields.split_at(fields.len().min(MAX_FIELDS));

@@ -1,5 +1,5 @@
 //! The text of a notification for people, in the order in which they need it. Fault and size come first, in one line.
-//! Then come what to do, where to look, the facts, and the statistics last. Every number has its unit.
+//! Then come what to do, where to look, the details, and the statistics last. Every number has its unit.
 
 use std::fmt::Write;
 
@@ -153,8 +153,8 @@ pub(crate) fn description(incident: &Incident) -> String {
             });
         }
     }
-    let facts = told.facts.iter().chain(&told.statistics);
-    lines.extend(facts.map(|(name, fact)| format!("{name}: {fact}")));
+    let details = told.details.iter().chain(&told.statistics);
+    lines.extend(details.map(|(name, fact)| format!("{name}: {fact}")));
     lines.join("\n")
 }
 
@@ -188,8 +188,8 @@ pub(super) fn linked_block(notification: &Notification, links: &Links) -> String
     }
     let opened = links.opened(incident).map(|link| ("open", link));
     let runbook = ("runbook", links.runbook_of(incident));
-    let facts = told.facts.into_iter().chain(told.statistics);
-    for (name, fact) in opened.into_iter().chain([runbook]).chain(facts) {
+    let details = told.details.into_iter().chain(told.statistics);
+    for (name, fact) in opened.into_iter().chain([runbook]).chain(details) {
         let _ = writeln!(block, "  {name:<11} {fact}");
     }
     block
@@ -222,7 +222,7 @@ pub(super) struct MessageBody {
     /// Next steps; there are none once the incident is over.
     pub(super) steps: Vec<Step>,
     /// In the order in which a person needs them.
-    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) details: Vec<(&'static str, String)>,
     /// How sure it is, its model's file and its id.
     pub(super) statistics: Vec<(&'static str, String)>,
 }
@@ -233,23 +233,23 @@ pub(super) fn message_body(incident: &Incident) -> MessageBody {
     let next_step = lead.filter(|_| incident.state != State::Resolved);
     let mut told = MessageBody {
         steps: next_step.map_or_else(Vec::new, |lead| steps(&lead.next_step)),
-        facts: facts(incident),
+        details: details(incident),
         statistics: statistics(incident),
     };
     // Names of devices are in most of them.
-    for (_, fact) in told.facts.iter_mut().chain(&mut told.statistics) {
+    for (_, fact) in told.details.iter_mut().chain(&mut told.statistics) {
         *fact = visible(fact);
     }
     told
 }
 
-fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
+fn details(incident: &Incident) -> Vec<(&'static str, String)> {
     let model = &incident.key.model;
-    let mut facts = vec![
+    let mut details = vec![
         ("app", format!("{} ({})", model.app_id, model.environment)),
         ("since", at(incident.started_at)),
     ];
-    facts.extend(incident.fired_at.map(|fired_at| ("fired", at(fired_at))));
+    details.extend(incident.fired_at.map(|fired_at| ("fired", at(fired_at))));
     if let (State::Resolved, Some(resolved_at)) = (incident.state, incident.resolved_at) {
         let why = match &incident.orders.end {
             Some(order) => format!("{}; {}", order.kind.effect(), by(order)),
@@ -261,10 +261,10 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
                 None => moved(incident).unwrap_or_else(|| "no cohort shows it any more".to_owned()),
             },
         };
-        facts.push(("resolved", format!("{}; {why}", at(resolved_at))));
+        details.push(("resolved", format!("{}; {why}", at(resolved_at))));
     }
     if let Some(ack) = &incident.orders.ack {
-        facts.push(("taken", format!("{}, {}", at(ack.at), by(ack))));
+        details.push(("taken", format!("{}, {}", at(ack.at), by(ack))));
     }
     if let Some((mute, until)) = incident
         .orders
@@ -272,7 +272,7 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         .as_ref()
         .zip(incident.orders.muted_until())
     {
-        facts.push(("muted", format!("until {}, {}", at(until), by(mute))));
+        details.push(("muted", format!("until {}, {}", at(until), by(mute))));
     }
     if let (State::Mitigated, Some(since)) = (incident.state, incident.mitigated_at) {
         let why = format!(
@@ -281,11 +281,11 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
              {CLEAN_WINDOWS} of the next version",
             at(since)
         );
-        facts.push(("mitigated", why));
+        details.push(("mitigated", why));
     }
     if let (State::Firing, Some(returned)) = (incident.state, incident.returned_at) {
         let when = format!("{}, after a directive had mitigated it", at(returned));
-        facts.push(("back again", when));
+        details.push(("back again", when));
     }
     let (hit, seen) = incident.devices();
     let compared = incident.devices_compared();
@@ -294,18 +294,18 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
             true => "installations gone",
             false => "missing",
         };
-        facts.push(("devices", format!("{hit} {missing} of the usual {seen}")));
+        details.push(("devices", format!("{hit} {missing} of the usual {seen}")));
     } else if hit <= compared && compared < seen {
         let share = percent(hit as f64 / compared.max(1) as f64);
         let of = format!("{hit} hit of {compared} that could be compared ({share}), {seen} seen");
-        facts.push(("devices", of));
+        details.push(("devices", of));
     } else if seen > 0 {
         let share = percent(hit as f64 / seen as f64);
-        facts.push(("devices", format!("{hit} hit of {seen} seen ({share})")));
+        details.push(("devices", format!("{hit} hit of {seen} seen ({share})")));
     }
     if let Some(lead) = incident.lead() {
-        facts.extend(cohort_facts(lead));
-        facts.extend(others(incident, lead));
+        details.extend(cohort_details(lead));
+        details.extend(others(incident, lead));
     }
     if !incident.parts.is_empty() {
         let parts: Vec<&str> = incident
@@ -323,20 +323,20 @@ fn facts(incident: &Incident) -> Vec<(&'static str, String)> {
         let of_model = |part: &&String| part.starts_with(&of_model);
         if let Some(next) = incident.parts.iter().rfind(of_model) {
             let text = format!("{next} has it too, so an update to it does not mend it");
-            facts.push(("not mended", text));
+            details.push(("not mended", text));
         }
-        facts.push((
+        details.push((
             "also",
             format!("{parts}{more}: the same cause, not sent apart"),
         ));
     }
     if let Some(whole) = &incident.part_of {
-        facts.push((
+        details.push((
             "part of",
             format!("incident {whole}, which is sent instead"),
         ));
     }
-    facts
+    details
 }
 
 /// Returns where the devices of an incident that is over are by now, if they left its version.
@@ -361,19 +361,19 @@ fn moved(incident: &Incident) -> Option<String> {
 
 /// Returns what a person needs last.
 fn statistics(incident: &Incident) -> Vec<(&'static str, String)> {
-    let mut facts = Vec::new();
-    facts.extend(ends(incident).map(|ends| ("ends", ends)));
+    let mut details = Vec::new();
+    details.extend(ends(incident).map(|ends| ("ends", ends)));
     let lead = incident.lead();
     if let Some(lead) = lead {
         if incident.cohorts.len() > 1 {
-            facts.push(("worst", lead.key.to_string()));
+            details.push(("worst", lead.key.to_string()));
         }
         let sure = format!(
             "chance that a healthy cohort looks like this: {}",
             chance(lead.p)
         );
-        facts.push(("how sure", sure));
-        facts.extend(spread(lead).map(|spread| ("spread", spread)));
+        details.push(("how sure", sure));
+        details.extend(spread(lead).map(|spread| ("spread", spread)));
     }
     if let Some(sha256) = &incident.model_sha256 {
         let version = &incident.key.model_version;
@@ -381,15 +381,15 @@ fn statistics(incident: &Incident) -> Vec<(&'static str, String)> {
             "{} {version}, file with SHA-256 {sha256}",
             incident.key.model.model_id
         );
-        facts.push(("model", file));
+        details.push(("model", file));
     }
     let id = &incident.id;
-    facts.push(("incident", id.clone()));
+    details.push(("incident", id.clone()));
     if !incident.is_test() {
         let more = format!("`epwatch incident {id}` has its devices by firmware and its history");
-        facts.push(("more", more));
+        details.push(("more", more));
     }
-    facts
+    details
 }
 
 /// Returns who gave an order, and why.
@@ -454,9 +454,9 @@ fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, Strin
     told.collect()
 }
 
-fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
+fn cohort_details(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     let numbers = &verdict.numbers;
-    let mut facts = Vec::new();
+    let mut details = Vec::new();
     let medians = numbers.hit_p50_us.zip(numbers.reference_p50_us);
     if let (Some((now, before)), Some(ratio)) = (medians, numbers.latency_ratio) {
         let (now, before) = (latency(now), latency(before));
@@ -464,31 +464,31 @@ fn cohort_facts(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
         let effect = format!(
             "median {now} instead of {before}; each device by its own ratio: {ratio:.1} times at the median"
         );
-        facts.push(("latency", effect));
+        details.push(("latency", effect));
     } else if verdict.class.is_slower() {
-        facts.push((
+        details.push((
             "latency",
             "not measured yet: the devices hit have too few runs".to_owned(),
         ));
     }
     let is_late = |reason: &&Reason| matches!(reason, Reason::Late { .. });
     let late = verdict.reasons.iter().find(is_late);
-    facts.extend(late.map(|late| ("late", late.to_string())));
+    details.extend(late.map(|late| ("late", late.to_string())));
     if !verdict.cpu_ops.is_empty() {
         let ops = verdict.cpu_ops.join(", ");
         let share = verdict.cpu_macs_share.map_or(String::new(), |share| {
             format!(", {} of the model's MACs", percent(share))
         });
-        facts.push(("on the CPU", format!("{ops}{share}")));
+        details.push(("on the CPU", format!("{ops}{share}")));
     }
     let others = verdict.reasons.iter().filter(|reason| !is_late(reason));
     for (at, reason) in others.enumerate() {
-        facts.push((
+        details.push((
             if at == 0 { "why" } else { "and" },
             verdict.key.in_words(&reason.to_string()),
         ));
     }
-    facts
+    details
 }
 
 /// Returns the steps of a next step as one text.

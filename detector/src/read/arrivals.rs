@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use epwatch_model::{App, Installation, ModelKey};
 
-use crate::hash::HashSet;
+use crate::judge::hash::HashSet;
 
 use super::span::{Bucket, Span};
 

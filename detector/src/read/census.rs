@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use epwatch_model::{Installation, ModelKey, PlacementMethod};
 
-use crate::baseline::{PlacementCount, VersionSeen};
-use crate::hash::{HashMap, HashSet};
-use crate::interner::{Interner, TextId, Texts, next_id};
-use crate::placement::NodeCounts;
-use crate::sybil_resistance::ESTABLISHED_IN_FIRST;
-use crate::varint;
+use crate::judge::baseline::{PlacementCount, VersionSeen};
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::placement::NodeCounts;
+use crate::judge::sybil_resistance::ESTABLISHED_IN_FIRST;
+use crate::read::interner::{Interner, TextId, Texts, next_id};
+use crate::read::varint;
 
 use super::arrivals::{Arrivals, newcomers};
 use super::assemble::{CohortPlacement, ModelId};
@@ -21,22 +21,22 @@ use super::event_log::EventLog;
 use super::model_windows::FoundModel;
 use super::span::{Bucket, Span, bucket_at};
 
-/// Bytes of a place, with its names: rather too many than too few.
-const BYTES_A_PLACE: usize = 1024;
+/// Bytes of a group, with its names: rather too many than too few.
+const BYTES_A_GROUP: usize = 1024;
 
 /// Bytes of a version that was in a bucket, with the time.
 const BYTES_A_VERSION: usize = 48;
 
-/// Number of a session's place within its app.
+/// Number of a session's group within its app.
 type PlaceId = u32;
 
-/// The places of reports without a session: of admitted installations, of unproven ones, and of an `own` key's.
+/// The groups of reports without a session: of admitted installations, of unproven ones, and of an `own` key's.
 const NOWHERE: [PlaceId; 3] = [PlaceId::MAX, PlaceId::MAX - 1, PlaceId::MAX - 2];
 
 /// Every app, by bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Census {
-    /// Texts of places.
+    /// Texts of groups.
     pub(super) texts: Texts,
     /// By app id and environment.
     apps: HashMap<(TextId, TextId), AppCensus>,
@@ -48,15 +48,15 @@ pub(super) struct Census {
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppCensus {
     devices: HashMap<Installation, u32>,
-    places: Interner<CensusPlace>,
-    /// Counts of each place.
+    groups: Interner<SessionGroup>,
+    /// Counts of each group.
     counts: Vec<NodeCounts>,
     buckets: BTreeMap<Bucket, AppBucket>,
 }
 
-/// A place where sessions ran, whatever their firmware: there are few of them.
+/// Sessions with one model version, placement and runtime, whatever their firmware. There are few such groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct CensusPlace {
+pub(super) struct SessionGroup {
     pub(super) model: ModelId,
     pub(super) ran: CohortPlacement,
     pub(super) runtime: TextId,
@@ -71,7 +71,7 @@ pub(super) struct CensusPlace {
 pub(super) struct CensusSession {
     pub(super) received_ms: i64,
     pub(super) device: Installation,
-    pub(super) place: CensusPlace,
+    pub(super) group: SessionGroup,
     pub(super) counts: NodeCounts,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct CensusSession {
 struct AppBucket {
     /// Place and device, until the bucket is packed.
     open: Vec<(PlaceId, u32)>,
-    /// For each place its number, how many bytes follow, and the devices; as differences.
+    /// For each group its number, how many bytes follow, and the devices; as differences.
     packed: Box<[u8]>,
     /// By model and version.
     versions: BTreeMap<(TextId, TextId), VersionSessions>,
@@ -101,7 +101,7 @@ pub(super) struct ModelCensus {
 }
 
 impl Census {
-    /// Begins with texts that places may have already.
+    /// Begins with texts that groups may have already.
     pub(super) fn with_texts(texts: Texts) -> Self {
         Self {
             texts,
@@ -111,7 +111,7 @@ impl Census {
 
     /// Adds a session to a bucket that is not closed.
     pub(super) fn add(&mut self, bucket: Bucket, session: &CensusSession) {
-        let (app_id, environment, _) = session.place.model;
+        let (app_id, environment, _) = session.group.model;
         let app = self.apps.entry((app_id, environment)).or_default();
         app.add(bucket, session);
     }
@@ -226,15 +226,15 @@ impl Census {
 
 impl AppCensus {
     fn add(&mut self, bucket: Bucket, session: &CensusSession) {
-        let place = session.place.comparable();
-        let id = self.places.id(place);
+        let group = session.group.comparable();
+        let id = self.groups.id(group);
         if id as usize == self.counts.len() {
             self.counts.push(session.counts);
         }
         let device = self.device(session.device);
         let bucket = self.buckets.entry(bucket).or_default();
         bucket.open.push((id, device));
-        let version = bucket.versions.entry((place.model.2, place.ran.version));
+        let version = bucket.versions.entry((group.model.2, group.ran.version));
         let of_version = version.or_insert(VersionSessions {
             first_received_ms: session.received_ms,
             sessions: 0,
@@ -248,17 +248,17 @@ impl AppCensus {
         *self.devices.entry(installation).or_insert(next)
     }
 
-    /// Passes the devices that vote at each place of the look-back to `take`, bucket by bucket in their order.
+    /// Passes the devices that vote in each group of the look-back to `take`, bucket by bucket in their order.
     pub(super) fn each_voting(
         &self,
         span: &Span,
-        mut take: impl FnMut(Bucket, &CensusPlace, &mut dyn Iterator<Item = u32>),
+        mut take: impl FnMut(Bucket, &SessionGroup, &mut dyn Iterator<Item = u32>),
     ) {
         for (at, bucket) in self.buckets.range(span.buckets()) {
-            for found in bucket.places() {
-                let place = self.places.items().get(found.at());
-                if let Some(place) = place.filter(|place| place.votes) {
-                    take(*at, place, &mut found.devices());
+            for found in bucket.groups() {
+                let group = self.groups.items().get(found.at());
+                if let Some(group) = group.filter(|group| group.votes) {
+                    take(*at, group, &mut found.devices());
                 }
             }
         }
@@ -273,9 +273,9 @@ impl AppCensus {
         let buckets = self.buckets.range(span.buckets());
         buckets.flat_map(move |(at, bucket)| {
             let unproven = bucket
-                .places()
-                .filter(move |place| self.is_unproven(place.id));
-            unproven.map(move |place| (*at, place.devices))
+                .groups()
+                .filter(move |group| self.is_unproven(group.id));
+            unproven.map(move |group| (*at, group.devices))
         })
     }
 
@@ -288,12 +288,12 @@ impl AppCensus {
         let buckets = self.buckets.range(span.buckets());
         buckets.flat_map(move |(at, bucket)| {
             let proven = bucket
-                .places()
-                .filter(move |place| !self.is_unproven(place.id));
-            proven.map(move |place| {
-                let known = self.places.items().get(place.at());
-                let version = known.map(|place| (place.model.2, place.ran.version));
-                (*at, version, place.devices)
+                .groups()
+                .filter(move |group| !self.is_unproven(group.id));
+            proven.map(move |group| {
+                let known = self.groups.items().get(group.at());
+                let version = known.map(|group| (group.model.2, group.ran.version));
+                (*at, version, group.devices)
             })
         })
     }
@@ -308,7 +308,7 @@ impl AppCensus {
         let of_buckets: usize = self.buckets.values().map(of_bucket).sum();
         // A table may be half empty.
         let of_devices = self.devices.capacity() * (size_of::<(Installation, u32)>() + 1);
-        of_buckets + of_devices + self.places.items().len() * BYTES_A_PLACE
+        of_buckets + of_devices + self.groups.items().len() * BYTES_A_GROUP
     }
 
     /// Returns the installations with the bucket of their first admitted report, and buckets with unproven ones.
@@ -316,16 +316,16 @@ impl AppCensus {
         let mut first = vec![Bucket::MAX; self.devices.len()];
         let mut unproven = Vec::new();
         for (at, bucket) in self.buckets.range(span.buckets()) {
-            for place in bucket.places() {
-                if self.is_unproven(place.id) {
+            for group in bucket.groups() {
+                if self.is_unproven(group.id) {
                     unproven.push(*at);
                     continue;
                 }
                 // Devices of a key that no stranger has are not made up, so none of them is new.
-                if self.is_own(place.id) {
+                if self.is_own(group.id) {
                     continue;
                 }
-                for device in place.devices() {
+                for device in group.devices() {
                     let first = &mut first[device as usize];
                     *first = (*first).min(*at);
                 }
@@ -339,13 +339,13 @@ impl AppCensus {
     }
 
     fn is_unproven(&self, id: PlaceId) -> bool {
-        let place = self.places.items().get(id as usize);
-        place.map_or(id == NOWHERE[1], |place| place.is_unproven)
+        let group = self.groups.items().get(id as usize);
+        group.map_or(id == NOWHERE[1], |group| group.is_unproven)
     }
 
     fn is_own(&self, id: PlaceId) -> bool {
-        let place = self.places.items().get(id as usize);
-        place.map_or(id == NOWHERE[2], |place| place.is_own)
+        let group = self.groups.items().get(id as usize);
+        group.map_or(id == NOWHERE[2], |group| group.is_own)
     }
 
     /// Adds the wanted installations that are established. Returns whether any installation is.
@@ -358,9 +358,9 @@ impl AppCensus {
         // A byte a device of the app: a set of the established ones would take 40.
         let mut seen = vec![false; self.devices.len()];
         for (_, bucket) in self.buckets.range(span.first_buckets(ESTABLISHED_IN_FIRST)) {
-            let places = bucket.places();
-            for place in places.filter(|at| !self.is_unproven(at.id) && !self.is_own(at.id)) {
-                place
+            let groups = bucket.groups();
+            for group in groups.filter(|at| !self.is_unproven(at.id) && !self.is_own(at.id)) {
+                group
                     .devices()
                     .for_each(|device| seen[device as usize] = true);
             }
@@ -381,8 +381,8 @@ impl AppCensus {
             for ((model, _), of_version) in &bucket.versions {
                 *sessions.entry(*model).or_default() += of_version.sessions;
             }
-            for place in bucket.places() {
-                if let Some(CensusPlace { model, ran, .. }) = self.places.items().get(place.at()) {
+            for group in bucket.groups() {
+                if let Some(SessionGroup { model, ran, .. }) = self.groups.items().get(group.at()) {
                     let (cohorts, _) = models.entry(*model).or_default();
                     cohorts.insert((ran.version, ran.chipset));
                 }
@@ -400,17 +400,17 @@ impl AppCensus {
         let mut placements: HashMap<(TextId, CohortPlacement), Presence<'_>> = HashMap::default();
         let mut first: HashMap<(TextId, TextId), i64> = HashMap::default();
         for (at, bucket) in self.buckets.range(span.buckets()) {
-            for devices in bucket.places() {
-                let known = self.places.items().get(devices.at());
-                let Some(place) = known.filter(|place| place.votes) else {
+            for devices in bucket.groups() {
+                let known = self.groups.items().get(devices.at());
+                let Some(group) = known.filter(|group| group.votes) else {
                     continue;
                 };
-                let presence = placements.entry((place.model.2, place.ran)).or_default();
+                let presence = placements.entry((group.model.2, group.ran)).or_default();
                 presence.buckets.push((*at, devices.devices));
                 // If there are several, the first by runtime and exact fingerprint is shown.
                 let key = (
-                    &**texts.get(place.runtime),
-                    place.fingerprint_exact,
+                    &**texts.get(group.runtime),
+                    group.fingerprint_exact,
                     devices.id,
                 );
                 presence.shown = Some(presence.shown.map_or(key, |shown| shown.min(key)));
@@ -485,24 +485,24 @@ fn order_of(count: &PlacementCount) -> (&str, &str, &PlacementMethod, u64) {
     )
 }
 
-impl CensusPlace {
-    /// Returns the place without its firmware; of sessions that do not vote only the cohort counts.
+impl SessionGroup {
+    /// Returns the group without its firmware; of sessions that do not vote only the cohort counts.
     fn comparable(self) -> Self {
-        let mut place = self;
-        place.ran.firmware = TextId::EMPTY;
+        let mut group = self;
+        group.ran.firmware = TextId::EMPTY;
         if !self.votes {
-            (place.runtime, place.fingerprint_exact) = (TextId::EMPTY, 0);
-            place.ran = CohortPlacement {
+            (group.runtime, group.fingerprint_exact) = (TextId::EMPTY, 0);
+            group.ran = CohortPlacement {
                 version: self.ran.version,
                 chipset: self.ran.chipset,
                 ..CohortPlacement::default()
             };
         }
-        place
+        group
     }
 }
 
-/// Where one placement was, and the number of the place that is shown for it, after what it is chosen by.
+/// Where one placement was, and the number of the group that is shown for it, after what it is chosen by.
 #[derive(Debug, Default)]
 struct Presence<'a> {
     buckets: Vec<(Bucket, &'a [u8])>,
@@ -539,13 +539,13 @@ impl DeviceCounter {
     }
 }
 
-/// Devices that ran at one place in a bucket.
-struct PlaceDevices<'a> {
+/// Devices that ran in one group in a bucket.
+struct GroupDevices<'a> {
     id: PlaceId,
     devices: &'a [u8],
 }
 
-impl<'a> PlaceDevices<'a> {
+impl<'a> GroupDevices<'a> {
     fn at(&self) -> usize {
         self.id as usize
     }
@@ -558,31 +558,31 @@ impl<'a> PlaceDevices<'a> {
 impl AppBucket {
     fn pack(&mut self) {
         let mut open = std::mem::take(&mut self.open);
-        for place in self.places() {
-            open.extend(place.devices().map(|device| (place.id, device)));
+        for group in self.groups() {
+            open.extend(group.devices().map(|device| (group.id, device)));
         }
         open.sort_unstable();
         open.dedup();
-        let (mut packed, mut of_place) = (Vec::new(), Vec::new());
+        let (mut packed, mut of_group) = (Vec::new(), Vec::new());
         let mut before = 0;
         for same in open.chunk_by(|a, b| a.0 == b.0) {
-            of_place.clear();
+            of_group.clear();
             let mut last = 0;
             for (_, device) in same {
-                varint::push(&mut of_place, u64::from(device - last));
+                varint::push(&mut of_group, u64::from(device - last));
                 last = *device;
             }
-            let place = same[0].0;
-            for number in [u64::from(place - before), of_place.len() as u64] {
+            let group = same[0].0;
+            for number in [u64::from(group - before), of_group.len() as u64] {
                 varint::push(&mut packed, number);
             }
-            before = place;
-            packed.extend_from_slice(&of_place);
+            before = group;
+            packed.extend_from_slice(&of_group);
         }
         self.packed = packed.into_boxed_slice();
     }
 
-    fn places(&self) -> impl Iterator<Item = PlaceDevices<'_>> {
+    fn groups(&self) -> impl Iterator<Item = GroupDevices<'_>> {
         let (mut rest, mut id) = (&*self.packed, 0);
         std::iter::from_fn(move || {
             if rest.is_empty() {
@@ -591,7 +591,7 @@ impl AppBucket {
             id += number(&mut rest);
             let length = number(&mut rest) as usize;
             let devices = rest.split_off(..length.min(rest.len())).unwrap_or_default();
-            Some(PlaceDevices { id, devices })
+            Some(GroupDevices { id, devices })
         })
     }
 }

@@ -3,7 +3,7 @@
 use clickhouse::Row;
 use serde::Deserialize;
 
-use crate::verdict::{CpuNode, CpuNodes};
+use crate::judge::verdict::{CpuNode, CpuNodes};
 
 /// The nodes of one placement, as lists of the same length.
 #[derive(Debug, Clone, Row, Deserialize)]

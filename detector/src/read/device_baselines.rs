@@ -9,9 +9,11 @@ use epwatch_stats::order_stat::median;
 use epwatch_stats::{Moments, SparseHistogram};
 use jiff::Timestamp;
 
-use crate::hash::HashMap;
-use crate::interner::Texts;
-use crate::window::{BaselineAbsence, CohortWindow, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind};
+use crate::judge::hash::HashMap;
+use crate::judge::window::{
+    BaselineAbsence, CohortWindow, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind,
+};
+use crate::read::interner::Texts;
 
 /// Devices of a make from which their median is the make's.
 const MIN_SAME_MODEL: usize = 5;

@@ -3,7 +3,7 @@
 use epwatch_model::ModelKey;
 use epwatch_stats::{HistogramError, SparseHistogram};
 
-use crate::window::histogram_of;
+use crate::judge::window::histogram_of;
 
 /// Why a window could not be read.
 #[derive(Debug, thiserror::Error)]

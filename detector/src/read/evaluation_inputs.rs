@@ -6,11 +6,11 @@ use std::sync::Arc;
 use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use jiff::Timestamp;
 
-use crate::baseline::BaselineLatency;
-use crate::certified::Certified;
-use crate::hash::{HashMap, HashSet};
-use crate::sybil_resistance::Senders;
-use crate::verdict::CpuNodes;
+use crate::judge::baseline::BaselineLatency;
+use crate::judge::certified::Certified;
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::sybil_resistance::Senders;
+use crate::judge::verdict::CpuNodes;
 
 use super::arrivals::Arrivals;
 use super::census::Census;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use epwatch_model::{CohortKey, Installation, ModelKey, VersionOnChipset};
 
-use crate::device_events::{DeviceEvents, FailedStart, GoldenTest};
-use crate::hash::HashSet;
-use crate::window::CohortWindow;
+use crate::judge::device_events::{DeviceEvents, FailedStart, GoldenTest};
+use crate::judge::hash::HashSet;
+use crate::judge::window::CohortWindow;
 
 use super::arrivals::Arrivals;
 use super::span::{Bucket, Span};

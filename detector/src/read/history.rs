@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use epwatch_model::{ModelKey, SignalId};
 
-use crate::hash::HashMap;
-use crate::tally::Tally;
+use crate::judge::hash::HashMap;
+use crate::judge::tally::Tally;
 
 /// Devices that a chipset usually has in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -12,6 +12,7 @@ mod evaluation_inputs;
 mod event_log;
 mod feedback;
 mod history;
+pub(crate) mod interner;
 mod model_windows;
 mod packed;
 mod past;
@@ -22,6 +23,7 @@ mod source;
 mod span;
 mod store;
 mod succession;
+pub(crate) mod varint;
 
 pub use arrivals::Arrivals;
 pub use batches::batches;

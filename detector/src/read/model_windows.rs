@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use epwatch_model::{ModelKey, SignalId};
 
-use crate::base_rates::MIN_WINDOWS;
-use crate::baseline::{History, PlacementCount, VersionSeen};
-use crate::certified::CertifiedPlacement;
-use crate::tally::Tally;
-use crate::window::CohortWindow;
+use crate::judge::base_rates::MIN_WINDOWS;
+use crate::judge::baseline::{History, PlacementCount, VersionSeen};
+use crate::judge::certified::CertifiedPlacement;
+use crate::judge::tally::Tally;
+use crate::judge::window::CohortWindow;
 
 use super::history::{EarlierWindows, VersionHistory};
 use super::span::Span;

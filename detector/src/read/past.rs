@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use epwatch_model::{CohortVerdict, ModelKey, SignalId, VerdictClass};
 use parking_lot::Mutex;
 
-use crate::base_rates::{BaseRates, MIN_WINDOWS};
-use crate::signals::{MIN_ELIGIBLE, UNSURPRISING_P, built_in_rate};
-use crate::tally::Tally;
+use crate::judge::base_rates::{BaseRates, MIN_WINDOWS};
+use crate::judge::signals::{MIN_ELIGIBLE, UNSURPRISING_P, built_in_rate};
+use crate::judge::tally::Tally;
 
 use super::history::{Cohort, HistoryByModel, HistorySums, SignalSums, UsualCv};
 use super::span::Span;
@@ -164,10 +164,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::signals::{Limits, slow_devices};
-    use crate::tally::{BaseRate, surprise};
+    use crate::judge::signals::{Limits, slow_devices};
+    use crate::judge::tally::{BaseRate, surprise};
+    use crate::judge::window::CohortWindow;
     use crate::testing::{Fleet, at, judged, reference};
-    use crate::window::CohortWindow;
     use epwatch_model::Severity;
 
     const WINDOW_S: i64 = 3600;

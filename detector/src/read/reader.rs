@@ -9,11 +9,11 @@ use epwatch_stats::SparseHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
-use crate::certified::Certified;
-use crate::hash::{HashMap, HashSet};
-use crate::sybil_resistance::Sender;
-use crate::verdict::CpuNodes;
-use crate::window::CohortWindow;
+use crate::judge::certified::Certified;
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::sybil_resistance::Sender;
+use crate::judge::verdict::CpuNodes;
+use crate::judge::window::CohortWindow;
 
 use super::arrivals::Arrivals;
 use super::census::Census;

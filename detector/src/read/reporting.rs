@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use epwatch_model::ModelKey;
 
-use crate::interner::{TextId, Texts};
+use crate::read::interner::{TextId, Texts};
 
 use super::census::{AppCensus, Census, DeviceCounter};
 use super::span::Span;
@@ -105,7 +105,7 @@ fn of_one_app(
         .max(1);
     let mut all: ByWindow<'_> = Vec::new();
     let mut versions: BTreeMap<(TextId, TextId), ByWindow<'_>> = BTreeMap::new();
-    for (bucket, place, bytes) in app.proven(span) {
+    for (bucket, group, bytes) in app.proven(span) {
         let back = (span.end_s() - 1 - i64::from(bucket)).div_euclid(window_s);
         let Ok(back) = usize::try_from(back) else {
             continue;
@@ -114,7 +114,7 @@ fn of_one_app(
             continue;
         }
         all.push((back, bytes));
-        if let Some(version) = place {
+        if let Some(version) = group {
             versions.entry(version).or_default().push((back, bytes));
         }
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use clickhouse::Client;
 use jiff::Timestamp;
 
-use crate::base_rates::BaseRates;
-use crate::certified::Certified;
+use crate::judge::base_rates::BaseRates;
+use crate::judge::certified::Certified;
 
 use super::error::SourceError;
 use super::evaluation_inputs::EvaluationInputs;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use epwatch_model::VersionOnChipset;
 
-use crate::interner::TextId;
+use crate::read::interner::TextId;
 
 use super::census::{AppCensus, Census};
 use super::span::{Bucket, Span};
@@ -71,9 +71,9 @@ fn last_versions(
     is_it: impl Fn(TextId, TextId, TextId) -> Option<bool>,
 ) -> Vec<LastVersion> {
     let mut all = vec![LastVersion::default(); app.n_devices()];
-    app.each_voting(span, |at, place, devices| {
-        let ran = place.ran;
-        let Some(is_it) = is_it(place.model.2, ran.version, ran.chipset) else {
+    app.each_voting(span, |at, group, devices| {
+        let ran = group.ran;
+        let Some(is_it) = is_it(group.model.2, ran.version, ran.chipset) else {
             return;
         };
         for device in devices {

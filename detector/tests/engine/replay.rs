@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use epwatch_detector::{DetectorConfig, Sender};
 use epwatch_server::Period;
@@ -43,7 +43,7 @@ fn record(intake: &mut Intake, reports: &Reports, received: Timestamp) {
     let sent = sent(received);
     for report in reports.reports(received) {
         let app = ("camera", "production");
-        let mark = Mark {
+        let mark = SenderDecision {
             is_unproven: Some(reports.is_unproven),
             sender: Some(Sender {
                 is_own: false,

@@ -51,11 +51,11 @@ struct Slot<T> {
     is_taken: AtomicBool,
     /// A child of a fork has closed the value that its parent put here.
     is_closed_here: AtomicBool,
-    held: RwLock<Held<T>>,
+    held: RwLock<HandleValue<T>>,
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct HandleValue<T> {
     /// The latest.
     handle: u64,
     value: Option<T>,
@@ -164,7 +164,7 @@ fn chunk_of<T>(place: &AtomicPtr<Chunk<T>>) -> &Chunk<T> {
         let made: Box<Chunk<T>> = Box::new(array::from_fn(|_| Slot {
             is_taken: AtomicBool::new(false),
             is_closed_here: AtomicBool::new(false),
-            held: RwLock::new(Held {
+            held: RwLock::new(HandleValue {
                 handle: 0,
                 value: None,
             }),
@@ -207,7 +207,7 @@ fn is_inherited(handle: u64) -> bool {
 }
 
 #[inline]
-fn try_read<T>(held: &RwLock<Held<T>>) -> Option<RwLockReadGuard<'_, Held<T>>> {
+fn try_read<T>(held: &RwLock<HandleValue<T>>) -> Option<RwLockReadGuard<'_, HandleValue<T>>> {
     match held.try_read() {
         Ok(held) => Some(held),
         Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
@@ -215,7 +215,7 @@ fn try_read<T>(held: &RwLock<Held<T>>) -> Option<RwLockReadGuard<'_, Held<T>>> {
     }
 }
 
-fn try_write<T>(held: &RwLock<Held<T>>) -> Option<RwLockWriteGuard<'_, Held<T>>> {
+fn try_write<T>(held: &RwLock<HandleValue<T>>) -> Option<RwLockWriteGuard<'_, HandleValue<T>>> {
     match held.try_write() {
         Ok(held) => Some(held),
         Err(TryLockError::Poisoned(held)) => Some(held.into_inner()),
@@ -224,7 +224,7 @@ fn try_write<T>(held: &RwLock<Held<T>>) -> Option<RwLockWriteGuard<'_, Held<T>>>
 }
 
 #[inline]
-fn held_by<T>(held: &Held<T>, handle: u64) -> Option<&T> {
+fn held_by<T>(held: &HandleValue<T>, handle: u64) -> Option<&T> {
     held.value.as_ref().filter(|_| held.handle == handle)
 }
 

@@ -142,9 +142,9 @@ mod tests {
             thread::scope(|s| {
                 let _state = consent.lock();
                 s.spawn(say);
-                let patience = Instant::now() + Duration::from_secs(10);
+                let max_wait = Instant::now() + Duration::from_secs(10);
                 while !matches!(core.try_lock(), Err(TryLockError::WouldBlock)) {
-                    assert!(Instant::now() < patience, "nobody holds the core");
+                    assert!(Instant::now() < max_wait, "nobody holds the core");
                     thread::yield_now();
                 }
             });

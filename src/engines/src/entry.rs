@@ -67,7 +67,7 @@ pub(crate) type Fetch<'f> = dyn FnMut(&Staging<'_>, &mut Say<'_>) -> Result<(), 
 
 /// An entry's state, without hashing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum EntryState {
     /// The folder does not exist.
     Missing,
     /// The folder exists, but record, pins or sizes differ.
@@ -77,29 +77,31 @@ pub(crate) enum Look {
 }
 
 /// Checks record, pins and sizes of an entry, without hashing.
-pub(crate) fn look(cache: &Path, plan: &Plan) -> Look {
+pub(crate) fn entry_state(cache: &Path, plan: &Plan) -> EntryState {
     let dir = cache.join(&plan.name);
     if !dir.is_dir() {
-        return Look::Missing;
+        return EntryState::Missing;
     }
     let record = match read_record(&dir) {
         Ok(record) => record,
-        Err(error) => return Look::Damaged(format!("{RECORD_FILE}: {error}")),
+        Err(error) => return EntryState::Damaged(format!("{RECORD_FILE}: {error}")),
     };
     if record.name != plan.name {
-        return Look::Damaged(format!("{RECORD_FILE} belongs to {}", record.name));
+        return EntryState::Damaged(format!("{RECORD_FILE} belongs to {}", record.name));
     }
     if plan.is_unpinned() && !record.unpinned {
-        return Look::Damaged("no hash is pinned for it, and nobody took it without".to_owned());
+        return EntryState::Damaged(
+            "no hash is pinned for it, and nobody took it without".to_owned(),
+        );
     }
     if let Some(path) = unpinned_library(plan, &record.files) {
-        return Look::Damaged(format!("{path} is a library without a pin"));
+        return EntryState::Damaged(format!("{path} is a library without a pin"));
     }
     for pin in &plan.pins {
         match (record.files.get(pin.path), pin.sha256) {
-            (None, _) => return Look::Damaged(format!("{} was never fetched", pin.path)),
+            (None, _) => return EntryState::Damaged(format!("{} was never fetched", pin.path)),
             (Some(file), Some(pinned)) if file.sha256 != pinned => {
-                return Look::Damaged(format!("{} is another build", pin.path));
+                return EntryState::Damaged(format!("{} is another build", pin.path));
             }
             _ => {}
         }
@@ -109,12 +111,15 @@ pub(crate) fn look(cache: &Path, plan: &Plan) -> Look {
             Ok(metadata) if metadata.len() == file.bytes => {}
             Ok(metadata) => {
                 let found = metadata.len();
-                return Look::Damaged(format!("{path} has {found} bytes, not {}", file.bytes));
+                return EntryState::Damaged(format!(
+                    "{path} has {found} bytes, not {}",
+                    file.bytes
+                ));
             }
-            Err(error) => return Look::Damaged(format!("{path}: {error}")),
+            Err(error) => return EntryState::Damaged(format!("{path}: {error}")),
         }
     }
-    Look::Good(record)
+    EntryState::Good(record)
 }
 
 /// Hashes every file of an entry against its record and the pins.
@@ -145,7 +150,7 @@ pub(crate) fn ensure(
 ) -> Result<Record, EngineError> {
     let (name, dir) = (&plan.name, cache.join(&plan.name));
     // Before the lock, so that a read-only cache serves.
-    if let Look::Good(record) = look(cache, plan) {
+    if let EntryState::Good(record) = entry_state(cache, plan) {
         return Ok(record);
     }
 
@@ -155,14 +160,14 @@ pub(crate) fn ensure(
 
     fs::create_dir_all(cache).map_err(EngineError::io("create cache folder", cache))?;
     let _lock = lock::lock(cache, name, lock::TIMEOUT, say)?;
-    let damaged = match look(cache, plan) {
+    let damaged = match entry_state(cache, plan) {
         // Another process fetched it while this one waited.
-        Look::Good(record) => {
+        EntryState::Good(record) => {
             say(&format!("ready {name}: {}", dir.display()));
             return Ok(record);
         }
-        Look::Missing => false,
-        Look::Damaged(reason) => {
+        EntryState::Missing => false,
+        EntryState::Damaged(reason) => {
             tracing::warn!(
                 entry = name,
                 reason,

@@ -127,8 +127,8 @@ fn missing(engines: &[Engine], is_unpinned_allowed: bool) -> Vec<pins::Plan> {
 }
 
 fn is_missing(plan: &pins::Plan) -> bool {
-    let look = cache_dir().map(|cache| entry::look(&cache, plan));
-    look.is_ok_and(|look| !matches!(look, entry::Look::Good(_)))
+    let look = cache_dir().map(|cache| entry::entry_state(&cache, plan));
+    look.is_ok_and(|look| !matches!(look, entry::EntryState::Good(_)))
 }
 
 fn ensure_plan(
@@ -155,7 +155,10 @@ pub fn export(engines: &[Engine], file: &Path) -> Result<(), EngineError> {
     let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
     let older = pins::older_here().into_iter();
     plans.extend(older.filter_map(|(engine, plan)| {
-        let is_there = matches!(entry::look(&cache, &plan), entry::Look::Good(_));
+        let is_there = matches!(
+            entry::entry_state(&cache, &plan),
+            entry::EntryState::Good(_)
+        );
         (is_there && engines.contains(&engine)).then_some(plan)
     }));
     transfer::export(&cache, &plans, &absolute(file)?)

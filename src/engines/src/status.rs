@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     Engine, EngineError, cache_dir,
-    entry::{self, Look},
+    entry::{self, EntryState},
     pins::{self, Plan},
 };
 
@@ -69,10 +69,10 @@ fn status(engine: Engine, plan: Result<Plan, EngineError>) -> Status {
         (Err(error), _) | (Ok(_), Err(error)) => {
             (State::Unavailable, None, Some(error.to_string()))
         }
-        (Ok(plan), Ok(cache)) => match entry::look(&cache, &plan) {
-            Look::Missing => (State::Missing, None, None),
-            Look::Damaged(reason) => (State::Damaged, None, Some(reason)),
-            Look::Good(record) => {
+        (Ok(plan), Ok(cache)) => match entry::entry_state(&cache, &plan) {
+            EntryState::Missing => (State::Missing, None, None),
+            EntryState::Damaged(reason) => (State::Damaged, None, Some(reason)),
+            EntryState::Good(record) => {
                 is_unpinned = record.unpinned;
                 (State::Ready, Some(cache.join(&plan.name)), None)
             }

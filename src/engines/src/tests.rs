@@ -13,7 +13,7 @@ use std::{
 use crate::{
     EngineError,
     cache::Say,
-    entry::{self, Look, Record, Staging},
+    entry::{self, EntryState, Record, Staging},
     lock,
     pins::{Pin, Plan, Source},
     transfer,
@@ -126,8 +126,8 @@ fn an_engine_without_a_pin_is_taken_only_when_the_user_says_so() {
     // The choice stays: later uses take it, and know.
     plan.is_unpinned_allowed = false;
     assert!(take(&plan, &mut no_fetch).unwrap().unpinned);
-    match entry::look(cache.path(), &plan) {
-        Look::Good(record) => assert!(record.unpinned),
+    match entry::entry_state(cache.path(), &plan) {
+        EntryState::Good(record) => assert!(record.unpinned),
         other => panic!("{other:?}"),
     }
 }
@@ -150,7 +150,10 @@ fn failed_fetch_leaves_nothing_behind() {
     };
     ensure(cache.path(), &mut offline).unwrap_err();
     assert_eq!(entries(cache.path()), [""; 0]);
-    assert_eq!(entry::look(cache.path(), &plan()), Look::Missing);
+    assert_eq!(
+        entry::entry_state(cache.path(), &plan()),
+        EntryState::Missing
+    );
 }
 
 /// Damages a whole entry with `damage`; a use must see it and fetch again.
@@ -159,8 +162,8 @@ fn check_refetched(damage: impl FnOnce(&Path), expected_reason: &str) {
     let cache = tempfile::tempdir().unwrap();
     ensure(cache.path(), &mut good_fetch).unwrap();
     damage(&cache.path().join("tiny-1"));
-    match entry::look(cache.path(), &plan()) {
-        Look::Damaged(reason) => assert!(reason.contains(expected_reason), "{reason}"),
+    match entry::entry_state(cache.path(), &plan()) {
+        EntryState::Damaged(reason) => assert!(reason.contains(expected_reason), "{reason}"),
         other => panic!("{other:?}"),
     }
     ensure(cache.path(), &mut good_fetch).unwrap();

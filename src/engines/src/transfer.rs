@@ -11,14 +11,14 @@ use crate::{
     EngineError,
     cache::Say,
     command::{self, Purpose, UNPACK_TIMEOUT},
-    entry::{self, Look, RECORD_FILE, Staging},
+    entry::{self, EntryState, RECORD_FILE, Staging},
     pins::Plan,
 };
 
 /// Writes the entries of `plans` into an archive. Its name's end chooses the compression (`.tar.gz`; `.tar` for none).
 pub(crate) fn export(cache: &Path, plans: &[Plan], file: &Path) -> Result<(), EngineError> {
     for plan in plans {
-        if !matches!(entry::look(cache, plan), Look::Good(_)) {
+        if !matches!(entry::entry_state(cache, plan), EntryState::Good(_)) {
             let name = plan.name.clone();
             return Err(EngineError::NotFetched { name });
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_model::State;
 use epwatch_server::Period;
@@ -56,7 +56,7 @@ pub async fn repaired(spec: &FamilySpec, day: u32) -> anyhow::Result<Repair> {
             family.each_report(window, |report| {
                 if (report.received_ms < repaired_ms) == is_before {
                     let key = ("camera", "production");
-                    let (received_ms, mark) = (report.received_ms, Mark::default());
+                    let (received_ms, mark) = (report.received_ms, SenderDecision::default());
                     intake.add_marked(received_ms, key, &report.report, &report.sent, mark);
                 }
             });

@@ -1,6 +1,6 @@
 //! The networks of a fleet's devices, and the key that they report with.
 
-use epwatch_detector::read::recorded::Mark;
+use epwatch_detector::read::recorded::SenderDecision;
 use epwatch_detector::{NetworkHash, Sender};
 use epwatch_proto::InstallationId;
 
@@ -24,12 +24,12 @@ const OF_WIDE_AT_HOME: u32 = 200;
 
 impl Keys {
     /// Returns the mark of a device's reports. A third of the devices is behind the carriers, the others at home.
-    pub(crate) fn mark(self, installation: InstallationId) -> Mark {
+    pub(crate) fn mark(self, installation: InstallationId) -> SenderDecision {
         let sender = (self != Self::Unknown).then(|| Sender {
             is_own: self == Self::Own,
             network: Some(network(installation)),
         });
-        Mark {
+        SenderDecision {
             is_unproven: None,
             sender,
         }

@@ -58,9 +58,9 @@ pub(crate) async fn settled(
     store: &Client,
     account: &Account,
     buckets: Buckets,
-    patience: Duration,
+    max_wait: Duration,
 ) -> anyhow::Result<Findings> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + max_wait;
     loop {
         let found = look(store, account, buckets).await;
         match found {

@@ -28,7 +28,7 @@ const MAX_HEAD_BYTES: usize = 256 << 10;
 
 /// Which requests stay in the proxy.
 #[derive(Debug, Clone, Default)]
-struct Held {
+struct HeldRequests {
     /// Those with one of these texts.
     texts: Vec<&'static str>,
     /// Grows when those that are there may go on.
@@ -47,7 +47,7 @@ struct KeptRequests {
 pub struct Proxy {
     address: SocketAddr,
     database: String,
-    held: Arc<watch::Sender<Held>>,
+    held: Arc<watch::Sender<HeldRequests>>,
     kept: watch::Receiver<KeptRequests>,
     _accepting: AbortOnDropHandle<()>,
 }
@@ -87,7 +87,7 @@ impl Proxy {
             .finish();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let held = Arc::new(watch::Sender::new(Held::default()));
+        let held = Arc::new(watch::Sender::new(HeldRequests::default()));
         let (count, kept) = watch::channel(KeptRequests::default());
         let way = Arc::new(Way {
             socket: store.socket().to_owned(),
@@ -137,7 +137,7 @@ impl Proxy {
         self.change(|held| held.releases += 1).await;
     }
 
-    async fn change(&mut self, change: impl FnOnce(&mut Held)) {
+    async fn change(&mut self, change: impl FnOnce(&mut HeldRequests)) {
         let before = self.kept.borrow().ever;
         self.held.send_modify(change);
         // The proxy lives as long as `self`.
@@ -188,7 +188,7 @@ async fn filters(client: &Client, database: &str, hidden_for: Duration) -> anyho
 struct Way {
     socket: PathBuf,
     parameters: String,
-    held: Arc<watch::Sender<Held>>,
+    held: Arc<watch::Sender<HeldRequests>>,
     kept: watch::Sender<KeptRequests>,
 }
 
@@ -240,7 +240,7 @@ impl Way {
         head: &str,
         rest: &mut Vec<u8>,
     ) -> anyhow::Result<Option<u64>> {
-        let Held { texts, releases } = self.held.borrow().clone();
+        let HeldRequests { texts, releases } = self.held.borrow().clone();
         if texts.is_empty() {
             return Ok(None);
         }

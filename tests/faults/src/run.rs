@@ -229,8 +229,8 @@ impl Run<'_> {
         // A device's last call may take its time after that.
         const LAST_CALL: Duration = Duration::from_secs(60);
         let mut n_acked = self.shared.account().acked.len();
-        let patience = self.options.drain.0;
-        let mut until = Instant::now() + patience;
+        let max_wait = self.options.drain.0;
+        let mut until = Instant::now() + max_wait;
         let n_devices = usize::from(self.options.devices);
         let mut resting = self.shared.resting.subscribe();
         loop {
@@ -242,7 +242,7 @@ impl Run<'_> {
             let n_now = self.shared.account().acked.len();
             if n_now > n_acked {
                 n_acked = n_now;
-                until = Instant::now() + patience;
+                until = Instant::now() + max_wait;
             }
             anyhow::ensure!(
                 Instant::now() < until + LAST_CALL,
@@ -251,11 +251,11 @@ impl Run<'_> {
         }
     }
 
-    /// Looks until everything is as it must be, or until it got no nearer to that for `patience`.
-    async fn look(&mut self, buckets: Buckets, patience: Duration) -> anyhow::Result<Findings> {
+    /// Looks until everything is as it must be, or until it got no nearer to that for `max_wait`.
+    async fn look(&mut self, buckets: Buckets, max_wait: Duration) -> anyhow::Result<Findings> {
         const A_WHILE: Duration = Duration::from_secs(10);
         let account = self.shared.account().clone();
-        let mut deadline = Instant::now() + patience;
+        let mut deadline = Instant::now() + max_wait;
         let mut nearest = u64::MAX;
         loop {
             let store = self.processes.client()?;
@@ -263,7 +263,7 @@ impl Run<'_> {
             let distance = findings.as_ref().map_or(u64::MAX, Findings::distance);
             if distance < nearest {
                 nearest = distance;
-                deadline = Instant::now() + patience;
+                deadline = Instant::now() + max_wait;
             }
             if distance == 0 || Instant::now() >= deadline {
                 return findings.context("failed to read the store back");

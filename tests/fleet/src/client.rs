@@ -175,15 +175,15 @@ mod tests {
     /// The connection is gone before the call is sent, while it is, or after: the transport names each otherwise.
     #[tokio::test]
     async fn a_port_that_expects_tls_is_told_whatever_the_moment() {
-        let patience = Duration::from_secs(60);
+        let max_wait = Duration::from_secs(60);
         for (reads, is_alerted) in [(0, false), (0, true), (1, false), (24, true), (40, true)] {
             for pause in [0, 1, 50] {
                 let url = tls_port(reads, is_alerted);
-                let made = endpoint(&url, &ClientTls::default(), patience)
+                let made = endpoint(&url, &ClientTls::default(), max_wait)
                     .unwrap()
                     .connect()
                     .await;
-                for channel in made.into_iter().chain([lazy(&url, patience)]) {
+                for channel in made.into_iter().chain([lazy(&url, max_wait)]) {
                     tokio::time::sleep(Duration::from_millis(pause)).await;
                     let status = failure(channel).await;
                     assert!(tls_hint(&url, &status).is_some(), "{status:?}");

@@ -15,9 +15,9 @@ use crate::histogram::Latencies;
 use crate::plot::bars::{self, Placed};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
-use crate::plot::timeline::{self, Lane, Mark, Moment, OverTime};
+use crate::plot::timeline::{self, Lane, Moment, OverTime, TimelineLabel};
 use crate::read::cohort::{CohortPage, CpuNodeRow, PlacementRow};
-use crate::read::evidence::Evidence;
+use crate::read::evidence::PlottedEvidence;
 use crate::read::gaps;
 use crate::read::windows::{CohortRow, SignalRow, Slot};
 use crate::text::name::{Link, Name, Sentence, visible};
@@ -468,7 +468,7 @@ impl<'a> CohortHtml<'a> {
         let first = began
             .zip(window)
             .and_then(|(began, window)| began.checked_add(window).ok());
-        let mark = first.map(|at| Mark {
+        let mark = first.map(|at| TimelineLabel {
             at: self.page.period.at(at).clamp(0.0, 1.0),
             label: "first at fault".to_owned(),
         });
@@ -571,7 +571,7 @@ impl Beyond<'_> {
 
 /// Returns a sentence for a cohort whose devices are all slower and as steady as before, so that no measure of spread
 /// finds it.
-fn moved_as_a_whole(cohort: &CohortRow, evidence: &Evidence) -> Option<String> {
+fn moved_as_a_whole(cohort: &CohortRow, evidence: &PlottedEvidence) -> Option<String> {
     let cv = number::finite(cohort.cv_within)?;
     let slower = cohort.slower()?;
     let are_all = slower.devices as f64 >= NEARLY_ALL * slower.compared as f64;
@@ -661,7 +661,7 @@ mod tests {
 
     #[test]
     fn only_a_cohort_of_one_mode_moved_as_a_whole() {
-        let mut evidence = Evidence {
+        let mut evidence = PlottedEvidence {
             window_end: None,
             latencies: None,
             reference: None,
@@ -677,8 +677,9 @@ mod tests {
         };
         let said = moved_as_a_whole(&cohort(99, "page"), &evidence).unwrap();
         assert!(said.contains("steady (CV 0.120 within a device)"), "{said}");
-        let is_said =
-            |cohort: &CohortRow, evidence: &Evidence| moved_as_a_whole(cohort, evidence).is_some();
+        let is_said = |cohort: &CohortRow, evidence: &PlottedEvidence| {
+            moved_as_a_whole(cohort, evidence).is_some()
+        };
         assert!(!is_said(&cohort(89, "page"), &evidence));
         assert!(!is_said(&cohort(99, "none"), &evidence));
         let mut varies = cohort(99, "page");

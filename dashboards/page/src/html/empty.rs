@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::frame::Frame;
 use crate::read::fleet::FleetPage;
-use crate::read::health::{Arrivals, Fact};
+use crate::read::health::{Arrivals, PartStatus};
 use crate::text::number;
 
 #[derive(Template)]
@@ -30,7 +30,7 @@ impl EmptyHtml<'_> {
         }
     }
 
-    fn facts(&self) -> &[Fact] {
+    fn facts(&self) -> &[PartStatus] {
         &self.page.facts
     }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use askama::Template;
 
 use super::frame::Frame;
-use crate::read::health::{Fact, HealthPage, OutcomeCount, VerdictCount};
+use crate::read::health::{HealthPage, OutcomeCount, PartStatus, VerdictCount};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -21,9 +21,9 @@ struct HealthHtml<'a> {
 }
 
 impl HealthHtml<'_> {
-    fn lines(&self) -> Vec<Fact> {
+    fn lines(&self) -> Vec<PartStatus> {
         let frame = self.frame;
-        let mut lines: Vec<Fact> = self.page.facts.clone();
+        let mut lines: Vec<PartStatus> = self.page.facts.clone();
         let arrivals = match &self.page.arrivals {
             Some(arrivals) => match arrivals.last {
                 Some(at) => format!(
@@ -91,8 +91,8 @@ impl HealthHtml<'_> {
     }
 }
 
-fn line(part: &'static str, text: String, is_fine: bool) -> Fact {
-    Fact {
+fn line(part: &'static str, text: String, is_fine: bool) -> PartStatus {
+    PartStatus {
         part,
         text,
         running: String::new(),
@@ -137,7 +137,7 @@ pub(crate) fn health(frame: &Frame, page: &HealthPage) -> askama::Result<String>
 }
 
 /// Returns the headline and the lines for a shell.
-pub(crate) fn facts(frame: &Frame, page: &HealthPage) -> (String, Vec<Fact>) {
+pub(crate) fn facts(frame: &Frame, page: &HealthPage) -> (String, Vec<PartStatus>) {
     let html = HealthHtml { frame, page };
     (html.headline(), html.lines())
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::new_order::{BadField, MAX_WHO, text};
-use super::place::{OrderError, random_id};
+use super::submit::{OrderError, random_id};
 use crate::read::progress::time;
 use crate::read::store::{ReadError, StoreReader, filtered};
 
@@ -38,7 +38,7 @@ pub struct NewMark {
 
 /// A mark that is stored.
 #[derive(Debug, Serialize)]
-pub struct PlacedMark {
+pub struct SubmittedMark {
     mark: String,
     text: String,
     who: String,
@@ -102,7 +102,7 @@ SELECT toUInt64(count()) FROM (
 ///
 /// # Errors
 /// A field cannot be used, or the store does not take it.
-pub async fn mark(client: Client, new: NewMark) -> Result<PlacedMark, OrderError> {
+pub async fn mark(client: Client, new: NewMark) -> Result<SubmittedMark, OrderError> {
     let now = Timestamp::now();
     let new = new.checked(now)?;
     let id = random_id().ok_or_else(|| OrderError::Store("no random bytes".to_owned()))?;
@@ -132,7 +132,7 @@ pub async fn mark(client: Client, new: NewMark) -> Result<PlacedMark, OrderError
     });
     // The mark is stored: a failed reading must not say that it is not.
     let is_known = known.await.is_ok_and(|rows| rows.iter().any(|n| *n > 0));
-    Ok(PlacedMark {
+    Ok(SubmittedMark {
         mark: id,
         text: new.text,
         who: new.who,
@@ -237,7 +237,7 @@ impl NewMark {
     }
 }
 
-impl PlacedMark {
+impl SubmittedMark {
     /// Returns a line for a person: where and when pages show the mark.
     #[must_use]
     pub fn text(&self) -> String {

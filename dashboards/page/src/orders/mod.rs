@@ -5,10 +5,10 @@
 
 mod mark;
 mod new_order;
-mod place;
+mod submit;
 
-pub use mark::{NewMark, PlacedMark, UndoneMark, mark, unmark};
+pub use mark::{NewMark, SubmittedMark, UndoneMark, mark, unmark};
 pub use new_order::{BadField, NewOrder};
 pub(crate) use new_order::{MAX_WHO, MAX_WHY};
-pub(crate) use place::place;
-pub use place::{OrderError, PlacedOrder, order};
+pub(crate) use submit::submit;
+pub use submit::{OrderError, SubmittedOrder, order};

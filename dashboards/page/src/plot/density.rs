@@ -1,6 +1,6 @@
 //! Distributions of latency: one cohort now and before, and several cohorts on one axis.
 
-use super::place::Place;
+use super::row_layout::RowLayout;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 use crate::histogram::{Density, SmallMode};
@@ -255,28 +255,28 @@ pub(crate) struct Row<'a> {
 /// Draws several cohorts on one axis, one below the other, wide and narrow. `None` without runs.
 pub(crate) fn multiples(id: &str, rows: &[Row<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Latency by chipset, now and before";
-    let wide = over_chipsets(rows, &Place::WIDE)?.figure("wide", id, TITLE, words);
-    let narrow = over_chipsets(rows, &Place::NARROW)?;
+    let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
+    let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
     Some([
         wide,
         narrow.figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn over_chipsets(rows: &[Row<'_>], place: &Place) -> Option<Svg> {
+fn over_chipsets(rows: &[Row<'_>], layout: &RowLayout) -> Option<Svg> {
     let values = rows.iter().flat_map(|row| row.comparison.values());
-    let scale = LogScale::over(values, place.left, place.right)?;
-    let height = 72.0 + place.title;
+    let scale = LogScale::over(values, layout.left, layout.right)?;
+    let height = 72.0 + layout.title;
     let bottom = 10.0 + height * rows.len() as f64 + 6.0;
-    let mut svg = Svg::new(place.width, bottom + 28.0);
-    axis(&mut svg, scale, (6.0, bottom), place.width, place.ticks);
+    let mut svg = Svg::new(layout.width, bottom + 28.0);
+    axis(&mut svg, scale, (6.0, bottom), layout.width, layout.ticks);
     for (at, row) in rows.iter().enumerate() {
         let base = 10.0 + height * (at + 1) as f64;
-        svg.line("axis", [(place.left, base), (place.right, base)]);
+        svg.line("axis", [(layout.left, base), (layout.right, base)]);
         row.comparison.draw(&mut svg, scale, (base, 56.0), false);
-        place.name(&mut svg, (base - height, base), row.title, &[row.subtitle]);
+        layout.name(&mut svg, (base - height, base), row.title, &[row.subtitle]);
         if row.comparison.is_bad {
-            mark(&mut svg, &row.comparison, scale, (base - 44.0, place));
+            mark(&mut svg, &row.comparison, scale, (base - 44.0, layout));
         }
     }
     Some(svg)
@@ -286,16 +286,16 @@ fn over_chipsets(rows: &[Row<'_>], place: &Place) -> Option<Svg> {
 const CHAR_WIDTH: f64 = 7.6;
 
 /// Writes both medians next to their modes, or the one now where there is no room.
-fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, place): (f64, &Place)) {
+fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, layout): (f64, &RowLayout)) {
     let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
     let now = ms(Some(of.now.median_us));
     let slower = number::times_slower(of.ratio);
-    if place.is_narrow() {
+    if layout.is_narrow() {
         let text = match &slower {
             Some(_) => format!("{now}, {}", number::times(of.ratio)),
             None => now,
         };
-        return match x(&of.now) > place.width / 2.0 {
+        return match x(&of.now) > layout.width / 2.0 {
             true => svg.text("t-page e", (x(&of.now) - 22.0, y), &text),
             false => svg.text("t-page", (x(&of.now) + 22.0, y), &text),
         };
@@ -304,7 +304,7 @@ fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, place): (f64, &
     let text = format!("{}: {now}{slower}", of.now.label);
     let room = text.chars().count() as f64 * CHAR_WIDTH;
     // The left edge of this label, which the other one must not touch.
-    let edge = match x(&of.now) + 36.0 + room > place.right {
+    let edge = match x(&of.now) + 36.0 + room > layout.right {
         true => {
             svg.text("t-page e", (x(&of.now) - 36.0, y), &text);
             x(&of.now) - 36.0 - room

@@ -2,7 +2,7 @@
 
 use epwatch_proto::ROUNDING_COSINE;
 
-use super::place::Place;
+use super::row_layout::RowLayout;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 
@@ -30,15 +30,15 @@ pub(crate) fn distances(
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Outputs against the CPU by chipset";
-    let wide = over_chipsets(rows, &Place::WIDE)?.figure("wide", id, TITLE, words);
-    let narrow = over_chipsets(rows, &Place::NARROW)?;
+    let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
+    let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
     Some([
         wide,
         narrow.figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn over_chipsets(rows: &[GoldenDistances<'_>], place: &Place) -> Option<Svg> {
+fn over_chipsets(rows: &[GoldenDistances<'_>], layout: &RowLayout) -> Option<Svg> {
     if rows.is_empty() {
         return None;
     }
@@ -48,11 +48,11 @@ fn over_chipsets(rows: &[GoldenDistances<'_>], place: &Place) -> Option<Svg> {
         .iter()
         .flat_map(|row| [drawn(row.median), drawn(row.worst)]);
     let values = values.chain([rounding / 10.0, rounding * 10.0]);
-    let scale = LogScale::round(values, place.left + 16.0, place.right - 16.0)?;
-    let (head, height) = (26.0, HEIGHT + place.title);
+    let scale = LogScale::round(values, layout.left + 16.0, layout.right - 16.0)?;
+    let (head, height) = (26.0, HEIGHT + layout.title);
     let bottom = head + height * rows.len() as f64;
-    let mut svg = Svg::new(place.width, bottom + 30.0);
-    for tick in scale.ticks(place.ticks) {
+    let mut svg = Svg::new(layout.width, bottom + 30.0);
+    for tick in scale.ticks(layout.ticks) {
         let x = scale.at(tick);
         svg.line("grid", [(x, 24.0), (x, bottom)]);
         svg.text("m t-3", (x, bottom + 20.0), &label(tick));
@@ -62,8 +62,8 @@ fn over_chipsets(rows: &[GoldenDistances<'_>], place: &Place) -> Option<Svg> {
     svg.text("m t-3", (limit, 14.0), "rounding ends here");
     for (at, row) in rows.iter().enumerate() {
         let base = head + height * (at + 1) as f64;
-        svg.line("axis", [(place.left, base), (place.right, base)]);
-        place.name(&mut svg, (base - height, base), row.title, &[row.subtitle]);
+        svg.line("axis", [(layout.left, base), (layout.right, base)]);
+        layout.name(&mut svg, (base - height, base), row.title, &[row.subtitle]);
         let (median, worst) = (scale.at(drawn(row.median)), scale.at(drawn(row.worst)));
         let (bar, dot) = match row.median > rounding {
             true => ("bar-n", "w-page"),

@@ -1,6 +1,6 @@
 //! Devices by how much slower they are than their own past: the accused chipset above, its controls below, on one axis.
 
-use super::place::Place;
+use super::row_layout::RowLayout;
 use super::scale::{LogScale, tick_label};
 use super::svg::{Drawing, Svg};
 use crate::read::evidence::Ratios;
@@ -41,15 +41,15 @@ fn pitch(bins: &[Bin]) -> Option<f64> {
 /// `None` without devices that have a past.
 pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices against their own past";
-    let wide = over_chipsets(rows, &Place::WIDE)?.figure("wide", id, TITLE, words);
-    let narrow = over_chipsets(rows, &Place::NARROW)?;
+    let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
+    let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
     Some([
         wide,
         narrow.figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
+fn over_chipsets(rows: &[RatioRow<'_>], layout: &RowLayout) -> Option<Svg> {
     let rows: Vec<_> = rows.iter().filter(|row| row.ratios.devices() > 0).collect();
     let edges = rows.iter().flat_map(|row| {
         let half = half_bin(row.ratios);
@@ -61,11 +61,11 @@ fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
     if rows.is_empty() {
         return None;
     }
-    let scale = LogScale::over(values, place.left + 16.0, place.right - 16.0)?;
-    let (head, height) = (26.0, HEIGHT + place.title);
+    let scale = LogScale::over(values, layout.left + 16.0, layout.right - 16.0)?;
+    let (head, height) = (26.0, HEIGHT + layout.title);
     let bottom = head + height * rows.len() as f64;
-    let mut svg = Svg::new(place.width, bottom + 30.0);
-    for tick in scale.ticks(place.ticks) {
+    let mut svg = Svg::new(layout.width, bottom + 30.0);
+    for tick in scale.ticks(layout.ticks) {
         let x = scale.at(tick);
         svg.line("grid", [(x, 24.0), (x, bottom)]);
         let label = format!("{}\u{d7}", tick_label(tick));
@@ -87,13 +87,13 @@ fn over_chipsets(rows: &[RatioRow<'_>], place: &Place) -> Option<Svg> {
     let pitch = pitch(&bins.concat());
     for (at, (row, bins)) in rows.iter().zip(&bins).enumerate() {
         let base = head + height * (at + 1) as f64;
-        svg.line("axis", [(place.left, base), (place.right, base)]);
+        svg.line("axis", [(layout.left, base), (layout.right, base)]);
         let slower = row.slower.map_or_else(String::new, |slower| {
             let [devices, compared] = [slower.devices, slower.compared].map(number::count);
             format!("{devices} of {compared}")
         });
         let lines = [row.subtitle, &*slower];
-        place.name(&mut svg, (base - height, base), row.title, &lines);
+        layout.name(&mut svg, (base - height, base), row.title, &lines);
         match pitch {
             Some(pitch) => dots(&mut svg, bins, base, pitch),
             None => columns(&mut svg, bins, base),
@@ -150,8 +150,8 @@ fn dots(svg: &mut Svg, bins: &[Bin], base: f64, pitch: f64) {
             .max(1.0);
         let left = f64::midpoint(bin.from, bin.to) - (across - 1.0) / 2.0 * pitch;
         for n in 0..bin.devices() {
-            let (line, place) = ((f64::from(n) / across).floor(), f64::from(n) % across);
-            let at = (left + place * pitch, base - 1.0 - (line + 0.5) * pitch);
+            let (line, layout) = ((f64::from(n) / across).floor(), f64::from(n) % across);
+            let at = (left + layout * pitch, base - 1.0 - (line + 0.5) * pitch);
             match n < bin.npu {
                 true => on_npu.push(at),
                 false => on_cpu.push(at),

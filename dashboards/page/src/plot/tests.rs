@@ -8,7 +8,7 @@ use super::golden::{self, GoldenDistances};
 use super::ratios::{self, RatioRow};
 use super::scale::LogScale;
 use super::svg::{Drawing, Svg};
-use super::timeline::{self, Lane, Mark, Moment, OverTime};
+use super::timeline::{self, Lane, Moment, OverTime, TimelineLabel};
 use super::{spark, strip};
 use crate::histogram::{Density, Quantiles, SmallMode};
 use crate::read::evidence::Ratios;
@@ -196,7 +196,7 @@ fn windows_over_time() {
         lane("version 2", &now[..], true),
         lane("version 1", &before[..], false),
     ];
-    let mark = Mark {
+    let mark = TimelineLabel {
         at: 0.4,
         label: "fired 13:12:54".to_owned(),
     };

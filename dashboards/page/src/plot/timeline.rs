@@ -2,7 +2,7 @@
 
 use super::changes;
 use super::gaps::{self, Gap};
-use super::place::Place;
+use super::row_layout::RowLayout;
 use super::scale::{LogScale, tick_label, whole_ticks};
 use super::svg::{Drawing, Svg};
 use crate::text::words::Tone;
@@ -32,7 +32,7 @@ pub(crate) struct Lane<'a> {
 
 /// A moment with a word.
 #[derive(Debug)]
-pub(crate) struct Mark {
+pub(crate) struct TimelineLabel {
     pub(crate) at: f64,
     pub(crate) label: String,
 }
@@ -55,23 +55,28 @@ impl OverTime<'_> {
         }
     }
 
-    fn draw_changes(&self, svg: &mut Svg, place: &Place, (top, bottom): (f64, f64)) {
-        changes::draw(svg, self.changes, (top, bottom), (left(place), place.right));
-        if !self.changes.is_empty() && !place.is_narrow() {
+    fn draw_changes(&self, svg: &mut Svg, layout: &RowLayout, (top, bottom): (f64, f64)) {
+        changes::draw(
+            svg,
+            self.changes,
+            (top, bottom),
+            (left(layout), layout.right),
+        );
+        if !self.changes.is_empty() && !layout.is_narrow() {
             svg.text("t-ink", (0.0, bottom + 16.0), "what changed");
         }
     }
 }
 
-fn left(place: &Place) -> f64 {
-    match place.is_narrow() {
+fn left(layout: &RowLayout) -> f64 {
+    match layout.is_narrow() {
         true => NARROW_LEFT,
-        false => place.left,
+        false => layout.left,
     }
 }
 
-fn x_of(place: &Place, at: f64) -> f64 {
-    left(place) + at * (place.right - left(place))
+fn x_of(layout: &RowLayout, at: f64) -> f64 {
+    left(layout) + at * (layout.right - left(layout))
 }
 
 fn box_class(tone: Tone) -> &'static str {
@@ -85,12 +90,12 @@ fn box_class(tone: Tone) -> &'static str {
 }
 
 /// Draws times below the plot; only the first and the last where all would run into each other.
-fn times(svg: &mut Svg, place: &Place, y: f64, labels: &[(f64, String)]) {
+fn times(svg: &mut Svg, layout: &RowLayout, y: f64, labels: &[(f64, String)]) {
     let width: usize = labels
         .iter()
         .map(|(_, label)| label.chars().count() + 2)
         .sum();
-    let fit = width as f64 * CHARACTER < place.right - left(place);
+    let fit = width as f64 * CHARACTER < layout.right - left(layout);
     for (n, (at, label)) in labels.iter().enumerate() {
         if !fit && n > 0 && n + 1 < labels.len() {
             continue;
@@ -100,7 +105,7 @@ fn times(svg: &mut Svg, place: &Place, y: f64, labels: &[(f64, String)]) {
             at if at > 0.95 => "t-3 e",
             _ => "t-3 m",
         };
-        svg.text(class, (x_of(place, *at), y), label);
+        svg.text(class, (x_of(layout, *at), y), label);
     }
 }
 
@@ -118,68 +123,73 @@ pub(crate) fn windows(
     id: &str,
     lanes: &[Lane<'_>],
     over: OverTime<'_>,
-    mark: Option<&Mark>,
+    mark: Option<&TimelineLabel>,
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Median and verdict of each judged window";
     lanes.iter().flat_map(|lane| lane.moments).next()?;
-    let on = |place| of_windows(place, lanes, over, mark);
+    let on = |layout| of_windows(layout, lanes, over, mark);
     Some([
-        on(&Place::WIDE).figure("wide", id, TITLE, words),
-        on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
+        on(&RowLayout::WIDE).figure("wide", id, TITLE, words),
+        on(&RowLayout::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn of_windows(place: &Place, lanes: &[Lane<'_>], over: OverTime<'_>, mark: Option<&Mark>) -> Svg {
+fn of_windows(
+    layout: &RowLayout,
+    lanes: &[Lane<'_>],
+    over: OverTime<'_>,
+    mark: Option<&TimelineLabel>,
+) -> Svg {
     let gaps = over.gaps;
     let moments = lanes.iter().flat_map(|lane| lane.moments);
     let ms = moments
         .filter_map(|moment| moment.p50_us)
         .map(|us| us / 1000.0);
     // A narrow drawing has the name of a lane above its boxes.
-    let (boxes, pitch) = (150.0, 20.0 + place.title);
+    let (boxes, pitch) = (150.0, 20.0 + layout.title);
     let bottom = boxes + pitch * lanes.len() as f64;
     let below = bottom + over.changes_height();
-    let mut svg = Svg::new(place.width, below + 24.0);
-    over.draw_changes(&mut svg, place, (24.0, bottom));
-    gaps::draw(&mut svg, gaps, (6.0, bottom), |at| x_of(place, at));
+    let mut svg = Svg::new(layout.width, below + 24.0);
+    over.draw_changes(&mut svg, layout, (24.0, bottom));
+    gaps::draw(&mut svg, gaps, (6.0, bottom), |at| x_of(layout, at));
     if let Some(scale) = LogScale::over(ms, 132.0, 30.0) {
-        medians(&mut svg, place, scale, lanes, gaps);
+        medians(&mut svg, layout, scale, lanes, gaps);
     }
     for (at, lane) in lanes.iter().enumerate() {
-        let y = boxes + pitch * at as f64 + place.title;
-        match place.is_narrow() {
+        let y = boxes + pitch * at as f64 + layout.title;
+        match layout.is_narrow() {
             true => svg.text("t-ink", (0.0, y - 5.0), &lane.label),
             false => svg.text("t-ink", (0.0, y + 10.0), &lane_name(&lane.label)),
         }
-        let room = (place.right - left(place)) / lane.moments.len().max(24) as f64;
+        let room = (layout.right - left(layout)) / lane.moments.len().max(24) as f64;
         for moment in lane.moments {
             let width = (room - 2.0).clamp(1.5, 6.0);
             svg.rect(
                 box_class(moment.tone),
-                (x_of(place, moment.at) - width, y),
+                (x_of(layout, moment.at) - width, y),
                 (width, 11.0),
             );
         }
     }
     if let Some(mark) = mark.filter(|mark| (0.0..=1.0).contains(&mark.at)) {
-        let x = x_of(place, mark.at);
+        let x = x_of(layout, mark.at);
         svg.line("limit", [(x, 6.0), (x, bottom)]);
         match mark.at > 0.6 {
             true => svg.text("e", (x - 6.0, 14.0), &mark.label),
             false => svg.text("", (x + 6.0, 14.0), &mark.label),
         }
     }
-    times(&mut svg, place, below + 18.0, over.labels);
+    times(&mut svg, layout, below + 18.0, over.labels);
     svg
 }
 
 /// Draws the lines of the medians with their scale.
-fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>], gaps: &[Gap]) {
-    let left = left(place);
+fn medians(svg: &mut Svg, layout: &RowLayout, scale: LogScale, lanes: &[Lane<'_>], gaps: &[Gap]) {
+    let left = left(layout);
     for tick in scale.ticks(5) {
         let y = scale.at(tick);
-        svg.line("grid", [(left, y), (place.right, y)]);
+        svg.line("grid", [(left, y), (layout.right, y)]);
         svg.text(
             "e t-3",
             (left - 10.0, y + 4.0),
@@ -193,7 +203,7 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>], ga
             .iter()
             .filter_map(|m| Some((m.at, m.p50_us? / 1000.0)));
         let parts = gaps::parts(medians, gaps).into_iter();
-        let placed = |(at, ms): &(f64, f64)| (x_of(place, *at), scale.at(*ms));
+        let placed = |(at, ms): &(f64, f64)| (x_of(layout, *at), scale.at(*ms));
         let parts: Vec<Vec<_>> = parts
             .map(|part| part.iter().map(placed).collect())
             .collect();
@@ -224,7 +234,7 @@ fn medians(svg: &mut Svg, place: &Place, scale: LogScale, lanes: &[Lane<'_>], ga
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at, (y, class, label)) in ends.into_iter().enumerate() {
         let y = if at == 0 { y - 7.0 } else { y + 16.0 };
-        svg.text(class, (place.right, y), &label);
+        svg.text(class, (layout.right, y), &label);
     }
 }
 
@@ -237,26 +247,26 @@ pub(crate) fn devices_hit(
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices hit in each judged window";
     let most = points.iter().map(|(_, hit, _)| *hit).max()?;
-    let on = |place| steps(place, points, over, most);
+    let on = |layout| steps(layout, points, over, most);
     Some([
-        on(&Place::WIDE).figure("wide", id, TITLE, words),
-        on(&Place::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
+        on(&RowLayout::WIDE).figure("wide", id, TITLE, words),
+        on(&RowLayout::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
     ])
 }
 
-fn steps(place: &Place, points: &[(f64, u64, Tone)], over: OverTime<'_>, most: u64) -> Svg {
+fn steps(layout: &RowLayout, points: &[(f64, u64, Tone)], over: OverTime<'_>, most: u64) -> Svg {
     let gaps = over.gaps;
     let (top, base) = (16.0, 116.0);
     let y_of = |hit: f64| base - (base - top) * hit / (most.max(1) as f64);
-    let x_of = |at: f64| x_of(place, at);
-    let left = left(place);
+    let x_of = |at: f64| x_of(layout, at);
+    let left = left(layout);
     let below = base + over.changes_height();
-    let mut svg = Svg::new(place.width, below + 26.0);
-    over.draw_changes(&mut svg, place, (top, base));
+    let mut svg = Svg::new(layout.width, below + 26.0);
+    over.draw_changes(&mut svg, layout, (top, base));
     gaps::draw(&mut svg, gaps, (top, base), x_of);
     for tick in whole_ticks(most.max(1) as f64, 4) {
         let y = y_of(tick);
-        svg.line("grid", [(left, y), (place.right, y)]);
+        svg.line("grid", [(left, y), (layout.right, y)]);
         svg.text("e t-3", (left - 10.0, y + 4.0), &tick_label(tick));
     }
     let is_bad = points.iter().any(|(_, _, tone)| *tone == Tone::Page);
@@ -292,6 +302,6 @@ fn steps(place: &Place, points: &[(f64, u64, Tone)], over: OverTime<'_>, most: u
             last = Some(word);
         }
     }
-    times(&mut svg, place, below + 20.0, over.labels);
+    times(&mut svg, layout, below + 20.0, over.labels);
     svg
 }

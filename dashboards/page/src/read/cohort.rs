@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::{self, Change, ChangesAsked};
 use super::document::IncidentDocument;
-use super::evidence::{self, Evidence};
+use super::evidence::{self, PlottedEvidence};
 use super::gaps::{self, WindowGap};
 use super::incidents::{self, IncidentRow};
 use super::period::Period;
@@ -42,11 +42,11 @@ pub(crate) struct CohortPage {
     /// The incident's document, whose numbers stand in words.
     pub(crate) document: IncidentDocument,
     /// What the latest verdict was made from.
-    pub(crate) evidence: Option<Evidence>,
+    pub(crate) evidence: Option<PlottedEvidence>,
     pub(crate) slower: Option<Slower>,
     pub(crate) latencies_before: Option<Latencies>,
     /// The evidence of `others`, by chipset.
-    pub(crate) controls: BTreeMap<String, Evidence>,
+    pub(crate) controls: BTreeMap<String, PlottedEvidence>,
     pub(crate) placement: Option<PlacementRow>,
     pub(crate) placement_before: Option<PlacementRow>,
     pub(crate) cpu_nodes: Vec<CpuNodeRow>,

@@ -18,7 +18,7 @@ const DAYS: u32 = 30;
 
 /// What one window's verdict was made from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Evidence {
+pub(crate) struct PlottedEvidence {
     pub(crate) window_end: Option<Timestamp>,
     pub(crate) latencies: Option<Latencies>,
     /// The version before in the same window.
@@ -56,7 +56,7 @@ pub(crate) struct Modes {
     pub(crate) valley_depth: f64,
 }
 
-impl Evidence {
+impl PlottedEvidence {
     /// Returns a sentence on the devices by ratio to their own past, with the signal's counts.
     pub(crate) fn ratio_words(&self, slower: Option<Slower>) -> String {
         match slower {
@@ -118,7 +118,7 @@ const BEFORE: &str = select!(
 );
 
 /// Returns the name of a row's cohort, and the evidence.
-fn split(row: CohortEvidenceRow) -> (CohortName, Evidence) {
+fn split(row: CohortEvidenceRow) -> (CohortName, PlottedEvidence) {
     let quantiles = |p10_us: Option<f64>, p50_us: Option<f64>, p90_us: Option<f64>| {
         Some(Quantiles {
             p10_us: p10_us?,
@@ -139,7 +139,7 @@ fn split(row: CohortEvidenceRow) -> (CohortName, Evidence) {
         }
     });
     let modes = row.mode_fast_us.zip(row.mode_slow_us).zip(row.valley_depth);
-    let evidence = Evidence {
+    let evidence = PlottedEvidence {
         window_end: time(row.window_end),
         latencies,
         reference,
@@ -185,7 +185,7 @@ pub(crate) async fn latest(
     (app, environment): (&str, &str),
     model: Option<&str>,
     until: Timestamp,
-) -> Result<HashMap<CohortName, Evidence>, ReadError> {
+) -> Result<HashMap<CohortName, PlottedEvidence>, ReadError> {
     let rows: Vec<CohortEvidenceRow> = store
         .rows(LATEST, |query| {
             let both = (0..2).fold(query, |query, _| {
@@ -205,7 +205,7 @@ pub(crate) async fn of_window(
     (model, chipset, version): (&str, &str, &str),
     follows: Option<&str>,
     window_end: Timestamp,
-) -> Result<Option<Evidence>, ReadError> {
+) -> Result<Option<PlottedEvidence>, ReadError> {
     let end_ms = window_end.as_millisecond();
     let rows: Vec<CohortEvidenceRow> = store
         .rows(OF_WINDOW, |query| {

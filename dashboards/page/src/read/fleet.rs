@@ -8,9 +8,9 @@ use serde::Serialize;
 
 use super::choices::{self, Choice};
 use super::document::IncidentDocument;
-use super::evidence::{self, Evidence};
+use super::evidence::{self, PlottedEvidence};
 use super::gaps::{self, WindowGap};
-use super::health::{self, Arrivals, Fact};
+use super::health::{self, Arrivals, PartStatus};
 use super::incidents::{self, IncidentRow, IncidentSelect};
 use super::ledger::{self, LedgerDay};
 use super::period::Period;
@@ -63,7 +63,7 @@ pub(crate) struct FleetPage {
     /// While nothing was judged yet.
     pub(crate) arrivals: Option<Arrivals>,
     /// Facts of the servers that the reader of the page knows.
-    pub(crate) facts: Vec<Fact>,
+    pub(crate) facts: Vec<PartStatus>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn read(
     progress: &Progress,
     query: FleetQuery,
     scope: &Scope,
-    facts: Vec<Fact>,
+    facts: Vec<PartStatus>,
 ) -> Result<FleetPage, ReadError> {
     let choices = choices::choices(store, progress, scope).await?;
     let chosen = choices::chosen(&choices, query.app.as_deref(), query.environment.as_deref());
@@ -203,7 +203,7 @@ pub(crate) async fn read(
 struct Series {
     first: HashMap<CohortName, Timestamp>,
     slots: HashMap<CohortName, Vec<Slot>>,
-    evidence: HashMap<CohortName, Evidence>,
+    evidence: HashMap<CohortName, PlottedEvidence>,
 }
 
 /// Groups cohorts by model. A chipset has a row for its newest version, and for each older one that is at fault. An older

@@ -18,13 +18,13 @@ pub(crate) struct HealthPage {
     pub(crate) verdicts: Vec<VerdictCount>,
     pub(crate) last_window: Option<LastWindow>,
     /// Facts of this process.
-    pub(crate) facts: Vec<Fact>,
+    pub(crate) facts: Vec<PartStatus>,
     pub(crate) left_out: LeftOut,
 }
 
 /// A fact of the process that serves the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fact {
+pub struct PartStatus {
     /// The part it is about, for example `Collector`.
     pub part: &'static str,
     /// A sentence or two.
@@ -36,7 +36,7 @@ pub struct Fact {
     pub is_fine: bool,
 }
 
-impl Fact {
+impl PartStatus {
     /// Returns all that it says.
     pub(crate) fn whole(&self) -> String {
         let parts = [&*self.text, &self.running];
@@ -46,7 +46,7 @@ impl Fact {
 }
 
 /// Returns facts of the process for the pages of health and of an empty store.
-pub type Facts = Box<dyn Fn() -> Vec<Fact> + Send + Sync>;
+pub type ReadPartStatus = Box<dyn Fn() -> Vec<PartStatus> + Send + Sync>;
 
 /// Answers of the collectors other than a plain ack.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
@@ -128,7 +128,7 @@ pub(crate) struct LastWindow {
 
 impl HealthPage {
     /// Returns the page with other facts of the process.
-    pub(crate) fn with_facts(&self, facts: Vec<Fact>) -> Self {
+    pub(crate) fn with_facts(&self, facts: Vec<PartStatus>) -> Self {
         Self {
             facts,
             ..self.clone()
@@ -140,7 +140,7 @@ pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     scope: &Scope,
-    facts: Vec<Fact>,
+    facts: Vec<PartStatus>,
 ) -> Result<HealthPage, ReadError> {
     let mut left_out = LeftOut::default();
     let until = progress.judged_until.map_or(0, |at| at.as_millisecond());

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::changes::{self, Change, ChangesAsked};
 use super::document::IncidentDocument;
-use super::evidence::{self, Evidence};
+use super::evidence::{self, PlottedEvidence};
 use super::gaps::{self, WindowGap};
 use super::golden::{self, GoldenRow};
 use super::history::{self, IncidentHistory};
@@ -42,7 +42,7 @@ pub(crate) struct IncidentPage {
     pub(crate) seen_in: Option<SeenIn>,
     pub(crate) slower: Option<Slower>,
     /// What the worst cohort's verdict was made from. Its reference is of the last window that has one.
-    pub(crate) evidence: Option<Evidence>,
+    pub(crate) evidence: Option<PlottedEvidence>,
     /// Golden outputs of the version by chipset, if the incident is about outputs.
     pub(crate) golden: Vec<GoldenRow>,
     /// The same version on chipsets that are fine.

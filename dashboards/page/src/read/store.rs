@@ -87,7 +87,7 @@ fn code(text: &str) -> Option<u32> {
 #[derive(Debug)]
 pub(crate) struct StoreReader {
     client: Handle,
-    places: Semaphore,
+    permits: Semaphore,
     budget: Mutex<Budget>,
     timeout_factor: u32,
 }
@@ -115,7 +115,7 @@ impl StoreReader {
     pub(crate) fn with_places(client: Client, at_once: usize, timeout_factor: u32) -> Self {
         Self {
             client: Handle(client),
-            places: Semaphore::new(at_once),
+            permits: Semaphore::new(at_once),
             budget: Mutex::new(Budget::new(timeout_factor, Instant::now())),
             timeout_factor,
         }
@@ -137,8 +137,8 @@ impl StoreReader {
     where
         T: RowOwned + RowRead,
     {
-        let place = timeout(QUEUE_TIMEOUT * self.timeout_factor, self.place()).await;
-        let Ok(Some(_place)) = place else {
+        let permit = timeout(QUEUE_TIMEOUT * self.timeout_factor, self.permit()).await;
+        let Ok(Some(_permit)) = permit else {
             return Err(ReadError::Busy);
         };
         let seconds = QUERY_SECONDS * self.timeout_factor;
@@ -150,11 +150,11 @@ impl StoreReader {
     }
 
     /// Waits for a place among the queries that run at once, and for the budget.
-    async fn place(&self) -> Option<QueryPlace<'_>> {
-        let permit = self.places.acquire().await.ok()?;
+    async fn permit(&self) -> Option<QueryPermit<'_>> {
+        let permit = self.permits.acquire().await.ok()?;
         let wait = locked(&self.budget).wait(Instant::now());
         tokio::time::sleep(wait).await;
-        Some(QueryPlace {
+        Some(QueryPermit {
             _permit: permit,
             budget: &self.budget,
             began: Instant::now(),
@@ -163,13 +163,13 @@ impl StoreReader {
 }
 
 /// A query's place. It is paid for even if nobody waits for the rows any more.
-struct QueryPlace<'a> {
+struct QueryPermit<'a> {
     _permit: SemaphorePermit<'a>,
     budget: &'a Mutex<Budget>,
     began: Instant,
 }
 
-impl Drop for QueryPlace<'_> {
+impl Drop for QueryPermit<'_> {
     fn drop(&mut self) {
         locked(self.budget).spend(self.began.elapsed());
     }

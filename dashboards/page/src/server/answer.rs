@@ -22,7 +22,7 @@ use crate::plot::style::{DRAWING_POLICY, SHEET};
 use crate::plot::svg::Drawing;
 use crate::read::cohort::{self, CohortPage, CohortQuery};
 use crate::read::fleet::{self, FleetPage, FleetQuery};
-use crate::read::health::{self, Facts, HealthPage};
+use crate::read::health::{self, HealthPage, ReadPartStatus};
 use crate::read::incident::{self, IncidentPage};
 use crate::read::incidents::{self, IncidentsPage};
 use crate::read::ledger::{self, LedgerPage, LedgerQuery};
@@ -170,7 +170,7 @@ pub(crate) struct Pages {
     clock: Arc<dyn Clock>,
     store: StoreReader,
     timeout_factor: u32,
-    facts: Facts,
+    facts: ReadPartStatus,
     progress: AsyncMutex<Option<(Instant, Result<Progress, ReadError>)>>,
     cache: Cache<Read>,
     /// When the store last answered, by this process.
@@ -287,7 +287,7 @@ impl Target {
 impl Pages {
     pub(crate) fn new(
         client: Client,
-        facts: Facts,
+        facts: ReadPartStatus,
         clock: Arc<dyn Clock>,
         timeout_factor: u32,
     ) -> Self {
@@ -295,7 +295,7 @@ impl Pages {
     }
 
     /// Returns the pages that a reader reads.
-    pub(crate) fn over(store: StoreReader, facts: Facts, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn over(store: StoreReader, facts: ReadPartStatus, clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             timeout_factor: store.timeout_factor(),

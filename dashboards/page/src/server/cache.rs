@@ -43,12 +43,12 @@ pub(crate) struct Cached<P> {
     is_whole: bool,
 }
 
-type Held<P> = Arc<AsyncMutex<Option<Arc<Cached<P>>>>>;
+type CacheSlot<P> = Arc<AsyncMutex<Option<Arc<Cached<P>>>>>;
 
 /// An address that was asked for.
 #[derive(Debug)]
 struct Entry<P> {
-    slot: Held<P>,
+    slot: CacheSlot<P>,
     used: Instant,
     bytes: usize,
 }
@@ -125,10 +125,10 @@ impl<P> Cache<P> {
         }
     }
 
-    fn slot(&self, address: &str) -> Held<P> {
+    fn slot(&self, address: &str) -> CacheSlot<P> {
         let mut entries = self.entries.lock();
         let entry = entries.entry(address.to_owned()).or_insert_with(|| Entry {
-            slot: Held::default(),
+            slot: CacheSlot::default(),
             used: Instant::now(),
             bytes: address.len(),
         });

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::PageConfig;
-use crate::read::health::Facts;
+use crate::read::health::ReadPartStatus;
 use access::Access;
 use answer::Pages;
 use tokens::TokenError;
@@ -67,7 +67,7 @@ impl PageServer {
     pub async fn start(
         config: &PageConfig,
         store: Client,
-        facts: Facts,
+        facts: ReadPartStatus,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) -> Result<Self, PageError> {
@@ -82,7 +82,7 @@ impl PageServer {
         tasks: TaskSet,
         config: &PageConfig,
         store: Client,
-        facts: Facts,
+        facts: ReadPartStatus,
         clock: Arc<dyn Clock>,
         stop: CancellationToken,
     ) -> Result<Self, PageError> {

@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::access::Admitted;
 use super::answer::{HTML, Pages};
 use crate::html::{self, Frame, OrderRight};
-use crate::orders::{BadField, NewOrder, OrderError, place};
+use crate::orders::{BadField, NewOrder, OrderError, submit};
 use crate::text::name::Link;
 
 /// Bound of a form's body: its texts have some 600 characters, each up to twelve bytes when percent-encoded.
@@ -57,7 +57,7 @@ pub(super) async fn answer(
         return refused(StatusCode::FORBIDDEN, &incident, problem, is_json);
     }
     let placed = match new_order(&fields) {
-        Ok(new) => place(client, pages.store(), &admitted.scope, new).await,
+        Ok(new) => submit(client, pages.store(), &admitted.scope, new).await,
         Err(error) => Err(error.into()),
     };
     if placed.is_ok() {

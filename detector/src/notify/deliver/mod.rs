@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::{Delivery, Metrics};
+use crate::run::metrics::{Delivery, Metrics};
 
 use super::error::{NotifyError, Retry};
 use super::notifier::{Notification, Notifier};

@@ -25,15 +25,15 @@ use super::error::Retry;
 use super::http_notifier::HttpNotifier;
 use super::links::Links;
 use super::*;
-use crate::deadline;
 use crate::incident::advance;
-use crate::metrics::{Delivery, Metrics};
-use crate::placement::tests::placed;
-use crate::signals::{Controls, PeerRatios};
+use crate::judge::deadline;
+use crate::judge::placement::tests::placed;
+use crate::judge::signals::{Controls, PeerRatios};
+use crate::judge::window::CohortWindow;
+use crate::run::metrics::{Delivery, Metrics};
 use crate::testing::{
     Fleet, at, cosine_tests, failed_starts, judged, judged_with_controls, reference, tested,
 };
-use crate::window::CohortWindow;
 
 fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
     let mut window = CohortWindow {

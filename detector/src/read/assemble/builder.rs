@@ -8,11 +8,11 @@ use epwatch_model::{Installation, ModelKey};
 use epwatch_proto::SparseHistogram as Counted;
 use jiff::Timestamp;
 
-use crate::hash::{HashMap, HashSet};
-use crate::interner::{TextId, Texts};
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::window::VoteLatency;
 use crate::read::error::SourceError;
+use crate::read::interner::{TextId, Texts};
 use crate::read::reader::WindowsAsked;
-use crate::window::VoteLatency;
 
 use super::rows::{CohortPlacement, PlacedSession, SeriesRow, SessionRow};
 use super::sum::SeriesOrder;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use epwatch_model::{CohortKey, Installation, Placement, PlacementMethod};
 use epwatch_stats::SparseHistogram;
 
-use crate::hash::{HashMap, HashSet};
-use crate::interner::{TextId, Texts};
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::window::{CohortWindow, DeviceVote, VoteLatency, Voteless};
 use crate::read::error::{SourceError, histogram_for};
-use crate::window::{CohortWindow, DeviceVote, VoteLatency, Voteless};
+use crate::read::interner::{TextId, Texts};
 
 use super::builder::{CohortId, VoteKey, WindowBuilder, WithoutVote};
 use super::rows::{CohortPlacement, PlacedSession};

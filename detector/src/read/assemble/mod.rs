@@ -10,8 +10,8 @@ mod vote;
 
 use std::borrow::Cow;
 
-use crate::hash::HashMap;
-use crate::interner::Texts;
+use crate::judge::hash::HashMap;
+use crate::read::interner::Texts;
 
 use super::error::SourceError;
 use super::reader::{WindowsAsked, WindowsByModel};

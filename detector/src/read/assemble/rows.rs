@@ -1,10 +1,10 @@
 //! Rows that windows are built of, as the store and a recording give them. Texts are numbers of
-//! [`Texts`](crate::interner::Texts): there are few of them, and many rows.
+//! [`Texts`](crate::read::interner::Texts): there are few of them, and many rows.
 
 use epwatch_model::{Installation, PlacementMethod};
 
-use crate::interner::{TextId, Texts};
-use crate::placement::NodeCounts;
+use crate::judge::placement::NodeCounts;
+use crate::read::interner::{TextId, Texts};
 
 use super::sum::SeriesSum;
 

@@ -6,8 +6,8 @@ use std::hash::Hash;
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
-use crate::hash::HashMap;
-use crate::interner::TextId;
+use crate::judge::hash::HashMap;
+use crate::read::interner::TextId;
 
 /// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
 /// one receive time.
@@ -76,7 +76,7 @@ impl SeriesSum {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::interner::Texts;
+    use crate::read::interner::Texts;
 
     /// Blocks of an answer come in any order, and 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1.
     #[test]

@@ -6,13 +6,13 @@ use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
 use super::*;
-use crate::interner::TextId;
-use crate::placement::NodeCounts;
+use crate::judge::placement::NodeCounts;
+use crate::judge::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
 use crate::read::arrivals::Arrivals;
+use crate::read::interner::TextId;
 use crate::read::model_windows::FoundModel;
 use crate::read::span::Span;
 use crate::testing::{at, model};
-use crate::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
 
 const NONE: Option<SelfQuantiles> = None;
 const SOME: Option<SelfQuantiles> = learnt_from(50);

@@ -2,11 +2,11 @@
 
 use epwatch_stats::{HistogramError, Moments, SparseHistogram};
 
-use crate::interner::{TextId, Texts};
-use crate::window::{
+use crate::judge::window::{
     AgainstSelf, BaselineAbsence, MIN_RUNS_HIGH, MIN_RUNS_LOW, SelfBaseline, SelfBaselineKind,
     VoteLatency, histogram_of,
 };
+use crate::read::interner::{TextId, Texts};
 
 use super::rows::{DeviceBaseline, SeriesRow};
 use super::sum::SeriesSum;

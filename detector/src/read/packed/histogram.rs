@@ -3,7 +3,7 @@
 
 use epwatch_proto::SparseHistogram;
 
-use crate::varint;
+use crate::read::varint;
 
 pub(super) fn pack(histogram: &SparseHistogram, bytes: &mut Vec<u8>) {
     let mut before = 0;

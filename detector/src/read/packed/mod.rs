@@ -2,28 +2,28 @@
 //!
 //! Installations and placements have numbers, because both come again in many rows.
 
+mod group;
 mod histogram;
-mod place;
 pub(in crate::read) mod rows;
 
 use epwatch_model::Installation;
 
-use crate::hash::HashSet;
+use crate::judge::hash::HashSet;
 
 use super::assemble::{ModelId, SeriesRow, WindowBuilders};
-pub(in crate::read) use place::Place;
-pub(in crate::read) use rows::{Seen, Series, SeriesFields};
+pub(in crate::read) use group::Place;
+pub(in crate::read) use rows::{RecordedSession, Series, SeriesFields};
 
-/// Sessions that were added: device, place, whether they are late or unproven, and the time of their creation. A
+/// Sessions that were added: device, group, whether they are late or unproven, and the time of their creation. A
 /// device reports a session in each interval.
 pub(in crate::read) type KnownSessions = HashSet<(u32, u32, bool, bool, i64)>;
 
-/// The rows of one model in one bucket, with the devices and places of their numbers.
+/// The rows of one model in one bucket, with the devices and groups of their numbers.
 pub(in crate::read) struct PackedRows<'a> {
     pub(in crate::read) bucket_s: i64,
     pub(in crate::read) devices: &'a [Installation],
-    pub(in crate::read) places: &'a [Place],
-    /// [`Seen`], one after the other.
+    pub(in crate::read) groups: &'a [Place],
+    /// [`RecordedSession`], one after the other.
     pub(in crate::read) seen: &'a [u8],
     /// [`Series`], one after the other.
     pub(in crate::read) series: &'a [u8],
@@ -39,14 +39,14 @@ impl PackedRows<'_> {
         builders: &mut WindowBuilders<'_>,
     ) {
         let mut rest = self.seen;
-        while let Some(seen) = Seen::take(&mut rest) {
-            let place = &self.places[seen.place as usize];
+        while let Some(seen) = RecordedSession::take(&mut rest) {
+            let group = &self.groups[seen.group as usize];
             let device = &self.devices[seen.device as usize];
             let created_s = self.bucket_s.saturating_add(seen.created_after_s.into());
             let (late, unproven) = (seen.is_late, seen.is_unproven);
-            let id = (seen.device, seen.place, late, unproven, created_s);
-            if place.takes_part() && wants(device) && known.insert(id) {
-                let row = place.session_row(*device, created_s, &seen);
+            let id = (seen.device, seen.group, late, unproven, created_s);
+            if group.takes_part() && wants(device) && known.insert(id) {
+                let row = group.session_row(*device, created_s, &seen);
                 builders.add(model, |builder, texts| builder.add_session(row, texts));
             }
         }
@@ -59,7 +59,7 @@ impl PackedRows<'_> {
             let (runs, fields) = series.runs();
             let row = SeriesRow {
                 installation: *device,
-                ran: self.places[series.place as usize].ran,
+                ran: self.groups[series.group as usize].ran,
                 shape_key: series.shape,
                 reports_heat: fields.reports_heat,
                 runs,

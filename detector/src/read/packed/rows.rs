@@ -3,17 +3,17 @@
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
-use crate::interner::TextId;
 use crate::read::assemble::{DeviceBaseline, SelfQuantiles, SeriesOrder, SeriesSum};
-use crate::varint;
+use crate::read::interner::TextId;
+use crate::read::varint;
 
 use super::histogram;
 
 /// A session in a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::read) struct Seen {
+pub(in crate::read) struct RecordedSession {
     pub(in crate::read) device: u32,
-    pub(in crate::read) place: u32,
+    pub(in crate::read) group: u32,
     /// Creation of the session, in seconds from its bucket on.
     pub(in crate::read) created_after_s: i32,
     pub(in crate::read) is_late: bool,
@@ -25,7 +25,7 @@ pub(in crate::read) struct Seen {
 #[derive(Debug)]
 pub(in crate::read) struct Series<'a> {
     pub(in crate::read) device: u32,
-    pub(in crate::read) place: u32,
+    pub(in crate::read) group: u32,
     pub(in crate::read) shape: TextId,
     pub(in crate::read) n: u64,
     rest: &'a [u8],
@@ -42,10 +42,10 @@ pub(in crate::read) struct SeriesFields {
     pub(in crate::read) earlier: DeviceBaseline,
 }
 
-impl Seen {
+impl RecordedSession {
     pub(in crate::read) fn pack(self, to: &mut Vec<u8>) {
         varint::push(to, self.device.into());
-        varint::push(to, self.place.into());
+        varint::push(to, self.group.into());
         signed(to, self.created_after_s);
         let late = u8::from(self.is_late);
         let unproven = u8::from(self.is_unproven) << 1;
@@ -57,12 +57,12 @@ impl Seen {
         if from.is_empty() {
             return None;
         }
-        let (device, place) = (number(from), number(from));
+        let (device, group) = (number(from), number(from));
         let created_after_s = take_signed(from);
         let flags = byte(from);
         Some(Self {
             device,
-            place,
+            group,
             created_after_s,
             is_late: flags & 1 != 0,
             is_unproven: flags & 2 != 0,
@@ -74,13 +74,13 @@ impl Seen {
 impl<'a> Series<'a> {
     /// Appends a series with its length, so that it can be passed over.
     pub(in crate::read) fn pack(
-        (device, place, shape): (u32, u32, TextId),
+        (device, group, shape): (u32, u32, TextId),
         fields: &SeriesFields,
         (n, counts): (u64, &SparseHistogram),
         to: &mut Vec<u8>,
     ) {
         varint::push(to, device.into());
-        varint::push(to, place.into());
+        varint::push(to, group.into());
         varint::push(to, shape.number().into());
         varint::push(to, n);
         let mut rest = Vec::with_capacity(160);
@@ -95,7 +95,7 @@ impl<'a> Series<'a> {
         if from.is_empty() {
             return None;
         }
-        let (device, place) = (number(from), number(from));
+        let (device, group) = (number(from), number(from));
         let shape = text(from);
         let n = varint::take(from);
         let len = number(from) as usize;
@@ -104,7 +104,7 @@ impl<'a> Series<'a> {
         *from = next;
         Some(Self {
             device,
-            place,
+            group,
             shape,
             n,
             rest,
@@ -270,9 +270,9 @@ mod tests {
     #[test]
     fn sessions_come_back_as_they_were() {
         let times = [0, 1, -1, -90_000, i32::MAX, i32::MIN];
-        let all = times.map(|created_after_s| Seen {
+        let all = times.map(|created_after_s| RecordedSession {
             device: 70_000,
-            place: 3,
+            group: 3,
             created_after_s,
             is_late: created_after_s < 0,
             is_unproven: created_after_s == 1,
@@ -281,7 +281,7 @@ mod tests {
         let mut bytes = Vec::new();
         all.into_iter().for_each(|seen| seen.pack(&mut bytes));
         let mut from = &*bytes;
-        let back = std::iter::from_fn(|| Seen::take(&mut from));
+        let back = std::iter::from_fn(|| RecordedSession::take(&mut from));
         assert_eq!(back.collect::<Vec<_>>(), all);
     }
 
@@ -326,7 +326,7 @@ mod tests {
         let mut from = &*bytes;
         for one in &all {
             let series = Series::take(&mut from).unwrap();
-            assert_eq!((series.device, series.place, series.n), (70_000, 3, 203));
+            assert_eq!((series.device, series.group, series.n), (70_000, 3, 203));
             let (back, packed) = series.fields();
             assert_eq!(back, *one);
             assert_eq!(histogram::unpack(packed), counts);

@@ -18,19 +18,19 @@ use epwatch_proto::{
 };
 use epwatch_server::AppAdmission;
 
-use crate::device_events::{FailedStart, GoldenTest};
-use crate::hash::HashMap;
-use crate::interner::{Interner, TextId, Texts, next_id};
+use crate::judge::device_events::{FailedStart, GoldenTest};
+use crate::judge::hash::HashMap;
+use crate::judge::sybil_resistance::{NetworkHash, Sender};
 use crate::read::assemble::{CohortPlacement, DeviceBaseline, ModelId, SelfQuantiles};
 use crate::read::census::{Census, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
-use crate::read::packed::{Place, Seen, Series, SeriesFields, rows};
+use crate::read::interner::{Interner, TextId, Texts, next_id};
+use crate::read::packed::{Place, RecordedSession, Series, SeriesFields, rows};
 use crate::read::span::bucket_at;
-use crate::sybil_resistance::{NetworkHash, Sender};
-use crate::varint;
+use crate::read::varint;
 
-use super::mark::Mark;
+use super::sender_decision::SenderDecision;
 use super::spill::{Extent, MAX_HELD_BYTES, Spill};
 use super::{ModelRecord, Nodes, Recording, Rows, Sent};
 
@@ -56,7 +56,7 @@ pub struct Intake {
     summary: IntakeSummary,
     texts: Texts,
     devices: Interner<Installation>,
-    places: Interner<Place>,
+    groups: Interner<Place>,
     apps: Interner<(TextId, TextId)>,
     models: Interner<ModelId>,
     /// By model, version, algorithm and exact fingerprint: when they were first received, and the nodes.
@@ -112,7 +112,7 @@ impl Intake {
             summary: IntakeSummary::default(),
             texts: Texts::default(),
             devices: Interner::default(),
-            places: Interner::default(),
+            groups: Interner::default(),
             apps: Interner::default(),
             models: Interner::default(),
             nodes: HashMap::default(),
@@ -143,7 +143,7 @@ impl Intake {
         let network = record
             .network
             .map(|[narrow, wide]| NetworkHash { narrow, wide });
-        let mark = Mark {
+        let mark = SenderDecision {
             is_unproven: record.is_unproven,
             sender: record.is_own.map(|is_own| Sender { is_own, network }),
         };
@@ -159,7 +159,7 @@ impl Intake {
         app: (&str, &str),
         report: &Report,
         sent: &SendClock,
-        mark: Mark,
+        mark: SenderDecision,
     ) {
         self.summary.records += 1;
         let is_late = event_time::estimate(received_ms, sent, report.into()).is_late;
@@ -191,14 +191,14 @@ impl Intake {
         for (session, chipset) in report.sessions.iter().zip(chipsets) {
             let model_id = self.texts.id(&session.model.id);
             let model = self.models.id((fields.app.0, fields.app.1, model_id));
-            let place = self.place(session, &chipset, &fields);
+            let group = self.group(session, &chipset, &fields);
             self.note_nodes(model, session, received_ms);
-            let votes = !is_late && place.requests_npu && !place.is_directed;
-            let place = self.places.id(place);
+            let votes = !is_late && group.requests_npu && !group.is_directed;
+            let group = self.groups.id(group);
             varint::push(&mut bytes, model.into());
-            let seen = Seen {
+            let seen = RecordedSession {
                 device: fields.device,
-                place,
+                group,
                 created_after_s: rows::created_after(
                     fields.bucket,
                     session.created_at_unix_ms.div_euclid(1_000),
@@ -213,7 +213,7 @@ impl Intake {
             });
             for one in own {
                 varint::push(&mut series, model.into());
-                self.pack_series(one, place, &fields, &mut series);
+                self.pack_series(one, group, &fields, &mut series);
             }
         }
         bytes.extend_from_slice(&series);
@@ -265,7 +265,7 @@ impl Intake {
         for ((model, version, _, _), (_, row)) in nodes {
             records[model as usize].nodes.push(Nodes { version, row });
         }
-        let (devices, places) = (self.devices.into_items(), self.places.into_items());
+        let (devices, groups) = (self.devices.into_items(), self.groups.into_items());
         let mut census = Census::with_texts(self.texts.clone());
         let apps = self.apps.into_items();
         let mut admissions: HashMap<u32, AppAdmission<u32>> = HashMap::default();
@@ -285,7 +285,7 @@ impl Intake {
             let bytes = self.rows.read(kept.rows)?;
             let mut rest = &*bytes;
             let app = rows::number(&mut rest);
-            let mark = Mark::take(&mut rest);
+            let mark = SenderDecision::take(&mut rest);
             let is_late = rows::byte(&mut rest) != 0;
             let admission = admissions.entry(app).or_default();
             let is_unproven = admission.is_unproven(kept.device, received_ms, mark.is_unproven);
@@ -310,20 +310,20 @@ impl Intake {
             }
             for _ in 0..n_sessions {
                 let model = rows::number(&mut rest);
-                let Some(seen) = Seen::take(&mut rest) else {
+                let Some(seen) = RecordedSession::take(&mut rest) else {
                     break;
                 };
-                let seen = Seen {
+                let seen = RecordedSession {
                     is_unproven,
                     is_own,
                     ..seen
                 };
-                let place = &places[seen.place as usize];
+                let group = &groups[seen.group as usize];
                 let session = CensusSession {
                     received_ms,
                     device,
-                    place: place.in_census(models[model as usize], &seen),
-                    counts: place.counts(),
+                    group: group.in_census(models[model as usize], &seen),
+                    counts: group.counts(),
                 };
                 census.add(bucket, &session);
                 seen.pack(&mut open.entry(model).or_default().seen);
@@ -341,10 +341,10 @@ impl Intake {
             census.close(&[bucket_at(last_s)]);
         }
         ordered.flush()?;
-        let mut first_places: HashMap<CohortPlacement, u32> = HashMap::default();
-        let vote_places = (0..).zip(&places);
-        let vote_places =
-            vote_places.map(|(at, place)| *first_places.entry(place.ran).or_insert(at));
+        let mut first_groups: HashMap<CohortPlacement, u32> = HashMap::default();
+        let vote_groups = (0..).zip(&groups);
+        let vote_groups =
+            vote_groups.map(|(at, group)| *first_groups.entry(group.ran).or_insert(at));
         let texts = self.texts;
         let models = models.into_iter().map(|model| texts.model_key(model));
         let senders = senders.into_iter().map(|((app_id, environment), sent)| {
@@ -352,10 +352,10 @@ impl Intake {
             ((name(app_id), name(environment)), sent)
         });
         let recording = Recording {
-            vote_places: vote_places.collect(),
+            vote_groups: vote_groups.collect(),
             models: models.zip(records).collect(),
             devices,
-            places,
+            groups,
             received,
             census: Arc::new(census),
             senders: senders.collect(),
@@ -365,7 +365,7 @@ impl Intake {
         Ok((recording, self.summary))
     }
 
-    fn place(&mut self, session: &Session, chipset: &str, fields: &ReportFields<'_>) -> Place {
+    fn group(&mut self, session: &Session, chipset: &str, fields: &ReportFields<'_>) -> Place {
         let placement = &session.placement;
         let reasons = placement.reasons.iter();
         let share = |share: f64| stored_share(share).to_bits();
@@ -428,7 +428,7 @@ impl Intake {
     fn pack_series(
         &mut self,
         series: &LatencySeries,
-        place: u32,
+        group: u32,
         fields: &ReportFields<'_>,
         to: &mut Vec<u8>,
     ) {
@@ -463,7 +463,7 @@ impl Intake {
             },
         };
         let shape = self.texts.id(&series.stratum.shape_key);
-        let id = (fields.device, place, shape);
+        let id = (fields.device, group, shape);
         Series::pack(id, &packed, (series.n, &series.histogram), to);
     }
 
@@ -581,7 +581,7 @@ mod tests {
             ("camera", "testing"),
         ];
         for (received_ms, app) in (0..).zip(apps) {
-            let mark = Mark {
+            let mark = SenderDecision {
                 is_unproven: None,
                 sender: None,
             };

@@ -5,8 +5,8 @@
 //! built from the same rows as the store's windows.
 
 mod intake;
-mod mark;
 mod reader;
+mod sender_decision;
 mod spill;
 
 use std::borrow::Cow;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use epwatch_model::{App, Installation, ModelKey, VersionOnChipset};
 
-use crate::hash::{HashMap, HashSet};
-use crate::interner::{TextId, Texts};
-use crate::sybil_resistance::Sender;
-use crate::window::{MIN_RUNS_HIGH, histogram_of};
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::sybil_resistance::Sender;
+use crate::judge::window::{MIN_RUNS_HIGH, histogram_of};
+use crate::read::interner::{TextId, Texts};
 
 use super::assemble::{CohortPlacement, SeriesSum, WindowBuilders};
 use super::census::Census;
@@ -28,7 +28,7 @@ use super::packed::{KnownSessions, PackedRows, Place, Series};
 use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary};
-pub use mark::Mark;
+pub use sender_decision::SenderDecision;
 use spill::{Extent, Spill};
 
 /// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
@@ -63,9 +63,9 @@ pub struct Recording {
     texts: Texts,
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
-    places: Vec<Place>,
-    /// By place: the first place with an equal `ran`. A device's sessions at both are one vote.
-    vote_places: Vec<u32>,
+    groups: Vec<Place>,
+    /// By group: the first group with an equal `ran`. A device's sessions at both are one vote.
+    vote_groups: Vec<u32>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
     /// By app, in the order of their buckets.
@@ -81,7 +81,7 @@ struct Sent {
     by: Sender,
 }
 
-/// A vote: its device, its place of [`Recording::vote_places`], its input shape.
+/// A vote: its device, its group of [`Recording::vote_groups`], its input shape.
 type VoteId = (u32, u32, TextId);
 
 /// A vote with too few runs.
@@ -137,7 +137,7 @@ impl Recording {
         self.rows.read(extent).map_err(SourceError::Spilled)
     }
 
-    /// Adds the window's sessions, each place of a device once, and its clean series.
+    /// Adds the window's sessions, each group of a device once, and its clean series.
     fn add_window(
         &self,
         model: &ModelKey,
@@ -154,7 +154,7 @@ impl Recording {
             let packed = PackedRows {
                 bucket_s: rows.bucket,
                 devices: &self.devices,
-                places: &self.places,
+                groups: &self.groups,
                 seen: &seen,
                 series: &series,
             };
@@ -173,7 +173,7 @@ impl Recording {
         builders: &mut WindowBuilders<'_>,
     ) -> Result<(), SourceError> {
         let vote_id = |row: &Series<'_>| -> VoteId {
-            (row.device, self.vote_places[row.place as usize], row.shape)
+            (row.device, self.vote_groups[row.group as usize], row.shape)
         };
         let (start_s, earliest_s) = (span.start_s(), span.earliest_s());
         let mut lacking: HashMap<VoteId, Lacking> = HashMap::default();
@@ -200,8 +200,8 @@ impl Recording {
                 }
             })?;
             for (id, mut sum) in sums {
-                let (device, place, shape) = id;
-                let ran = self.places[place as usize].ran;
+                let (device, group, shape) = id;
+                let ran = self.groups[group as usize].ran;
                 let vote = (self.devices[device as usize], ran, shape);
                 let runs = (histogram_of(sum.histogram.buckets()), Some(sum.moments()));
                 builders.add(model, |builder, _| builder.add_earlier(vote, runs));
@@ -217,7 +217,7 @@ impl Recording {
     }
 
     fn ran(&self, series: &Series<'_>) -> CohortPlacement {
-        self.places[series.place as usize].ran
+        self.groups[series.group as usize].ran
     }
 
     /// Passes each clean series of some versions on chipsets in a span of seconds to `take`, with the number of its cohort

@@ -9,18 +9,18 @@ use epwatch_proto::SparseHistogram as Counted;
 use epwatch_stats::SparseHistogram;
 use jiff::Timestamp;
 
-use crate::certified::Certified;
-use crate::hash::{HashMap, HashSet};
-use crate::interner::TextId;
+use crate::judge::certified::Certified;
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::sybil_resistance::Sender;
+use crate::judge::verdict::CpuNodes;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
 use crate::read::cpu_nodes::unexpected;
 use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
 use crate::read::error::histogram_for;
 use crate::read::history::HistoryByModel;
+use crate::read::interner::TextId;
 use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
 use crate::read::span::{PastSpan, Span};
-use crate::sybil_resistance::Sender;
-use crate::verdict::CpuNodes;
 
 use super::Recording;
 

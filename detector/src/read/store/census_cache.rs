@@ -14,12 +14,12 @@ use clickhouse::Row;
 use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
-use crate::hash::HashMap;
+use crate::judge::hash::HashMap;
 
 use super::buckets::{BucketRow, of_buckets, portions};
 use super::deduplicated::Counted;
 use super::events;
-use super::places::{self, Copies};
+use super::groups::{self, Copies};
 use super::queries::{BUCKET_STATES, COUNTED_COPIES, PART_STATES, PARTS, SEEN, SESSIONLESS};
 use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
@@ -39,7 +39,7 @@ const WHAT: &str = "who was there before";
 #[derive(Debug)]
 pub(super) struct CensusCache {
     max_bytes: usize,
-    held: Held,
+    held: ReadBuckets,
     /// By the name of a part and its rows: the state of its buckets.
     parts: HashMap<(String, u64), Vec<(Bucket, u64)>>,
     buckets_read: u64,
@@ -47,7 +47,7 @@ pub(super) struct CensusCache {
 
 /// Buckets that were read.
 #[derive(Debug, Default)]
-struct Held {
+struct ReadBuckets {
     census: Arc<Census>,
     copies: BTreeMap<Bucket, Copies>,
     /// Buckets whose reading failed or was given up half-way.
@@ -105,7 +105,7 @@ impl CensusCache {
     pub(super) fn of_at_most(max_bytes: usize) -> Self {
         Self {
             max_bytes,
-            held: Held::default(),
+            held: ReadBuckets::default(),
             parts: HashMap::default(),
             buckets_read: 0,
         }
@@ -124,7 +124,7 @@ impl CensusCache {
         let states = States::read(store, span, self.parts.values()).await?;
         let held = &mut self.held;
         if held.first_read_until < span.buckets().start {
-            *held = Held::default();
+            *held = ReadBuckets::default();
         }
         let doubtful = held.doubtful(&states, span);
         let counted = counted_copies(store, &doubtful).await?;
@@ -142,7 +142,7 @@ impl CensusCache {
         held.states = states;
         let census = held.census.clone();
         if census.bytes() > self.max_bytes {
-            self.held = Held::default();
+            self.held = ReadBuckets::default();
         }
         Ok(census)
     }
@@ -215,7 +215,7 @@ impl States {
     }
 }
 
-impl Held {
+impl ReadBuckets {
     /// Returns the buckets in which other copies may count than were read, and forgets their states until they
     /// are read. The window's buckets are always among them, because a replica may lag behind the one that returned the
     /// states. So are buckets that are not closed.
@@ -280,7 +280,7 @@ impl Held {
         let query = of_buckets(store.query(SEEN), buckets);
         let mut blocks = Blocks::of(query).map_err(failed(WHAT))?;
         while let Some(block) = blocks.next().await.map_err(failed(WHAT))? {
-            places::add(&block, census, &mut self.copies).map_err(failed(WHAT))?;
+            groups::add(&block, census, &mut self.copies).map_err(failed(WHAT))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use clickhouse::Row;
 use epwatch_model::Installation;
 use serde::Deserialize;
 
-use crate::device_events::{FailedStart, GoldenTest};
+use crate::judge::device_events::{FailedStart, GoldenTest};
 use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
 use crate::read::span::Bucket;

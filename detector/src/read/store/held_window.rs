@@ -11,17 +11,19 @@ use std::sync::Arc;
 use epwatch_model::Installation;
 use epwatch_store::native::decode::Blocks;
 
-use crate::hash::HashMap;
-use crate::interner::{Interner, Texts};
+use crate::judge::hash::HashMap;
 use crate::read::assemble::{ModelId, SeriesRow, SessionRow, WindowBuilders};
 use crate::read::error::{SourceError, failed};
-use crate::read::packed::{KnownSessions, PackedRows, Place, Seen, Series, SeriesFields, rows};
+use crate::read::interner::{Interner, Texts};
+use crate::read::packed::{
+    KnownSessions, PackedRows, Place, RecordedSession, Series, SeriesFields, rows,
+};
 use crate::read::reader::WindowsAsked;
 use crate::read::span::{Bucket, Span};
 
 use super::buckets::{BucketRow, of_buckets, portions};
 use super::deduplicated::Counted;
-use super::places::Copies;
+use super::groups::Copies;
 use super::reports::{self, ReportSink};
 
 /// Bytes of a report's rows before any was read; those of one clean series of 20 buckets take 160.
@@ -60,7 +62,7 @@ struct HeldBucket {
 #[derive(Debug, Clone, Default)]
 struct Names {
     texts: Texts,
-    places: Interner<Place>,
+    groups: Interner<Place>,
 }
 
 /// All reports of one bucket.
@@ -99,7 +101,7 @@ struct Packer<'a> {
     /// Of the report.
     bucket: Bucket,
     /// Of the session.
-    place: u32,
+    group: u32,
 }
 
 impl HeldWindow {
@@ -213,7 +215,7 @@ impl HeldWindow {
             names: Arc::make_mut(&mut self.names),
             buckets: HashMap::default(),
             bucket: 0,
-            place: 0,
+            group: 0,
         };
         let query = of_buckets(store.query(&reports::of_buckets()), &buckets);
         let mut blocks = Blocks::of(query).map_err(failed(WHAT))?;
@@ -234,7 +236,7 @@ impl HeldWindow {
 impl Names {
     fn bytes(&self) -> usize {
         // The empty text is always there.
-        (self.places.items().len() + self.texts.n() - 1) * BYTES_A_NAME
+        (self.groups.items().len() + self.texts.n() - 1) * BYTES_A_NAME
     }
 }
 
@@ -293,7 +295,7 @@ impl WindowRows {
                     let packed = PackedRows {
                         bucket_s: i64::from(*at),
                         devices: &bucket.devices,
-                        places: self.names.places.items(),
+                        groups: self.names.groups.items(),
                         seen: &rows.seen,
                         series: &rows.series,
                     };
@@ -323,13 +325,13 @@ impl ReportSink for Packer<'_> {
     }
 
     fn session(&mut self, model: ModelId, row: SessionRow) {
-        let place = self.names.places.id(Place::of(&row));
-        self.place = place;
+        let group = self.names.groups.id(Place::of(&row));
+        self.group = group;
         let created_after_s = rows::created_after(i64::from(self.bucket), row.created_s);
         let (device, rows) = self.open(model, row.installation);
-        let seen = Seen {
+        let seen = RecordedSession {
             device,
-            place,
+            group,
             created_after_s,
             is_late: row.is_late,
             is_unproven: row.is_unproven,
@@ -339,7 +341,7 @@ impl ReportSink for Packer<'_> {
     }
 
     fn series(&mut self, model: ModelId, mut row: SeriesRow) {
-        let place = self.place;
+        let group = self.group;
         let moments = row.runs.moments();
         let fields = SeriesFields {
             order: row.runs.order,
@@ -350,7 +352,7 @@ impl ReportSink for Packer<'_> {
             earlier: row.earlier,
         };
         let (device, rows) = self.open(model, row.installation);
-        let id = (device, place, row.shape_key);
+        let id = (device, group, row.shape_key);
         let runs = (moments.n(), &row.runs.histogram);
         Series::pack(id, &fields, runs, &mut rows.series);
     }

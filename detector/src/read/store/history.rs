@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::OnceCell;
 
-use crate::interner::Texts;
+use crate::judge::signals::UNSURPRISING_P;
 use crate::read::error::{SourceError, failed};
 use crate::read::history::{HistoryByModel, HistorySums, SignalSums, UsualCv};
+use crate::read::interner::Texts;
 use crate::read::span::PastSpan;
-use crate::signals::UNSURPRISING_P;
 
 use super::queries::CohortNames;
 
@@ -45,7 +45,7 @@ const COHORTS: &str = "
     GROUP BY app_id, environment, model_id, model_version, chipset, signal_id";
 
 #[derive(Debug, Row, Deserialize)]
-struct CohortRow<'a> {
+struct CohortHistoryRow<'a> {
     #[serde(borrow)]
     cohort: CohortNames<'a>,
     signal_id: Vec<&'a str>,
@@ -64,12 +64,12 @@ struct CohortRow<'a> {
 
 /// The earlier windows that were read last.
 #[derive(Debug, Default)]
-pub(super) struct HeldHistory(Mutex<Option<(PastSpan, HistoryCell)>>);
+pub(super) struct CachedHistory(Mutex<Option<(PastSpan, HistoryCell)>>);
 
 /// Empty until the store answers.
 type HistoryCell = Arc<OnceCell<Arc<HistoryByModel>>>;
 
-impl HeldHistory {
+impl CachedHistory {
     /// Returns the history of these windows, and drops the held history of other windows.
     pub(super) async fn read(
         &self,
@@ -95,7 +95,9 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
     let query = client.query(COHORTS).bind(past.settled_until_s);
     let query = query.bind(UNSURPRISING_P);
     let query = past.bind(query.bind(past.from_s).bind(past.until_s));
-    let mut rows = query.fetch::<CohortRow<'_>>().map_err(failed(what))?;
+    let mut rows = query
+        .fetch::<CohortHistoryRow<'_>>()
+        .map_err(failed(what))?;
     let mut texts = Texts::default();
     let mut sums = HistorySums::default();
     while let Some(row) = rows.next().await.map_err(failed(what))? {

@@ -6,10 +6,10 @@ mod buckets;
 mod census_cache;
 mod deduplicated;
 mod events;
+mod groups;
 mod held_window;
 mod history;
 mod nodes;
-mod places;
 mod queries;
 mod reports;
 mod text_cache;
@@ -25,10 +25,10 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::certified::{Certified, CertifiedRow};
-use crate::hash::{HashMap, HashSet};
-use crate::sybil_resistance::{NetworkHash, Sender};
-use crate::verdict::CpuNodes;
+use crate::judge::certified::{Certified, CertifiedRow};
+use crate::judge::hash::{HashMap, HashSet};
+use crate::judge::sybil_resistance::{NetworkHash, Sender};
+use crate::judge::verdict::CpuNodes;
 
 use super::cpu_nodes::NodesRow;
 use super::device_baselines::{Asked, DeviceBaselines};
@@ -41,8 +41,8 @@ use census_cache::CensusCache;
 pub(super) use census_cache::MAX_HELD_BYTES;
 use deduplicated::Counted;
 use held_window::{HeldWindow, WindowRows};
-use history::HeldHistory;
-use nodes::HeldNodes;
+use history::CachedHistory;
+use nodes::CachedNodes;
 use queries::{
     CERTIFIED, MAX_NAMED_DEVICES, MAX_QUERY_BYTES, NODES, SENDERS, latency_before, of_clean_series,
 };
@@ -54,8 +54,8 @@ pub(super) struct StoreReader {
     look_back: Arc<tokio::sync::Mutex<LookBack>>,
     /// The rows of the evaluation's window, if they are held.
     window: Option<Arc<WindowRows>>,
-    history: Arc<HeldHistory>,
-    nodes: Arc<HeldNodes>,
+    history: Arc<CachedHistory>,
+    nodes: Arc<CachedNodes>,
 }
 
 /// What is held of reports between evaluations.

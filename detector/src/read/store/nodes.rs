@@ -4,9 +4,9 @@
 use epwatch_model::ModelKey;
 use parking_lot::Mutex;
 
-use crate::hash::HashMap;
+use crate::judge::hash::HashMap;
+use crate::judge::verdict::CpuNodes;
 use crate::read::cpu_nodes::{NodesRow, unexpected};
-use crate::verdict::CpuNodes;
 
 /// Versions with more fingerprints than all incidents need: beyond it all are read again.
 const MAX_VERSIONS: usize = 1_000;
@@ -16,9 +16,9 @@ type Version = (ModelKey, String);
 
 /// By version and fingerprint. Fingerprints that the store does not have yet are left out.
 #[derive(Debug, Default)]
-pub(super) struct HeldNodes(Mutex<HashMap<Version, HashMap<u64, CpuNodes>>>);
+pub(super) struct CachedNodes(Mutex<HashMap<Version, HashMap<u64, CpuNodes>>>);
 
-impl HeldNodes {
+impl CachedNodes {
     /// Begins an evaluation.
     pub(super) fn bound(&self) {
         let mut all = self.0.lock();

@@ -132,7 +132,7 @@ pub(super) const CERTIFIED: &str = "
     ORDER BY stored_at DESC, ort_version, ep_version";
 
 /// Every session with the place where it ran, its bucket and the time of its report, in the columns of
-/// [`super::places`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie:
+/// [`super::groups`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie:
 /// putting them together here costs the store twice as much again. Binds: buckets, the first of them.
 pub(super) const SEEN: &str = "
     SELECT app_id, environment, of_cohort AS chipset, ort_version, ep_version, installation,

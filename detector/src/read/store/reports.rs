@@ -9,12 +9,12 @@ use epwatch_proto::{ParseError, SparseHistogram, Thermal};
 use epwatch_stats::Moments;
 use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
-use crate::interner::Texts;
-use crate::placement::NodeCounts;
+use crate::judge::placement::NodeCounts;
 use crate::read::assemble::{
     CohortPlacement, DeviceBaseline, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum,
     SessionRow, WindowBuilders,
 };
+use crate::read::interner::Texts;
 use crate::read::span::Bucket;
 
 use super::queries::hist_scheme;

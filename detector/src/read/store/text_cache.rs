@@ -1,6 +1,6 @@
 //! Numbers of the texts of a block. A block holds each of its texts once, so a text is found by where it lies.
 
-use crate::interner::{TextId, Texts};
+use crate::read::interner::{TextId, Texts};
 
 /// Texts of a column that are found without a look at their letters.
 const SLOTS: usize = 64;

@@ -9,15 +9,15 @@ use epwatch_stats::Moments;
 use epwatch_store::native::decode::Blocks;
 use serde::Deserialize;
 
-use crate::hash::HashMap;
-use crate::interner::Texts;
+use crate::judge::hash::HashMap;
+use crate::judge::window::histogram_of;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
 use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
 use crate::read::error::{SourceError, failed, histogram_for};
+use crate::read::interner::Texts;
 use crate::read::reader::{WindowsAsked, WindowsByModel, apps_of};
 use crate::read::span::Span;
-use crate::window::histogram_of;
 
 use super::deduplicated::Counted;
 use super::held_window::WindowRows;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_detector::{Deadline, DetectorConfig};
 use epwatch_proto::device::vendor_fingerprint_hash;
@@ -513,7 +513,7 @@ pub async fn lines_of(
     let hour = Duration::from_secs(3_600);
     let mut intake = Intake::new(hour);
     for report in reports {
-        let (app, mark) = (("camera", "production"), Mark::default());
+        let (app, mark) = (("camera", "production"), SenderDecision::default());
         intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
     }
     let (recording, _) = intake.finish()?;

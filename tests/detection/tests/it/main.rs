@@ -29,7 +29,7 @@ use epwatch_detection::labelled::{
 };
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_detector::replay::{Line, ReplayOptions, replay};
 use epwatch_model::summary::IncidentSummary;
 use epwatch_model::{Severity, State, VerdictClass};
@@ -126,7 +126,7 @@ async fn lines_with(source: Source, options: &ReplayOptions) -> Vec<Line> {
 fn recorded(reports: &[FamilyReport]) -> Source {
     let mut intake = Intake::new(HOUR);
     for report in reports {
-        let (app, mark) = (("camera", "production"), Mark::default());
+        let (app, mark) = (("camera", "production"), SenderDecision::default());
         intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
     }
     let (recording, _) = intake.finish().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::Certified;
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_model::VerdictClass;
 use epwatch_proto::device::vendor_fingerprint_hash;
 use epwatch_proto::placement::CPU_EP;
@@ -124,7 +124,7 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     };
     let mut intake = Intake::new(HOUR);
     let add = |intake: &mut Intake, report: &FamilyReport| {
-        let (app, mark) = (("camera", "production"), Mark::default());
+        let (app, mark) = (("camera", "production"), SenderDecision::default());
         intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
     };
     let honest = reports(FamilySpec {

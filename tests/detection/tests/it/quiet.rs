@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use epwatch_detection::labelled::{Circumstance, FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_detector::replay::Line;
 use epwatch_model::summary::IncidentSummary;
 use epwatch_model::{Severity, State, VerdictClass};
@@ -43,7 +43,7 @@ async fn beside_another(camera: &[FamilyReport]) -> Vec<Line> {
     let mut intake = Intake::new(HOUR);
     for (app, reports) in [("camera", camera), ("scanner", &other)] {
         for report in reports {
-            let (app, mark) = ((app, "production"), Mark::default());
+            let (app, mark) = ((app, "production"), SenderDecision::default());
             intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_detection::{FaultOutcome, Keys};
 use epwatch_detector::read::Source;
-use epwatch_detector::read::recorded::{Intake, Mark};
+use epwatch_detector::read::recorded::{Intake, SenderDecision};
 use epwatch_detector::replay::Line;
 use epwatch_detector::{NetworkHash, Sender};
 use epwatch_proto::{InstallationId, Sequence};
@@ -55,12 +55,12 @@ fn numbered(reports: &[FamilyReport]) -> impl Fn(&FamilyReport) -> u32 + use<> {
 }
 
 /// The mark of a proven device of network `n`; three narrow networks are one wide one.
-fn mark(is_own: bool, n: u32) -> Mark {
+fn mark(is_own: bool, n: u32) -> SenderDecision {
     let network = NetworkHash {
         narrow: n + 1,
         wide: n / 3 + 1,
     };
-    Mark {
+    SenderDecision {
         is_unproven: Some(false),
         sender: Some(Sender {
             is_own,
@@ -69,7 +69,7 @@ fn mark(is_own: bool, n: u32) -> Mark {
     }
 }
 
-fn add(intake: &mut Intake, environment: &str, report: &FamilyReport, mark: Mark) {
+fn add(intake: &mut Intake, environment: &str, report: &FamilyReport, mark: SenderDecision) {
     let app = ("camera", environment);
     intake.add_marked(report.received_ms, app, &report.report, &report.sent, mark);
 }

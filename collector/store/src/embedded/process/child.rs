@@ -14,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 
-use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
+use super::control::{MAX_LINE_BYTES, Orders, Stage, StartReport};
 use super::listen::{self, Acceptor, Connections};
 use crate::embedded::binding::{self, Engine};
 use crate::embedded::engine::RunningEngine;
@@ -70,7 +70,7 @@ fn run(control: UnixStream, orders: &Orders) -> u8 {
     let engine = match start_engine(orders) {
         Ok(engine) => engine,
         Err((stage, reason)) => {
-            report(&control, &Report::Failed { stage, reason });
+            report(&control, &StartReport::Failed { stage, reason });
             return 1;
         }
     };
@@ -91,7 +91,7 @@ fn run(control: UnixStream, orders: &Orders) -> u8 {
         Err(error) => {
             let reason = error.to_string();
             let stage = Stage::Socket;
-            report(&control, &Report::Failed { stage, reason });
+            report(&control, &StartReport::Failed { stage, reason });
             1
         }
     }
@@ -148,7 +148,7 @@ async fn serve(
         accepting.spawn(readers.accept(TcpListenerStream::new(port)));
     }
     let readers = readers_at;
-    report(control, &Report::Ready { version, readers });
+    report(control, &StartReport::Ready { version, readers });
     tokio::select! {
         _ = terminate.recv() => {}
         () = end => {}
@@ -176,7 +176,7 @@ async fn watch_control(mut control: UnixStream) {
     let _ = ended.await;
 }
 
-fn report(mut control: &UnixStream, report: &Report) {
+fn report(mut control: &UnixStream, report: &StartReport) {
     let line = serde_json::to_string(report).expect("plain strings serialise");
     // A parent that is gone needs no report.
     let _ = control.write_all(format!("{line}\n").as_bytes());

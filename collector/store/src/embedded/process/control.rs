@@ -1,7 +1,7 @@
 //! Messages between supervisor and engine child: one JSON line in each direction.
 //!
 //! The channel is a socket pair, and the child's standard input. The child reads its orders and writes one
-//! [`Report`]. Then it waits for the end of the channel, which means that the parent stopped it or died.
+//! [`StartReport`]. Then it waits for the end of the channel, which means that the parent stopped it or died.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(super) struct Orders {
 /// Result of the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Report {
+pub(super) enum StartReport {
     Ready {
         version: String,
         /// Where readers connect.

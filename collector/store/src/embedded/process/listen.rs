@@ -88,11 +88,11 @@ impl Connections {
         }
     }
 
-    /// Waits for running requests, but no longer than `patience`.
-    pub(super) async fn drain(self, patience: Duration) {
+    /// Waits for running requests, but no longer than `max_wait`.
+    pub(super) async fn drain(self, max_wait: Duration) {
         self.stop.send_replace(());
         self.open.close();
-        let _ = tokio::time::timeout(patience, self.open.wait()).await;
+        let _ = tokio::time::timeout(max_wait, self.open.wait()).await;
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::control::{MAX_LINE_BYTES, Orders, Report, Stage};
+use super::control::{MAX_LINE_BYTES, Orders, Stage, StartReport};
 use crate::client::StoreTarget;
 use crate::embedded::config::{EmbeddedConfig, Layout};
 use crate::embedded::state::{EmbeddedError, EngineFailure, EngineState};
@@ -260,8 +260,8 @@ impl Supervisor {
             }
         };
         let (version, readers) = match report {
-            Ok(Ok(Report::Ready { version, readers })) => (version, readers),
-            Ok(Ok(Report::Failed { stage, reason })) => {
+            Ok(Ok(StartReport::Ready { version, readers })) => (version, readers),
+            Ok(Ok(StartReport::Failed { stage, reason })) => {
                 let (_, stderr) = process.kill().await;
                 return Ended::NotStarted(self.failure(stage, reason, stderr));
             }
@@ -320,7 +320,7 @@ impl Supervisor {
         })
     }
 
-    async fn first_report(&self, process: &mut Process) -> io::Result<Report> {
+    async fn first_report(&self, process: &mut Process) -> io::Result<StartReport> {
         let orders = Orders {
             parent_pid: std::process::id(),
             library: self.config.library.clone(),
@@ -368,12 +368,12 @@ struct Process {
 
 impl Process {
     /// Closes the control channel, which is the order to end. Kills the child if it does not end, or at `kill`.
-    async fn end(mut self, patience: Duration, kill: &CancellationToken) {
+    async fn end(mut self, max_wait: Duration, kill: &CancellationToken) {
         let _ = self.control.shutdown().await;
         tokio::select! {
             biased;
             () = kill.cancelled() => {}
-            ended = timeout(patience, self.child.wait()) => {
+            ended = timeout(max_wait, self.child.wait()) => {
                 if ended.is_ok() {
                     return;
                 }

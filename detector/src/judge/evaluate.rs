@@ -1,0 +1,894 @@
+//! One evaluation: every cohort of one window, from the store to verdicts.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use epwatch_model::{
+    CohortEvidence, CohortKey, CohortVerdict, Incident, Installation, ModelKey, Origin, Placement,
+    Reason, Severity, SpeedReference, TakenOver, VerdictClass, VersionOnChipset, WindowStatistics,
+};
+use epwatch_proto::accelerator::{is_same_accelerator, split_cohort};
+use epwatch_proto::chipset::names_one_chipset;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use jiff::{SignedDuration, Timestamp};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::incident::{Recovery, to_recover};
+use crate::judge::base_rates::BaseRates;
+use crate::judge::baseline::{
+    Baseline, BaselineLatency, Certificate, placement_references, runtimes_of,
+};
+use crate::judge::cohort_evidence::evidence_of;
+use crate::judge::cv_rules;
+use crate::judge::deadline;
+use crate::judge::describe::{describe_modes, describe_spread};
+use crate::judge::hash::HashSet;
+use crate::judge::past_version::{PastVersion, drop_faulty_pasts};
+use crate::judge::pinned_references::PinnedReferences;
+use crate::judge::signals::{
+    Controls, Limits, MIN_ELIGIBLE, MIN_HITS, PeerRatios, PlacementChange, SignalEvidence,
+};
+use crate::judge::sybil_resistance::Senders;
+use crate::judge::verdict::{CpuNodes, completeness, doubt, doubt_networks, judge, quiet};
+use crate::judge::window::{CohortWindow, count_devices};
+use crate::read::{
+    Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span,
+    Succession, batches,
+};
+use crate::run::config::DetectorConfig;
+
+/// Installations from earlier windows from which a page must hold on them alone.
+const MIN_PROVEN: u64 = 20;
+
+/// Share of the devices with a self baseline below which the store's are read.
+const SCARCE: f64 = 0.5;
+
+/// Windows before the judged one that are not the past of their own version yet.
+const SETTLING_WINDOWS: i64 = 2;
+
+/// Most devices of a cohort whose pasts are read from the store if only some devices did not report theirs.
+const FEW_DEVICES: u64 = 12;
+
+/// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
+const BATCHES_AT_ONCE: usize = 2;
+
+/// The result of one evaluation.
+#[derive(Debug, Default)]
+pub struct Evaluation {
+    /// One for each cohort of the window.
+    pub verdicts: Vec<CohortVerdict>,
+    /// One for each chipset of the window.
+    pub evidence: Vec<CohortEvidence>,
+    /// Apps and versions that are quiet, as tickets, and others that were quiet recently. They have no chipset, and are
+    /// not cohort windows.
+    pub quiet: Vec<CohortVerdict>,
+    /// Models that could not be judged; the others were.
+    pub failures: Vec<(ModelKey, SourceError)>,
+}
+
+/// A look for recoveries, and its verdicts.
+pub(crate) type RecoveryPass = (Recovery, Vec<CohortVerdict>);
+
+/// A cohort that was judged, without a look at the senders of its devices yet.
+struct Judged<'a> {
+    verdict: CohortVerdict,
+    page: Option<Page<'a>>,
+}
+
+/// A verdict, and how many devices of its page are not of an `own` key: the others cannot be made up.
+struct WeighedVerdict {
+    verdict: CohortVerdict,
+    not_own: u64,
+}
+
+/// The inputs of a verdict that is a page, which must hold without some of its devices.
+struct Page<'a> {
+    window: Cow<'a, CohortWindow>,
+    baseline: Baseline,
+    statistics: WindowStatistics,
+    nodes: CpuNodes,
+}
+
+/// A version on a chipset, and its firmwares where it has several.
+struct JudgedChipset<'a> {
+    window: &'a CohortWindow,
+    past: PastVersion,
+    whole: Judged<'a>,
+    parts: Vec<Judged<'a>>,
+}
+
+/// Values that all cohorts of one evaluation share.
+struct EvaluationRun {
+    config: DetectorConfig,
+    shows: Shows,
+    span: Span,
+    inputs: EvaluationInputs,
+    limits: Limits,
+    rates: BaseRates,
+    pinned: PinnedReferences,
+}
+
+/// Judges windows; holds nothing between them but what its source keeps of the look-back.
+#[derive(Debug, Clone)]
+pub struct Evaluator {
+    source: Source,
+    config: DetectorConfig,
+    shows: Shows,
+}
+
+/// Verdicts whose modes and evidence are shown. Both explain, and neither decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// All verdicts, with the evidence behind them: a store keeps it.
+    All,
+    /// All verdicts, without evidence.
+    Verdicts,
+    /// Verdicts that are not healthy, without evidence.
+    Findings,
+}
+
+impl Evaluator {
+    /// Reads from `source`, with the windows of `config`.
+    #[must_use]
+    pub fn new(source: Source, config: DetectorConfig) -> Self {
+        Self {
+            source,
+            config,
+            shows: Shows::All,
+        }
+    }
+
+    /// Leaves out what nobody is shown.
+    #[must_use]
+    pub(crate) fn showing(self, shows: Shows) -> Self {
+        Self { shows, ..self }
+    }
+
+    /// Judges every cohort with anything in the window that ends at `window_end`.
+    ///
+    /// # Errors
+    /// The models could not be read. A single model that fails is in the answer instead, because it must not
+    /// hide another's alert.
+    pub fn evaluate(
+        &self,
+        window_end: Timestamp,
+    ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
+        self.evaluate_beside(window_end, PinnedReferences::default())
+    }
+
+    /// The same, with references that open incidents hold still.
+    ///
+    /// # Errors
+    /// As [`Self::evaluate`].
+    pub fn evaluate_beside(
+        &self,
+        window_end: Timestamp,
+        pinned: PinnedReferences,
+    ) -> BoxFuture<'_, Result<Evaluation, SourceError>> {
+        Box::pin(async move {
+            let span = self.span(window_end);
+            let inputs = self.source.begin(&span).await?;
+            let judging = self.judging(span, inputs, pinned);
+            let quiet = quiet(&judging.inputs.reporting(), window_end, span.window);
+            let judged = Arc::new(judging).evaluate().await;
+            Ok(Evaluation { quiet, ..judged })
+        })
+    }
+
+    /// Judges the models of incidents that fire or recovered over a shorter window of new runs alone, in addition to
+    /// the window that ends then. `None` without such an incident, or if no look is due.
+    ///
+    /// # Errors
+    /// The store did not answer. A model that fails is left out: its fault is as before.
+    pub(crate) fn evaluate_recovery<'a>(
+        &'a self,
+        window_end: Timestamp,
+        incidents: impl Iterator<Item = &'a Incident> + Clone,
+    ) -> BoxFuture<'a, Result<Option<RecoveryPass>, SourceError>> {
+        let (window, bucket) = (self.config.window.0, self.config.bucket.0);
+        let models = to_recover(incidents.clone());
+        let due = Recovery::looked_for(window_end, window, bucket);
+        let due = due.filter(|_| !models.is_empty());
+        let pinned = due.map(|_| PinnedReferences::of(incidents));
+        Box::pin(async move {
+            let Some((recovery, pinned)) = due.zip(pinned) else {
+                return Ok(None);
+            };
+            let span = Span {
+                window: recovery.window,
+                // Earlier runs of a device may be from before the repair.
+                stands_alone: true,
+                ..self.span(recovery.end)
+            };
+            let mut inputs = self.source.begin(&span).await?;
+            inputs.models.retain(|found| models.contains(&found.model));
+            let judging = self.judging(span, inputs, pinned);
+            Ok(Some((
+                recovery,
+                Arc::new(judging).evaluate().await.verdicts,
+            )))
+        })
+    }
+
+    /// Reads the earlier windows that the window ending at `window_end` needs, while no verdict waits for them.
+    ///
+    /// # Errors
+    /// The store did not answer; the evaluation of that window queries again.
+    pub fn look_ahead(&self, window_end: Timestamp) -> BoxFuture<'_, Result<(), SourceError>> {
+        Box::pin(async move { self.source.look_ahead(&self.span(window_end)).await })
+    }
+
+    fn judging(
+        &self,
+        span: Span,
+        inputs: EvaluationInputs,
+        pinned: PinnedReferences,
+    ) -> EvaluationRun {
+        let cohorts: u64 = inputs.models.iter().map(|found| found.cohorts).sum();
+        let windows_a_day = 86_400.0 / span.window.as_secs_f64();
+        EvaluationRun {
+            config: self.config.clone(),
+            shows: self.shows,
+            span,
+            limits: Limits::for_windows_a_day(cohorts as f64 * windows_a_day),
+            rates: self.source.rates(&span),
+            inputs,
+            pinned,
+        }
+    }
+
+    fn span(&self, end: Timestamp) -> Span {
+        Span {
+            end,
+            window: self.config.window.0,
+            lookback: self.config.lookback.0,
+            stands_alone: false,
+        }
+    }
+}
+
+impl EvaluationRun {
+    async fn evaluate(self: Arc<Self>) -> Evaluation {
+        let parts = batches(&self.inputs.models).into_iter().map(|models| {
+            let judging = self.clone();
+            let names: Vec<ModelKey> = models.iter().map(|found| found.model.clone()).collect();
+            let judged = async move { judging.evaluate_batch(models).await };
+            async move { (names, AbortOnDropHandle::new(tokio::spawn(judged)).await) }
+        });
+        // One is judged while the next is read.
+        let mut parts = futures::stream::iter(parts).buffered(BATCHES_AT_ONCE);
+        let mut evaluation = Evaluation::default();
+        while let Some((names, part)) = parts.next().await {
+            // Else the same panic would come at each try, and no other model would be judged.
+            let part = part.unwrap_or_else(|_panic| {
+                let failed = |model: ModelKey| {
+                    let name = model.model_id.clone();
+                    (model, SourceError::Panicked { model: name })
+                };
+                Evaluation {
+                    failures: names.into_iter().map(failed).collect(),
+                    ..Evaluation::default()
+                }
+            });
+            evaluation.verdicts.extend(part.verdicts);
+            evaluation.evidence.extend(part.evidence);
+            evaluation.failures.extend(part.failures);
+        }
+        evaluation
+    }
+
+    /// Judges some apps that are read at once.
+    async fn evaluate_batch(&self, models: Vec<FoundModel>) -> Evaluation {
+        let mut evaluation = Evaluation::default();
+        let mut found = match self.inputs.windows(&models).await {
+            Ok(found) => found,
+            Err(error) => {
+                let failures = models.into_iter().map(|found| found.model);
+                evaluation.failures = failures.zip(error.for_each_model()).collect();
+                return evaluation;
+            }
+        };
+        let mut by_app: BTreeMap<(String, String), Vec<ModelWindows>> = BTreeMap::new();
+        for FoundModel { model, .. } in models {
+            match found.remove(&model) {
+                Some(Ok(windows)) => {
+                    let app = (model.app_id, model.environment);
+                    by_app.entry(app).or_default().push(windows);
+                }
+                Some(Err(error)) => evaluation.failures.push((model, error)),
+                None => {}
+            }
+        }
+        for windows in by_app.into_values() {
+            self.evaluate_app(windows, &mut evaluation).await;
+        }
+        evaluation
+    }
+
+    /// Judges the models of one app, which are each other's controls.
+    async fn evaluate_app(&self, models: Vec<ModelWindows>, evaluation: &mut Evaluation) {
+        let mut windows = Vec::new();
+        let mut peers = PeerRatios::default();
+        for mut read in models {
+            for window in &mut read.cohorts {
+                drop_faulty_pasts(window, &self.pinned);
+            }
+            if let Err(error) = self.fill_device_baselines(&mut read).await {
+                evaluation.failures.push((read.model, error));
+                continue;
+            }
+            if let Err(error) = self.fill_faster(&mut read).await {
+                evaluation.failures.push((read.model, error));
+                continue;
+            }
+            for cohort in &mut read.cohorts {
+                cohort.let_runs_go();
+                peers.add(&cohort.key, &cohort.votes);
+            }
+            windows.push(read);
+        }
+        for read in &windows {
+            match self.judge_model(read, &peers).await {
+                Ok((verdicts, evidence)) => {
+                    evaluation.verdicts.extend(verdicts);
+                    evaluation.evidence.extend(evidence);
+                }
+                Err(error) => evaluation.failures.push((read.model.clone(), error)),
+            }
+        }
+    }
+
+    async fn judge_model(
+        &self,
+        read: &ModelWindows,
+        peers: &PeerRatios,
+    ) -> Result<(Vec<CohortVerdict>, Vec<CohortEvidence>), SourceError> {
+        let mut judged = Vec::new();
+        for window in &read.cohorts {
+            judged.push(self.judge_chipset(window, read, peers).await?);
+        }
+        let senders = self.senders_of_pages(&read.model, &judged).await?;
+        let present = devices_by_chipset(read);
+        let mut verdicts = Vec::new();
+        let mut evidence = Vec::new();
+        let mut successions = BTreeMap::new();
+        for JudgedChipset {
+            window,
+            past,
+            whole,
+            parts,
+        } in judged
+        {
+            let previous = previous_of(window, read, self.control_version(&window.key, &past));
+            let others = others_of(window, read);
+            let controls = Controls {
+                previous,
+                peers,
+                chipsets: &others,
+            };
+            let mut whole = self.weighed(whole, controls, &senders);
+            whole.verdict.takes_over = self.taken_over_by(&window.key, &mut successions);
+            let key = &window.key;
+            let usual = read.earlier.devices.get(&*key.chipset).copied();
+            let now = present.get(&*key.chipset).copied().unwrap_or_default();
+            completeness::doubt(&mut whole.verdict, now, usual);
+            completeness::doubt_crowd(&mut whole.verdict, whole.not_own, now, usual);
+            let mut whole = whole.verdict;
+            whole.numbers.devices_on_chipset = now;
+            let deadline_ms = self.config.deadline_ms(&key.model);
+            let late_on = |firmware: Option<&str>| {
+                deadline::late_runs(deadline_ms?, window, firmware, previous, &others)
+            };
+            deadline::add_to_verdict(late_on(None), &mut whole);
+            let previous_name = past.version.as_deref();
+            let earlier = &read.earlier;
+            let cv = earlier.cv_of(&key.model_version, previous_name, &key.chipset);
+            let was_shown = self.is_shown(&whole);
+            cv_rules::apply(&self.config.cv_rules, &mut whole, cv.map(|usual| usual.all));
+            if !was_shown && self.is_shown(&whole) {
+                self.describe_modes(window, &mut whole)?;
+            }
+            let is_about_newcomers =
+                |reason: &Reason| matches!(reason, Reason::NewcomersOnly { .. });
+            let is_doubted = whole.reasons.iter().any(is_about_newcomers);
+            if self.shows == Shows::All {
+                let shape = evidence_of(window, previous, &whole);
+                evidence.push(shape.map_err(SourceError::histogram(&read.model))?);
+            }
+            verdicts.push(whole);
+            for part in parts {
+                // With too few known devices of its own, its chipset's devices decide.
+                let page = part.page.as_ref().filter(|_| is_doubted);
+                let page = page.filter(|page| page.window.has_newcomers());
+                let known = page.map(|page| {
+                    let proven = page.window.proven().n_devices();
+                    (proven, page.window.voteless.unproven > 0)
+                });
+                let mut part = self.weighed(part, controls, &senders);
+                if let Some((proven, is_flood)) = known
+                    && proven < MIN_PROVEN
+                    && part.verdict.severity == Severity::Page
+                {
+                    doubt(&mut part.verdict, proven, is_flood);
+                }
+                completeness::doubt_crowd(&mut part.verdict, part.not_own, now, usual);
+                let mut part = part.verdict;
+                part.numbers.devices_on_chipset = now;
+                let firmware = part.key.firmware.clone();
+                deadline::add_to_verdict(late_on(firmware.as_deref()), &mut part);
+                verdicts.push(part);
+            }
+        }
+        Ok((verdicts, evidence))
+    }
+
+    /// Judges a chipset and its firmwares, without a look at the senders of the devices of pages yet.
+    async fn judge_chipset<'a>(
+        &self,
+        window: &'a CohortWindow,
+        read: &'a ModelWindows,
+        peers: &PeerRatios,
+    ) -> Result<JudgedChipset<'a>, SourceError> {
+        let past = self.past_of(window, read);
+        let mut baseline = baseline_of(window, read, &past, &self.span);
+        baseline.no_controls = self.with_shared_fault(window, read);
+        baseline.rates.clone_from(&self.rates);
+        baseline.expects_npu = self.config.expects_npu(&read.model);
+        let cohort = (
+            &read.model,
+            &*window.key.model_version,
+            &*window.key.chipset,
+        );
+        let before = baseline
+            .passed_over
+            .iter()
+            .chain(&baseline.previous_version);
+        let before = before.map(String::as_str);
+        baseline.placements = self.pinned.applied(baseline.placements, cohort, before);
+        let control = self.control_version(&window.key, &past);
+        let previous = previous_of(window, read, control);
+        let others = others_of(window, read);
+        let controls = Controls {
+            previous,
+            peers,
+            chipsets: &others,
+        };
+        let start = self.span.start();
+        let past_until = past.until.unwrap_or(start).min(start);
+        let until = (past_until, self.own_past_until(&window.key));
+        let window_of_all = Cow::Borrowed(window);
+        let whole = self.judge_cohort(window_of_all, controls, &mut baseline, until);
+        let whole = whole.await?;
+        let mut parts = Vec::new();
+        let firmwares = window.firmwares();
+        let several = firmwares.iter().filter(|_| firmwares.len() > 1);
+        for firmware in several.filter(|firmware| !firmware.is_empty()) {
+            let part = window.of_firmware(firmware);
+            if count_devices(part.votes.iter()) < MIN_ELIGIBLE {
+                // Judged with its chipset.
+                continue;
+            }
+            let part = Cow::Owned(part);
+            let judged = self.judge_cohort(part, controls, &mut baseline, until);
+            parts.push(judged.await?);
+        }
+        Ok(JudgedChipset {
+            window,
+            past,
+            whole,
+            parts,
+        })
+    }
+
+    /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.
+    async fn fill_device_baselines(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
+        let own = |settled| (Before::SameVersion, settled);
+        let in_turn = [(Before::PreviousVersion, false), own(true), own(false)];
+        for (before, is_settled) in in_turn {
+            let scarce = read.cohorts.iter().enumerate();
+            let scarce = scarce.filter(|(_, window)| {
+                let asked = match before {
+                    Before::PreviousVersion => true,
+                    // Otherwise the version's own faults would become the past of its devices.
+                    Before::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
+                };
+                let lacks = window.share_with_past() < SCARCE || window.has_faulty_pasts();
+                asked && lacks
+            });
+            // By the end of the past that counts, which for most is the start of the window.
+            let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
+            for (at, window) in scarce {
+                let (version, until) = match before {
+                    Before::PreviousVersion => {
+                        let past = self.past_of(window, read);
+                        let until = past.until.unwrap_or(self.span.start());
+                        (past.version, until.min(self.span.start()))
+                    }
+                    Before::SameVersion => {
+                        let version = window.key.model_version.clone();
+                        let until = match is_settled {
+                            true => self.settled_until(&window.key),
+                            false => self.own_past_until(&window.key),
+                        };
+                        (Some(version), until)
+                    }
+                };
+                if let Some(version) = version {
+                    let key = (read.model.clone(), version, window.key.chipset.clone());
+                    wanted.entry(until).or_default().push((at, key));
+                }
+            }
+            for (until, wanted) in wanted {
+                let votes = wanted
+                    .iter()
+                    .map(|(at, _)| read.cohorts[*at].votes.len() as u64);
+                let asked = Asked {
+                    before,
+                    until,
+                    votes: votes.sum(),
+                };
+                let mut keys: Vec<VersionOnChipset> =
+                    wanted.iter().map(|(_, key)| key.clone()).collect();
+                keys.sort();
+                keys.dedup();
+                let baselines = self.inputs.device_baselines(&keys, asked).await?;
+                for (at, key) in wanted {
+                    if let Some(baselines) = baselines.get(&key) {
+                        baselines.fill(&mut read.cohorts[at]);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills in the devices' usual speed on this version, where that was faster than the version before. Such a version
+    /// may lose its gain, and the version before would not show it.
+    async fn fill_faster(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
+        for at in 0..read.cohorts.len() {
+            let key = read.cohorts[at].key.clone();
+            let (version, chipset) = (&key.model_version, &key.chipset);
+            let has_lost = self.pinned.has_lost(&key);
+            if !has_lost && !read.earlier.has_gained(version, chipset) {
+                continue;
+            }
+            let asked = Asked {
+                before: Before::SameVersion,
+                until: self.own_past_until(&key),
+                votes: read.cohorts[at].votes.len() as u64,
+            };
+            let of = (read.model.clone(), version.clone(), chipset.clone());
+            let baselines = self
+                .inputs
+                .device_baselines(std::slice::from_ref(&of), asked);
+            let mut baselines = baselines.await?;
+            let baselines = baselines.remove(&of).unwrap_or_default();
+            baselines.fill_faster(&mut read.cohorts[at], has_lost);
+        }
+        Ok(())
+    }
+
+    /// Reads the latency of the version before on the chipset, else of this one before `own_until`.
+    async fn latency_before(
+        &self,
+        key: &CohortKey,
+        (baseline, past_until): (&Baseline, Timestamp),
+        own_until: Option<Timestamp>,
+    ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
+        let previous = baseline.previous_version.iter();
+        let previous = previous.map(|version| (version, past_until));
+        let own = own_until.map(|until| (&key.model_version, until));
+        for (version, until) in previous.chain(own) {
+            let version = (key.model.clone(), version.clone(), key.chipset.clone());
+            let before = self.inputs.latency_before(&version, until).await?;
+            if !before.is_empty() {
+                return Ok(before);
+            }
+        }
+        Ok(BTreeMap::new())
+    }
+
+    /// Judges a cohort, without a look at the senders of its devices yet.
+    async fn judge_cohort<'a>(
+        &self,
+        mut window: Cow<'a, CohortWindow>,
+        controls: Controls<'_>,
+        baseline: &mut Baseline,
+        (past_until, own_until): (Timestamp, Timestamp),
+    ) -> Result<Judged<'a>, SourceError> {
+        let mut evidence = SignalEvidence::gather(&window, controls, baseline, &self.limits);
+        if lacks_pasts(&window, &evidence)
+            && let Some(previous) = &baseline.previous_version
+        {
+            window = Cow::Owned(self.with_pasts(&window, previous, past_until).await?);
+            evidence = SignalEvidence::gather(&window, controls, baseline, &self.limits);
+        }
+        let model = &window.key.model;
+        let moved = evidence.placement.as_ref();
+        let by_past = evidence.slower_and_moved.as_ref();
+        let by_past = by_past.filter(|found| found.reference != SpeedReference::Certified);
+        let moved = moved.filter(|change| change.signal.fires && by_past.is_none());
+        if let Some(change) = moved {
+            let own_past_speaks = change.origin == Origin::SameVersion;
+            let own_until = own_past_speaks.then_some(own_until);
+            let before = self.latency_before(&window.key, (baseline, past_until), own_until);
+            baseline.latency = before.await?;
+            evidence = SignalEvidence::gather(&window, controls, baseline, &self.limits);
+        }
+        let drift = evidence.certificate.as_ref().map(|drift| &drift.change);
+        let changes = evidence.placement.iter().chain(drift);
+        let hit = changes.flat_map(|change| &change.hit_placements);
+        let fingerprints: Vec<u64> = hit.map(|hit| hit.placement.fingerprint).collect();
+        let nodes = if fingerprints.is_empty() {
+            CpuNodes::new()
+        } else {
+            let version = &window.key.model_version;
+            self.inputs.cpu_nodes(model, version, &fingerprints).await?
+        };
+        let statistics = describe_spread(&window).map_err(SourceError::histogram(model))?;
+        let mut verdict = judge(&window, baseline, &evidence, statistics, &nodes);
+        if self.is_shown(&verdict) {
+            self.describe_modes(&window, &mut verdict)?;
+        }
+        let statistics = verdict.statistics.clone();
+        if verdict.severity == Severity::Page && window.has_newcomers() {
+            let proven = window.proven();
+            let devices = proven.n_devices();
+            // In a flood every newcomer is doubtful, however few devices are known.
+            if devices >= MIN_PROVEN || window.voteless.unproven > 0 {
+                let evidence = SignalEvidence::gather(&proven, controls, baseline, &self.limits);
+                let held = judge(&proven, baseline, &evidence, statistics.clone(), &nodes);
+                if held.severity < Severity::Page {
+                    doubt(&mut verdict, devices, window.voteless.unproven > 0);
+                }
+            }
+        }
+        let page = (verdict.severity == Severity::Page).then(|| Page {
+            window,
+            baseline: baseline.clone(),
+            statistics,
+            nodes,
+        });
+        Ok(Judged { verdict, page })
+    }
+
+    /// Whether the modes of a verdict are shown.
+    fn is_shown(&self, verdict: &CohortVerdict) -> bool {
+        self.shows != Shows::Findings || verdict.class != VerdictClass::Healthy
+    }
+
+    fn describe_modes(
+        &self,
+        window: &CohortWindow,
+        verdict: &mut CohortVerdict,
+    ) -> Result<(), SourceError> {
+        let described = describe_modes(window, &mut verdict.statistics);
+        described.map_err(SourceError::histogram(&window.key.model))
+    }
+
+    /// Returns the senders of the devices of a model's pages, which are read at once.
+    async fn senders_of_pages(
+        &self,
+        model: &ModelKey,
+        judged: &[JudgedChipset<'_>],
+    ) -> Result<Senders, SourceError> {
+        let judged = judged.iter();
+        let cohorts = judged.flat_map(|chipset| chipset.parts.iter().chain([&chipset.whole]));
+        let pages = cohorts.filter_map(|judged| judged.page.as_ref());
+        let devices = pages.flat_map(|page| page.window.installations());
+        let devices: HashSet<Installation> = devices.collect();
+        if devices.is_empty() {
+            return Ok(Senders::default());
+        }
+        self.inputs.senders(model, &devices).await
+    }
+
+    /// Returns the verdict, as a page only if it also holds without the devices that [`Senders::weigh`] leaves out.
+    fn weighed(
+        &self,
+        judged: Judged<'_>,
+        controls: Controls<'_>,
+        senders: &Senders,
+    ) -> WeighedVerdict {
+        let Judged { mut verdict, page } = judged;
+        let Some(page) = page else {
+            return WeighedVerdict {
+                verdict,
+                not_own: 0,
+            };
+        };
+        let weighed = senders.weigh(page.window.installations());
+        let holds = weighed.left_out.is_empty() || {
+            let rest = page.window.without(&weighed.left_out);
+            let evidence = SignalEvidence::gather(&rest, controls, &page.baseline, &self.limits);
+            let held = judge(
+                &rest,
+                &page.baseline,
+                &evidence,
+                page.statistics,
+                &page.nodes,
+            );
+            held.severity == Severity::Page
+        };
+        doubt_networks(&mut verdict, &weighed, holds, senders.app_is_new());
+        WeighedVerdict {
+            verdict,
+            not_own: weighed.not_own,
+        }
+    }
+
+    /// Returns the window with the pasts on `previous` of devices that reported none.
+    async fn with_pasts(
+        &self,
+        window: &CohortWindow,
+        previous: &str,
+        until: Timestamp,
+    ) -> Result<CohortWindow, SourceError> {
+        let CohortKey { model, chipset, .. } = &window.key;
+        let version = (model.clone(), previous.to_owned(), chipset.clone());
+        let asked = Asked {
+            before: Before::PreviousVersion,
+            until,
+            votes: window.votes.len() as u64,
+        };
+        let wanted = std::slice::from_ref(&version);
+        let baselines = self.inputs.device_baselines(wanted, asked).await?;
+        let mut filled = window.clone();
+        if let Some(baselines) = baselines.get(&version) {
+            baselines.fill(&mut filled);
+        }
+        Ok(filled)
+    }
+
+    fn past_of(&self, window: &CohortWindow, read: &ModelWindows) -> PastVersion {
+        PastVersion::of(window, &read.versions, &self.pinned)
+    }
+
+    /// Returns the version before a cohort's that is a control: without an open incident, since that one is slow anyway.
+    fn control_version<'a>(&self, key: &CohortKey, past: &'a PastVersion) -> Option<&'a str> {
+        let version = past.version.as_deref()?;
+        let began = self.pinned.version_began(key, version);
+        began.is_none().then_some(version)
+    }
+
+    /// Returns the versions with an open incident whose devices have a cohort's version by now.
+    fn taken_over_by(
+        &self,
+        key: &CohortKey,
+        known: &mut BTreeMap<VersionOnChipset, Succession>,
+    ) -> Vec<TakenOver> {
+        let mut taken = Vec::new();
+        for version in self.pinned.versions_at_fault(key) {
+            if version == key.model_version {
+                continue;
+            }
+            let of = (key.model.clone(), version.clone(), key.chipset.clone());
+            let succession = known
+                .entry(of)
+                .or_insert_with_key(|of| self.inputs.succession(of));
+            let here = succession.by_version.get(&key.model_version);
+            taken.extend(here.map(|here| TakenOver {
+                version: version.clone(),
+                devices: succession.devices,
+                here: *here,
+                left: succession.left,
+            }));
+        }
+        taken
+    }
+
+    /// Returns the versions on a cohort's chipset that have an open incident, or may share the cohort's incident.
+    fn with_shared_fault(&self, window: &CohortWindow, read: &ModelWindows) -> Vec<String> {
+        let key = &window.key;
+        let has_incident = |version: &str| self.pinned.version_began(key, version).is_some();
+        let is_at_fault = has_incident(&key.model_version);
+        let others = read.cohorts.iter().map(|other| &other.key).filter(|other| {
+            other.chipset == key.chipset && other.model_version != key.model_version
+        });
+        let shared = others.filter(|other| is_at_fault || has_incident(&other.model_version));
+        shared.map(|other| other.model_version.clone()).collect()
+    }
+
+    /// Returns the end of a version's own windows that are old enough to be its past. A fault takes some windows to
+    /// be confirmed, and must not become the devices' past meanwhile.
+    fn settled_until(&self, cohort: &CohortKey) -> Timestamp {
+        let window = i64::try_from(self.span.window.as_secs()).unwrap_or(i64::MAX);
+        let settled = SignedDuration::from_secs(window.saturating_mul(SETTLING_WINDOWS));
+        let start = self.span.start();
+        let until = start.saturating_sub(settled).unwrap_or(Timestamp::MIN);
+        until.min(self.own_past_until(cohort))
+    }
+
+    /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.
+    fn own_past_until(&self, cohort: &CohortKey) -> Timestamp {
+        let start = self.span.start();
+        self.pinned.began(cohort).unwrap_or(start).min(start)
+    }
+}
+
+/// The version before a cohort's on its chipset, in the same window.
+fn previous_of<'a>(
+    window: &CohortWindow,
+    read: &'a ModelWindows,
+    version: Option<&str>,
+) -> Option<&'a CohortWindow> {
+    let version = version?;
+    read.cohorts.iter().find(|other| {
+        other.key.chipset == window.key.chipset && other.key.model_version == *version
+    })
+}
+
+/// Returns how many devices each chipset has in a model's window, whatever versions they ran in it.
+fn devices_by_chipset(read: &ModelWindows) -> BTreeMap<&str, u64> {
+    let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
+    for window in &read.cohorts {
+        let of_chipset = devices.entry(&window.key.chipset).or_default();
+        of_chipset.extend(window.present());
+    }
+    let counted = devices.into_iter();
+    counted
+        .map(|(chipset, devices)| (chipset, devices.len() as u64))
+        .collect()
+}
+
+/// A cohort's version on other chipsets. A text that may be one more name of the same chipset is not one of them. If the
+/// cohort has such a name itself, one of the others may be its own chipset, so that a single one is none.
+fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a CohortWindow> {
+    let others = read.cohorts.iter().filter(|other| {
+        other.key.model_version == window.key.model_version
+            && other.key.chipset != window.key.chipset
+            && is_same_accelerator(&other.key.chipset, &window.key.chipset)
+            && names_one_chipset(split_cohort(&other.key.chipset).0)
+    });
+    let others: Vec<&CohortWindow> = others.collect();
+    match names_one_chipset(split_cohort(&window.key.chipset).0) || others.len() > 1 {
+        true => others,
+        false => Vec::new(),
+    }
+}
+
+/// Whether the placement got worse on every device of a small cohort where it can be compared, and some devices did not
+/// report their past. Each device counts there, and few such cohorts are in a window.
+fn lacks_pasts(window: &CohortWindow, evidence: &SignalEvidence) -> bool {
+    let devices = window.n_devices();
+    let is_all_worse = |change: &PlacementChange| change.is_on_every_device(devices);
+    (MIN_HITS..=FEW_DEVICES).contains(&devices)
+        && evidence.placement.as_ref().is_some_and(is_all_worse)
+        && window.share_with_past() < 1.0
+}
+
+fn baseline_of(
+    window: &CohortWindow,
+    read: &ModelWindows,
+    past: &PastVersion,
+    span: &Span,
+) -> Baseline {
+    let (version, chipset) = (&window.key.model_version, &window.key.chipset);
+    let certified = read.certified.iter();
+    let certificates: Vec<Certificate> = certified
+        .filter(|one| one.model_version == *version && one.chipset == *chipset)
+        .map(|one| one.certificate.clone())
+        .collect();
+    let certified: Vec<&Placement> = certificates.iter().map(|one| &one.placement).collect();
+    let previous_name = past.version.as_deref();
+    Baseline {
+        placements: placement_references(&read.census, version, chipset, previous_name, &certified),
+        certificates,
+        cv_within: read
+            .earlier
+            .cv_of(version, previous_name, chipset)
+            .map(|usual| usual.within),
+        latency: BTreeMap::new(),
+        history: read.history(version, chipset, span),
+        previous_version: past.version.clone(),
+        passed_over: past.at_fault.clone(),
+        runtimes: previous_name.map_or_else(BTreeSet::new, |previous| {
+            runtimes_of(&read.census, previous, chipset)
+        }),
+        no_controls: Vec::new(),
+        rates: BaseRates::default(),
+        expects_npu: false,
+    }
+}

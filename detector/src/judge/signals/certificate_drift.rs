@@ -1,0 +1,243 @@
+//! `Certificate`: devices whose placement is worse than the one that was certified for their version and chipset.
+//!
+//! `Placement` compares with the version before first, so it is silent where that version had the same fault. A certificate
+//! counts for its own runtime and method only: another runtime may count nodes differently.
+
+use std::collections::BTreeMap;
+
+use epwatch_model::{Origin, Placement, SignalId, Unit};
+
+use crate::judge::baseline::{Baseline, Certificate};
+use crate::judge::placement::rise_over;
+use crate::judge::window::CohortWindow;
+
+use super::limits::{Limits, MIN_ELIGIBLE};
+use super::placement_change::{self, Compared, PlacementChange};
+use super::slower_with_placement_change::{self, SlowerAndMoved, SpeedBefore};
+
+/// The result of `Certificate`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CertificateDrift {
+    /// Devices that differ from the certificate; the signal's id is `Certificate`.
+    pub change: PlacementChange,
+    /// `SlowerAndMoved` for these devices; `None` if their speed has no reference.
+    pub slower: Option<SlowerAndMoved>,
+    /// Name of the pipeline key or run that certified.
+    pub certified_by: String,
+}
+
+/// Devices that no certificate can be compared with, because of their runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UncertifiedRuntime {
+    /// The certifier of the latest certificate.
+    pub certified_by: String,
+    /// The certificate's runtime.
+    pub certified: String,
+    /// Runtimes of the devices, the commonest first.
+    pub runtimes: Vec<String>,
+    /// Devices with one of these.
+    pub devices: u64,
+}
+
+/// Compares every device's placements with the certificate of their runtime; `None` if none is comparable.
+#[must_use]
+pub(crate) fn drifted(
+    window: &CohortWindow,
+    previous: Option<&CohortWindow>,
+    baseline: &Baseline,
+    limits: &Limits,
+) -> Option<CertificateDrift> {
+    let certificates = &baseline.certificates;
+    let first = certificates.first()?;
+    let id = SignalId::Certificate;
+    let compared = |placement: &Placement| compare(placement, certificates);
+    let change = placement_change::changed_by(window, id, baseline, limits, compared)?;
+    let of_runtime = |placement: &Placement| of(placement, certificates);
+    let votes = window.votes.iter();
+    let found = votes.map(|vote| of_runtime(&vote.placement));
+    let certificate = found.flatten().next().unwrap_or(first);
+    let slower = slower_with_placement_change::slower(
+        window,
+        previous,
+        &change,
+        SpeedBefore {
+            is_worse: &|placement| compare(placement, certificates).is_some_and(|c| c.worse),
+            latency: &BTreeMap::new(),
+            certified: certificate.latency.as_ref(),
+        },
+        limits,
+    );
+    Some(CertificateDrift {
+        change,
+        slower,
+        certified_by: certificate.certified_by.clone(),
+    })
+}
+
+/// Returns the runtimes of most devices if nothing is certified for them; `None` if something is.
+#[must_use]
+pub(crate) fn uncertified(
+    window: &CohortWindow,
+    baseline: &Baseline,
+) -> Option<UncertifiedRuntime> {
+    let latest = baseline.certificates.first()?;
+    let readable = |placement: &Placement| placement.method == latest.placement.method;
+    let votes = window.votes.iter().filter(|v| readable(&v.placement));
+    let mut by_runtime: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut certified = 0_u64;
+    for vote in votes {
+        match of(&vote.placement, &baseline.certificates) {
+            Some(_) => certified += 1,
+            None => *by_runtime.entry(&vote.placement.runtime).or_default() += 1,
+        }
+    }
+    let devices: u64 = by_runtime.values().sum();
+    let mut runtimes: Vec<(&str, u64)> = by_runtime.into_iter().collect();
+    runtimes.sort_by_key(|(_, devices)| std::cmp::Reverse(*devices));
+    (devices >= MIN_ELIGIBLE && devices > certified).then(|| UncertifiedRuntime {
+        certified_by: latest.certified_by.clone(),
+        certified: latest.placement.runtime.clone(),
+        runtimes: runtimes
+            .into_iter()
+            .map(|(name, _)| name.to_owned())
+            .collect(),
+        devices,
+    })
+}
+
+/// The latest certificate of a placement's method and runtime.
+fn of<'a>(placement: &Placement, certificates: &'a [Certificate]) -> Option<&'a Certificate> {
+    // One of a file may leave its runtime out.
+    let of_runtime = |runtime: &str| runtime == placement.runtime || matches!(runtime, "" | "/");
+    let is_comparable = |one: &&Certificate| {
+        one.placement.method == placement.method && of_runtime(&one.placement.runtime)
+    };
+    let mut certificates = certificates.iter().filter(is_comparable);
+    certificates.find(|_| placement.method.is_readable())
+}
+
+/// A device differs if its fingerprint does and the NPU has less of the work. Where neither MACs nor nodes can be counted,
+/// as in a precompiled graph, the fingerprint decides alone.
+fn compare(placement: &Placement, certificates: &[Certificate]) -> Option<Compared> {
+    let before = &of(placement, certificates)?.placement;
+    let differs = placement.fingerprint != before.fingerprint;
+    let rise = rise_over(placement, before);
+    Some(Compared {
+        origin: Origin::Certified,
+        unit: rise.map_or(Unit::Nodes, |rise| rise.unit),
+        rise: rise.map_or(0.0, |rise| rise.by),
+        worse: rise.map_or(differs, |rise| rise.is_worse()),
+        reference_share: before.npu_share().map(|(share, _)| share),
+        reference_runtime: Some(before.runtime.clone()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::baseline::BaselineLatency;
+    use crate::judge::placement::tests::placed;
+    use crate::testing::{Fleet, reference};
+    use epwatch_model::SpeedReference;
+
+    fn certificate() -> Certificate {
+        Certificate {
+            certified_by: "CI run 812".into(),
+            placement: placed(20, 25, 0, Some(1.0)),
+            latency: None,
+        }
+    }
+
+    fn with(certificate: Certificate) -> Baseline {
+        Baseline {
+            certificates: vec![certificate],
+            ..reference()
+        }
+    }
+
+    fn found(fleet: &Fleet, baseline: &Baseline) -> Option<CertificateDrift> {
+        let limits = Limits::for_windows_a_day(1_000.0);
+        drifted(&fleet.window(), None, baseline, &limits)
+    }
+
+    #[test]
+    fn devices_with_less_on_the_npu_than_certified_are_hit() {
+        let drift = found(&Fleet::with_fallback(0.5), &with(certificate())).unwrap();
+        let signal = &drift.change.signal;
+        assert_eq!((signal.id, signal.hits), (SignalId::Certificate, 30));
+        assert!(signal.fires);
+        assert_eq!(drift.change.reference_npu_share, Some(1.0));
+        assert_eq!(drift.certified_by, "CI run 812");
+        let slower = drift.slower.unwrap();
+        assert!(slower.signal.fires);
+        assert_eq!(slower.reference, SpeedReference::SameVersion);
+        let healthy = found(&Fleet::default(), &with(certificate())).unwrap();
+        assert_eq!(healthy.change.signal.hits, 0);
+    }
+
+    #[test]
+    fn another_runtime_or_method_is_not_compared_and_the_runtime_is_named() {
+        let mut other = certificate();
+        other.placement.runtime = "1.27.0/2.7.0".into();
+        assert_eq!(
+            found(&Fleet::with_fallback(1.0), &with(other.clone())),
+            None
+        );
+        let window = Fleet::default().window();
+        let named = uncertified(&window, &with(other.clone())).unwrap();
+        assert_eq!((named.devices, &*named.certified), (60, "1.27.0/2.7.0"));
+        assert_eq!(named.runtimes, ["1.31.1/2.7.0"]);
+        assert_eq!(uncertified(&window, &with(certificate())), None);
+        other.placement.method.source = "log".into();
+        assert_eq!(uncertified(&window, &with(other)), None);
+        assert_eq!(uncertified(&window, &reference()), None);
+    }
+
+    /// A precompiled graph has no nodes to count.
+    #[test]
+    fn without_a_share_the_fingerprint_decides() {
+        let precompiled = |fingerprint| {
+            let mut placement = placed(fingerprint, 1, 1, None);
+            placement.method.graph_kind = "epcontext".into();
+            placement
+        };
+        let certificates = [Certificate {
+            placement: precompiled(7),
+            ..certificate()
+        }];
+        let worse = |placement| compare(&placement, &certificates).unwrap().worse;
+        assert!(!worse(precompiled(7)));
+        assert!(worse(precompiled(8)));
+    }
+
+    /// All devices fell back as the version before did, so only the certified latency shows what it costs.
+    #[test]
+    fn certified_latency_is_the_reference_of_a_fault_that_was_always_there() {
+        let fallen = Fleet {
+            before: None,
+            ..Fleet::with_fallback(1.0)
+        };
+        assert_eq!(found(&fallen, &with(certificate())).unwrap().slower, None);
+        let latency = |p50_us: f64| BaselineLatency {
+            n: 180,
+            p50_us,
+            p95_us: 1.3 * p50_us,
+        };
+        let timed = |p50_us| Certificate {
+            latency: Some(latency(p50_us)),
+            ..certificate()
+        };
+        let slower = found(&fallen, &with(timed(8_200.0)))
+            .unwrap()
+            .slower
+            .unwrap();
+        assert!(slower.signal.fires);
+        assert_eq!(slower.reference, SpeedReference::Certified);
+        // The certificate was as slow.
+        let slower = found(&fallen, &with(timed(20_000.0)))
+            .unwrap()
+            .slower
+            .unwrap();
+        assert!(!slower.signal.fires);
+    }
+}
