@@ -1,6 +1,5 @@
-//! Robots whose programs are Python: a process each, with epwatch's wheel, the real onnxruntime and QNN's emulator. Falls
-//! back from the NPU become what docs/robot.md says: nothing for one robot of twenty, a ticket at once for ten of them, a page
-//! if all fall back.
+//! Robots whose programs are Python: a process each, with epwatch's wheel, the real onnxruntime and QNN's emulator. What
+//! becomes of robots that fall back is in docs/robot.md: nothing for one of twenty, a ticket for ten of them, a page for all.
 
 use std::{
     path::{Path, PathBuf},
@@ -198,7 +197,7 @@ async fn robots_of_python_that_all_fall_back_are_one_page_with_the_cause() {
     check(&fleet.incident("page", "2", n).await, n);
 }
 
-/// One robot of twenty is no page and no ticket: fewer than three devices are no sign of the version. Its own log and
+/// One robot of twenty makes neither page nor ticket, since fewer than three devices say nothing about the version. Its own log and
 /// `explain` name the cause. Ten are a ticket in their first window; the page waits for a second one.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_robot_of_twenty_falls_back_without_a_page_and_ten_are_a_ticket_at_once() {

@@ -13,7 +13,7 @@ pub(super) enum Repeat {
     Stream,
 }
 
-/// One query that answers for several invariants at once: it returns how many rows may break one of them, and 0 only if
+/// One query that answers for several invariants at once. It returns how many rows may break one of them, and 0 only if
 /// all of them hold. Otherwise each has its own query, which names the rows.
 #[derive(Debug)]
 pub(super) struct Screen {

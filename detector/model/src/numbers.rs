@@ -17,6 +17,15 @@ pub fn counted(n: u64, thing: &str) -> String {
     format!("{n} {thing}{plural}")
 }
 
+/// Formats a difference of outputs, in the model's own unit, with three digits.
+#[must_use]
+pub fn difference(value: f64) -> String {
+    match value.abs() {
+        0.0 | 0.001..1_000.0 => format!("{value:.3}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
 /// Formats a share as a percentage.
 #[must_use]
 pub fn percent(share: f64) -> String {

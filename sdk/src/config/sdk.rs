@@ -267,8 +267,8 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Calls a function with the SDK's problem when one begins or changes, and with `None` when it is over: a folder that
-    /// cannot be used, a key that the collector refuses, a dead endpoint, consent that another process withdrew. It is
+    /// Calls a function with the SDK's problem when one begins or changes, and with `None` when it is over. Problems are a
+    /// folder that cannot be used, a refused key, a dead endpoint, consent that another process withdrew. It is
     /// [`Explanation::last_problem`](crate::Explanation::last_problem), without polling.
     ///
     /// The SDK's thread calls it, and does nothing else meanwhile. The function may call [`Watch`](crate::Watch), but not

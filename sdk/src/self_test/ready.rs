@@ -1,7 +1,8 @@
 //! Golden inputs for any model, so that nobody needs data: zeros, ones, a ramp, and noise by a seed.
 //!
-//! They show how far NPU and CPU are apart, not how good the answers are. The elements fit what a model reads: floats
-//! within [-1, 1], images of 8 or 16 bits over their whole range, and small integers, which are valid as tokens and places.
+//! They show how far NPU and CPU are apart, not how good the answers are. The elements fit what a model reads.
+//! Floats are from -1 to 1, and images of 8 or 16 bits have their whole range. Other integers are small, so that they are
+//! valid as tokens and places.
 
 use ort::{session::Session, value::ValueType};
 

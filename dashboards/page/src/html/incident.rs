@@ -292,7 +292,7 @@ impl<'a> IncidentHtml<'a> {
         ratios::devices("ratios", &[row], &evidence.ratio_words(self.page.slower))
     }
 
-    /// Returns the outputs of each chipset against those of its devices' own CPUs.
+    /// Returns how far each chipset's outputs are from the outputs of its devices' own CPUs.
     fn golden(&self) -> Option<[Drawing; 2]> {
         let rows = &self.page.golden;
         let titles: Vec<String> = rows.iter().map(|row| short(&row.chipset)).collect();

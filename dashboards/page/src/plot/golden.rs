@@ -1,4 +1,4 @@
-//! How far the outputs of each chipset are from those of its devices' own CPUs, on one axis.
+//! How far each chipset's outputs are from the outputs of its devices' own CPUs, on one axis.
 
 use epwatch_proto::ROUNDING_COSINE;
 

@@ -422,7 +422,7 @@ mod tests {
         assert_eq!(row.before.as_deref(), Some("2.0.0"));
     }
 
-    /// Checks that nothing looks bad after a right fix: the faults of before are the last that was seen of older versions.
+    /// Checks that nothing looks bad after a right fix, although a fault was the last that was seen of older versions.
     #[test]
     fn a_fault_that_all_devices_left_is_no_row_once_its_incident_is_over() {
         let series = Series {

@@ -9,7 +9,7 @@ use super::store::{ReadError, StoreReader};
 use crate::text::name::visible;
 use crate::text::number;
 
-/// The outputs of one chipset's devices against those of their own CPUs, on the day with most devices.
+/// How far one chipset's outputs are from the outputs of its devices' own CPUs, on the day with most devices.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct GoldenRow {
     pub(crate) chipset: String,

@@ -433,8 +433,8 @@ pub enum Reason {
     #[error(
         "on {hits} of {devices} tested devices the NPU's output is off by more than accepted: at the median the \
          largest difference from the same device's CPU is {}, accepted is {}{}",
-        text::difference(*.max_abs),
-        text::difference(*.tolerance),
+        crate::numbers::difference(*.max_abs),
+        crate::numbers::difference(*.tolerance),
         text::similarity(*.cosine, *.top1_share)
     )]
     WrongOutputs {

@@ -4,9 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::numbers::counted;
-
-use super::text;
+use crate::numbers::{counted, difference};
 
 /// The place to which outputs that are off point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,7 +18,7 @@ pub enum DropPlace {
     Unknown,
 }
 
-/// The distance of golden outputs from the CPU of the same device, and that of other chipsets.
+/// The distance of golden outputs from the CPU of the same device, here and on other chipsets.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutputDrop {
@@ -100,8 +98,7 @@ impl OutputDrop {
 /// Says how far two outputs are apart.
 fn apart(cosine: Option<f64>, max_abs: Option<f64>) -> String {
     let cosine = cosine.map(|cosine| format!("a cosine of {cosine:.4}"));
-    let difference =
-        max_abs.map(|value| format!("a largest difference of {}", text::difference(value)));
+    let difference = max_abs.map(|value| format!("a largest difference of {}", difference(value)));
     let both: Vec<String> = cosine.into_iter().chain(difference).collect();
     match both.is_empty() {
         true => "an unknown distance".to_owned(),

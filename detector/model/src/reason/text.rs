@@ -156,14 +156,6 @@ pub(super) fn codes(codes: &[(String, u64)]) -> String {
     text
 }
 
-/// A difference of outputs, in the model's own unit: three digits.
-pub(super) fn difference(value: f64) -> String {
-    match value.abs() {
-        0.0 | 0.001..1_000.0 => format!("{value:.3}"),
-        _ => format!("{value:.2e}"),
-    }
-}
-
 pub(super) fn similarity(cosine: Option<f64>, top1_share: Option<f64>) -> String {
     let cosine = cosine.map(|cosine| format!("; cosine of the two outputs {cosine:.4}"));
     let same = top1_share.map(|share| {

@@ -2,8 +2,8 @@
 //!
 //! `Outputs` counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner:
 //! the outputs are wrong. `OutputHash` counts devices whose NPU gives another output than most of their cohort. Within
-//! the tolerance the model only behaves differently from phone to phone. If all of those are as near to their CPU as
-//! rounding leaves them, only rounding modes differ, which is no fault.
+//! the tolerance the model only behaves differently from phone to phone. If all of these are as near to their CPU as
+//! rounding leaves them, only rounding modes differ. That does not count as a fault.
 
 use std::collections::BTreeMap;
 

@@ -83,7 +83,7 @@ pub(super) fn cv_spike(evidence: &SignalEvidence) -> Option<Finding> {
     Some(Finding::of(&spread.signal, class, severity, reasons))
 }
 
-/// Adds that outputs differ by rounding alone, which is no finding.
+/// Adds that outputs differ by rounding alone. That does not count as a finding.
 fn mention_rounding(found: &mut Finding, evidence: &SignalEvidence) {
     let minority = evidence
         .outputs

@@ -220,8 +220,8 @@ impl Recording {
         self.groups[series.group as usize].ran
     }
 
-    /// Passes each clean series of some versions on chipsets in a span of seconds to `take`, with the number of its cohort
-    /// among the wanted ones. A model is read once for all of its cohorts.
+    /// Passes each clean series of the wanted cohorts in a span of seconds to `take`, with the number of its cohort among
+    /// them. A model is read once for all of its cohorts.
     fn each_series_of(
         &self,
         wanted: &[VersionOnChipset],

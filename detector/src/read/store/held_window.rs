@@ -1,9 +1,9 @@
 //! Holds the rows of the window's buckets between evaluations: of a day's window that moves by an hour, one bucket in
 //! 24 is new.
 //!
-//! A bucket is used only while the copies that count in it are the copies whose rows were read, as the [`super::census_cache`]
-//! has just compared them. A window that takes more memory than the bound is not held: then its reports are read for
-//! some apps after the other, and go into windows at once.
+//! A bucket is used only while the copies that count in it are the copies whose rows were read. The
+//! [`super::census_cache`] compares them. A window that takes more memory than the bound is not held. Then its reports are
+//! read for some apps after the other, and go into windows at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use super::deduplicated::Counted;
 use super::groups::Copies;
 use super::reports::{self, ReportSink};
 
-/// Bytes of a report's rows before any was read; those of one clean series of 20 buckets take 160.
+/// Bytes of a report's rows before any was read. One clean series of 20 buckets takes 160.
 const BYTES_A_REPORT: usize = 250;
 
 /// Reports of a window from which on the bytes of one are learnt.

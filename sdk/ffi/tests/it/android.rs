@@ -89,7 +89,7 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     let folder = tempfile::tempdir().unwrap();
     guide("## Android", folder.path());
     let said = maven(folder.path(), "test");
-    // Each test once for each of its API levels; then those of `epwatch-ktx`.
+    // Each test once for each of its API levels, then the tests of `epwatch-ktx`.
     for n in [33, 2] {
         let line = format!("Tests run: {n}, Failures: 0, Errors: 0, Skipped: 0");
         assert!(said.contains(&line), "{said}");

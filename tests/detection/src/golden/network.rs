@@ -1,5 +1,5 @@
-//! A small network in 8 bits, computed as NPUs do: with the rounding mode of each, with a range that is too wide for one
-//! layer, or with a defect in one layer.
+//! A small network in 8 bits, computed as NPUs do, with the rounding mode of each. A range may be too wide for one layer, or
+//! one layer may have a defect.
 //!
 //! It has up to 32 layers with a residual connection, or up to 8 without. Deeper ones without are left out, because noise
 //! grows in them from layer to layer, so no one ships them in 8 bits.
