@@ -118,8 +118,8 @@ fn stories(outcomes: &[Outcome]) -> Option<String> {
 /// Golden outputs, and how many fleets of each kind were told apart.
 fn golden(outcomes: &[Outcome]) -> Option<String> {
     let mut text = format!(
-        "## Golden outputs\n\nTwo to four chipsets with 12 to 40 devices each run a golden input on a network in 8 bits: up to \
-         32 layers with residual connections, or up to 8 without. Each chipset and firmware has one of four rounding modes. A \
+        "## Golden outputs\n\nTwo to four chipsets with 12 to 40 devices each run a golden input on a network in 8 bits. It \
+         has up to 32 layers with residual connections, or up to 8 without. Each chipset and firmware has one of four rounding modes. A \
          loss or a defect in one layer leaves a cosine of 0.97 or less. The limit of rounding is a cosine of \
          {ROUNDING_COSINE}. Figures are of `just detection FIRST_SEED 300 --only golden`.\n\n\
          | fleet | fleets | told | 95 % bounds |\n|---|---|---|---|\n",
@@ -152,8 +152,8 @@ fn golden(outcomes: &[Outcome]) -> Option<String> {
     let at = |share: u64| cosines[(share * ROUNDING_NETWORKS / 1_000) as usize];
     let _ = writeln!(
         text,
-        "\nOf {ROUNDING_NETWORKS} such networks without a defect, the least cosine of any rounding mode with ONNX's is {:.4} at \
-         the median, {:.4} at one in a hundred, {:.4} at one in a thousand, and {:.4} at the least.",
+        "\nHere is the least cosine of any rounding mode with ONNX's over {ROUNDING_NETWORKS} such networks without a defect. \
+         It is {:.4} at the median, {:.4} at one in a hundred, {:.4} at one in a thousand, and {:.4} at the least.",
         at(500),
         at(10),
         at(1),

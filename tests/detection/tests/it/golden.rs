@@ -1,13 +1,47 @@
-//! The limit between rounding and a loss of golden outputs. `just detection FIRST_SEED 300 --only golden` has fleets.
+//! Golden outputs: the quantisation, an NPU, a firmware and rounding are told apart. `just detection` has more fleets.
 
-use epwatch_detection::golden::least_cosines_of_rounding;
+use epwatch_detection::golden::{GoldenFleet, least_cosines_of_rounding};
+use epwatch_detection::stories::lines_of;
 use epwatch_proto::ROUNDING_COSINE;
 
-/// The limit is measured: of 100 networks none rounds beyond it.
+async fn check(fleet: GoldenFleet, seeds: std::ops::Range<u64>) {
+    let n = seeds.clone().count();
+    let mut wrong = Vec::new();
+    for seed in seeds {
+        let lines = lines_of(&fleet.reports(seed), None).await.unwrap();
+        wrong.extend(fleet.wrong_in(&lines).err().map(|why| (seed, why)));
+    }
+    // Nine of ten must be told.
+    assert!(10 * wrong.len() <= n, "{}: {wrong:#?}", fleet.text());
+}
+
+/// Before distances were compared between chipsets, it was each NPU's fault.
+#[tokio::test]
+async fn a_loss_on_all_chipsets_is_the_quantisation() {
+    check(GoldenFleet::Quantisation, 0..6).await;
+}
+
+#[tokio::test]
+async fn a_loss_on_one_chipset_is_its_npu() {
+    check(GoldenFleet::OneChipset, 20..26).await;
+}
+
+#[tokio::test]
+async fn a_loss_on_one_firmware_names_it() {
+    check(GoldenFleet::OneFirmware, 40..46).await;
+}
+
+/// Each rounding mode has hashes of its own, which was a ticket.
+#[tokio::test]
+async fn rounding_modes_that_differ_are_no_finding() {
+    check(GoldenFleet::RoundingOnly, 60..68).await;
+}
+
+/// The limit is measured: of 200 networks none rounds beyond it.
 #[test]
 fn rounding_stays_above_the_limit() {
-    let cosines = least_cosines_of_rounding(0, 100);
+    let cosines = least_cosines_of_rounding(0, 200);
     assert!(cosines[0] >= ROUNDING_COSINE, "{:?}", &cosines[..5]);
     // Rounding modes do differ.
-    assert!(cosines[50] < 0.999_9, "{}", cosines[50]);
+    assert!(cosines[100] < 0.999_9, "{}", cosines[100]);
 }
