@@ -9,15 +9,16 @@ use std::{
 use anyhow::{Context, bail};
 use epwatch_engines::{Engine, QnnVersion};
 use epwatch_gate::policy::Policy;
-use epwatch_manifest::{FreeDim, GraphFacts, InputShape, graph_facts};
+use epwatch_manifest::{FreeDim, GraphFacts, InputShape, graph_facts, manifest_of};
 use epwatch_proto::placement::QNN_EP;
 use serde_json::Value;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::process::Command;
 
 use crate::{
     engines,
     inspect::{EpOption, Placed, SocModel},
+    manifest,
     output::WrongUse,
 };
 
@@ -90,9 +91,19 @@ impl LocalArgs {
             .kill_on_drop(true);
         self.add_runtime(&mut command, of).await?;
         self.add_policy(&mut command, of.policy);
+        // Until the runner has ended.
+        let _macs = macs(of.model, of.shapes)?.inspect(|file| {
+            command.arg("--manifest").arg(file.path());
+        });
         if let Some(old) = of.baseline {
             command.arg("--against").arg(old);
         }
+        let _old_macs = match of.baseline {
+            Some(old) => macs(old, of.shapes)?.inspect(|file| {
+                command.arg("--against-manifest").arg(file.path());
+            }),
+            None => None,
+        };
         for dim in of.dims {
             command.arg(format!("--dim={dim}"));
         }
@@ -187,6 +198,12 @@ impl LocalArgs {
             command.args(["--inputs", &inputs]);
         }
     }
+}
+
+/// A file of a model's MACs; `None` if they cannot be counted.
+fn macs(model: &Path, shapes: &[InputShape]) -> anyhow::Result<Option<NamedTempFile>> {
+    let counted = manifest_of(model, shapes).ok();
+    counted.as_ref().map(manifest::temporary).transpose()
 }
 
 /// Documents of one side, in the order of their numbers.

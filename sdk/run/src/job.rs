@@ -15,6 +15,8 @@ use crate::{
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) model: PathBuf,
+    /// What both models are called: they are two versions of one.
+    pub(crate) name: String,
     pub(crate) ort: PathBuf,
     pub(crate) ep: Ep,
     pub(crate) dims: Vec<KeyValue>,

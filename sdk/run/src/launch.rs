@@ -59,12 +59,7 @@ fn begun(job: &Job) -> anyhow::Result<RunDocument> {
         model: MeasuredModel {
             sha256: sha256_of(&job.model)
                 .with_context(|| format!("failed to read {}", job.model.display()))?,
-            name: job
-                .model
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned(),
+            name: job.name.clone(),
         },
         target: job.target.clone(),
         runtime: MeasuredRuntime {

@@ -148,6 +148,11 @@ impl Plan {
         let inputs = command.inputs.absolute();
         let job = Job {
             task: Task::Look,
+            name: model
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             model,
             ort: needed("--ort", given("--ort", &command.ort)?)?,
             ep,
