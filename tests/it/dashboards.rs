@@ -285,12 +285,12 @@ pub(crate) async fn put_the_rest(store: &Client) {
                 health_dropped_runs, session_uid, session_model_id, session_model_version, session_model_sha256,
                 session_reasons,
                 self_test_session, self_test_input_id, self_test_npu_hash, self_test_cpu_hash, self_test_max_abs,
-                self_test_cosine, self_test_top1_equal, self_test_error_code, start_failure_model_id,
+                self_test_cosine, self_test_top1_equal, self_test_error_code, self_test_first_off_output, start_failure_model_id,
                 start_failure_model_version, start_failure_requested_eps, start_failure_phase, start_failure_reason,
                 start_failure_ort_status, start_failure_count, start_failure_text, run_error_session, run_error_ort_status, run_error_count,
                 {names})
             SELECT {key}, true, '{APP}', 'production', 'SM8635', map('spool_full', 1), map('spool_full', 1), [7],
-                ['{MODEL}'], ['2'], [''], [['unsupported_op']], [7], ['golden'], ['aa'], ['bb'], [1.0], [0.5], [false], [0],
+                ['{MODEL}'], ['2'], [''], [['unsupported_op']], [7], ['golden'], ['aa'], ['bb'], [1.0], [0.5], [false], [0], [''],
                 ['{MODEL}'], ['2'], [['QNNExecutionProvider']], ['session_creation'], ['other'], [1], [1], ['failed'], [7], [1],
                 [1], {values}"
         ),

@@ -595,12 +595,12 @@ async fn failed_starts_self_tests_and_failed_runs_are_summed_by_day() {
             format!(
                 "INSERT INTO reports ({columns}, app_id, environment, chipset, session_uid, session_model_id, \
                  session_model_version, self_test_session, self_test_input_id, self_test_npu_hash, self_test_cpu_hash, \
-                 self_test_max_abs, self_test_cosine, self_test_top1_equal, self_test_error_code, \
+                 self_test_max_abs, self_test_cosine, self_test_top1_equal, self_test_error_code, self_test_first_off_output, \
                  start_failure_model_id, start_failure_model_version, start_failure_requested_eps, start_failure_phase, \
                  start_failure_reason, start_failure_ort_status, start_failure_count, start_failure_text, \
                  run_error_session, run_error_ort_status, run_error_count) \
                  SELECT {key}, 'app-0', 'production', 'SM8635', [7], ['m'], ['2'], [7], ['golden'], ['{hash}'], ['aa'], \
-                 [0.5], [nan], [{is_same}], [0], ['m'], ['2'], [['QNNExecutionProvider']], ['session_creation'], ['other'], \
+                 [0.5], [nan], [{is_same}], [0], [''], ['m'], ['2'], [['QNNExecutionProvider']], ['session_creation'], ['other'], \
                  [1], [3], ['failed'], [7], [11], [2]"
             ),
         ]
