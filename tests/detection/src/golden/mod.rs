@@ -1,5 +1,5 @@
 //! Fleets whose devices run a golden input: outputs that the quantisation loses, an NPU or a firmware that computes wrongly,
-//! and rounding modes that differ. The distances are computed by a [`Network`] in 8 bits.
+//! and rounding modes that differ. The distances are computed by a small network in 8 bits.
 
 mod network;
 
