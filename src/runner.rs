@@ -16,7 +16,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    epwatch_run::run(args.command).map_err(|error| {
+    epwatch_run::run(args.command, &["run"]).map_err(|error| {
         match error.downcast::<epwatch_run::WrongUse>() {
             Ok(wrong) => WrongUse(wrong.to_string()).into(),
             Err(error) => error,

@@ -49,10 +49,10 @@ pub(super) struct LocalArgs {
 #[derive(Debug)]
 pub(super) struct Measured<'a> {
     pub(super) model: &'a Path,
-    /// The app's runtime.
+    /// libonnxruntime of the app; `None` for a fetched one.
     pub(super) ort: Option<&'a Path>,
     pub(super) baseline: Option<&'a Path>,
-    /// The emulator's chipset.
+    /// The chipset that QNN's emulator stands for; `None` for the CPU or the app's own libraries.
     pub(super) soc: Option<&'a SocModel>,
     pub(super) qnn_version: QnnVersion,
     pub(super) ep_options: &'a [EpOption],

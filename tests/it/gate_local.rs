@@ -116,6 +116,21 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
     assert!(began("baseline-002.json") < began("candidate-002.json"));
 }
 
+/// Together they would be judged as launches of one model.
+#[test]
+fn a_folder_of_another_model_or_in_use_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, policy) = (folder.path().join("launches"), policy(folder.path(), 1));
+    let words = format!("--policy {policy} --keep {}", keep.display());
+    measured("mixed_v2.head32", &words);
+    let gate = |model: &str| epwatch(&format!("gate {MODELS}/{model}.onnx --local {words}"));
+    let other = "candidate-look.json is of another model or of other options; give another --out";
+    check_fails(&mut gate("a_cnn.qu8"), 2, other);
+    let held = fs::File::open(&keep).unwrap();
+    held.lock().unwrap();
+    check_fails(&mut gate("mixed_v2.head32"), 2, "is in use by another run");
+}
+
 #[test]
 fn what_cannot_be_measured_is_told_before_a_launch() {
     let model = format!("{MODELS}/a_cnn.qu8.onnx");

@@ -22,7 +22,7 @@ const MAY_USE: &str = "
     sdk: proto
     ffi: proto sdk
     python: proto sdk
-    run: proto sdk
+    run: gate proto sdk
     server: proto
     store: proto
     collector: proto server store

@@ -4,10 +4,7 @@ use std::collections::BTreeSet;
 
 use epwatch_stats::order_stat::median;
 
-use crate::{
-    files::MeasuredFile,
-    mistakes::{Mistake, PROBE_MOVED},
-};
+use crate::{files::MeasuredFile, mistakes::Mistake, throttle::PROBE_MOVED};
 
 /// Puts launches into the order of measuring, marks those with another clock than most, and returns what is wrong with
 /// the order.

@@ -49,6 +49,7 @@ mod quantisation;
 pub mod read;
 pub mod report;
 pub mod run;
+pub mod throttle;
 pub mod time;
 pub mod unpaired;
 pub mod verdict;

@@ -2,9 +2,6 @@
 
 use serde::Serialize;
 
-/// Change of the CPU probe that shows another clock.
-pub(crate) const PROBE_MOVED: f64 = 0.05;
-
 /// A misreading that a file invites, and what to do instead. Those that make a number meaningless are errors of a reader.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mistake {

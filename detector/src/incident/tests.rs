@@ -600,7 +600,7 @@ fn a_fault_that_lives_on_in_the_next_version_is_a_part_of_it() {
     assert!(is_sent && outlasts.superseded.is_none());
 }
 
-/// Earlier the wrong fix was told to nobody: it was a part of a page that somebody had acknowledged.
+/// Nobody was told of a wrong fix: it was a silent part of a page that somebody had acknowledged.
 #[test]
 fn a_fix_that_is_none_is_sent_although_the_fault_was_acknowledged() {
     let mut life = firing();

@@ -67,7 +67,7 @@ pub(crate) struct RunDocument {
     pub(crate) outputs: Option<Outputs>,
 }
 
-/// The device.
+/// Where the launch was made, as the device or the command line names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MeasuredOn {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +80,7 @@ pub(crate) struct MeasuredOn {
     pub(crate) os: Option<String>,
 }
 
-/// The model's file.
+/// The file that was run, and what both versions of the model are called.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MeasuredModel {
     pub(crate) sha256: String,

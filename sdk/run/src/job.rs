@@ -1,6 +1,6 @@
 //! One launch, as the parent describes it to the process that makes it.
 
-use std::{path::PathBuf, str::FromStr};
+use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,8 @@ use crate::{
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) model: PathBuf,
+    /// The file's SHA-256.
+    pub(crate) sha256: String,
     /// What both models are called: they are two versions of one.
     pub(crate) name: String,
     pub(crate) ort: PathBuf,
@@ -29,6 +31,22 @@ pub(crate) struct Job {
     pub(crate) target: MeasuredOn,
     /// Gets the document.
     pub(crate) out: PathBuf,
+}
+
+impl Job {
+    /// What two launches must have in common next to the runtime's version.
+    pub(crate) fn options(&self) -> BTreeMap<String, String> {
+        let of_ep = match &self.ep {
+            Ep::Qnn { options, .. } => options.as_slice(),
+            Ep::Cpu => &[],
+        };
+        let of_ep = of_ep
+            .iter()
+            .map(|option| (option.key.clone(), option.value.clone()));
+        let dims = self.dims.iter();
+        let dims = dims.map(|dim| (format!("dim {}", dim.key), dim.value.clone()));
+        of_ep.chain(dims).collect()
+    }
 }
 
 /// What a launch is for.

@@ -1,26 +1,19 @@
 //! One launch, in a process of its own: makes the session, runs the model, writes the document.
 
-use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, Read},
-    path::Path,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use epwatch_proto::{Placement, ReasonCode, SelfTest, hex};
 use epwatch_sdk::{
-    placement::{self, Inspection, inspect_file, summarise},
+    placement::{self, Inspection, inspect_file, record_assignment, summarise},
     self_test::{self, GoldenInput},
 };
 use ort::session::{Session, SessionInputValue};
-use sha2::{Digest, Sha256};
 
 use crate::{
     conditions::{battery_c, probe_us, steady_probe_us, thermal_status},
     document::{MeasuredModel, MeasuredRuntime, Outputs, Placed, RunDocument, SCHEMA},
-    job::{Ep, Job, Task},
+    job::{Job, Task},
     session::{Builder, Runtime, manifest},
 };
 
@@ -37,46 +30,32 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
 }
 
 /// A document with what each launch says.
-fn begun(job: &Job) -> anyhow::Result<RunDocument> {
+fn begun(job: &Job) -> RunDocument {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let mut options = BTreeMap::new();
-    if let Ep::Qnn { options: given, .. } = &job.ep {
-        options.extend(
-            given
-                .iter()
-                .map(|option| (option.key.clone(), option.value.clone())),
-        );
-    }
-    let dims = job
-        .dims
-        .iter()
-        .map(|dim| (format!("dim {}", dim.key), dim.value.clone()));
-    options.extend(dims);
-    Ok(RunDocument {
+    RunDocument {
         schema: SCHEMA.to_owned(),
         model: MeasuredModel {
-            sha256: sha256_of(&job.model)
-                .with_context(|| format!("failed to read {}", job.model.display()))?,
+            sha256: job.sha256.clone(),
             name: job.name.clone(),
         },
         target: job.target.clone(),
         runtime: MeasuredRuntime {
             ort: placement::ort_version(),
             ep: job.ep.name().to_owned(),
-            options,
+            options: job.options(),
         },
         source: format!("epwatch-run {}", env!("CARGO_PKG_VERSION")),
         arm: Some(job.arm),
         started_unix_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
         ..RunDocument::default()
-    })
+    }
 }
 
 /// The placement with its reasons, and the distance of the outputs from the CPU's.
 fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
-    let mut document = begun(job)?;
+    let mut document = begun(job);
     let manifest = manifest(job)?;
     let made = runtime.builder(job)?;
     let soc_model = job.ep.soc_model();
@@ -128,7 +107,7 @@ fn outputs(test: &SelfTest) -> Option<Outputs> {
 }
 
 fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
-    let mut document = begun(job)?;
+    let mut document = begun(job);
     document.launch = Some(n);
     document.warmup = job.warmup;
     document.thermal_before = thermal_status();
@@ -136,11 +115,7 @@ fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
     document.probe_us = Some(steady_probe_us(Duration::from_secs(job.steady_seconds)));
     let made = runtime.builder(job)?;
     let manifest = manifest(job)?;
-    let builder = made
-        .builder
-        .clone()
-        .with_config_entry(RECORD_ASSIGNMENT, "1");
-    let mut builder = builder.map_err(|error| -> ort::Error { error.into() })?;
+    let mut builder = record_assignment(made.builder.clone());
     let began = Instant::now();
     let session = builder.commit_from_file(&job.model);
     let took = began.elapsed();
@@ -162,9 +137,6 @@ fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
     document.thermal_after = thermal_status();
     Ok(document)
 }
-
-/// ONNX Runtime's option that keeps the EP of each node.
-const RECORD_ASSIGNMENT: &str = "session.record_ep_graph_assignment_info";
 
 /// The placement without reasons, which only a log has; `None` of a runtime that does not say one.
 fn placed(
@@ -208,15 +180,4 @@ fn times(session: &mut Session, golden: &GoldenInput, runs: u32) -> anyhow::Resu
 
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let (mut hash, mut part) = (Sha256::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(hex(&hash.finalize())),
-            n => hash.update(&part[..n]),
-        }
-    }
 }

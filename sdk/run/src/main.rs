@@ -14,7 +14,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    match run(Cli::parse().command, &[]) {
         Ok(code) => code,
         Err(error) => {
             say(format_args!("{error:#}"));

@@ -1,8 +1,10 @@
 //! The parent process: plans the launches, starts each, and keeps its file.
 
 use std::{
-    env, fs,
-    io::{self, Write as _},
+    collections::BTreeMap,
+    env,
+    fs::{self, File},
+    io::{self, Read as _, Write as _},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, ExitCode, ExitStatus, Stdio},
@@ -14,9 +16,16 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use epwatch_gate::throttle::DeviceState;
+use epwatch_proto::hex;
 use epwatch_sdk::runtime::TELEMETRY_SWITCH;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+    process::{Signal, set_parent_process_death_signal},
+};
+use sha2::{Digest, Sha256};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     flag,
@@ -67,22 +76,16 @@ impl std::fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// Share of the CPU's clock that may be lost during a launch, as the gate has it.
-const PROBE_MOVED: f64 = 0.05;
-/// Android's thermal status `moderate`, from which clocks are lowered.
-const THROTTLED_STATUS: u8 = 2;
-/// Battery temperature from which a phone lowers its clocks.
-const HOT_BATTERY_C: f64 = 37.0;
 /// Pause between two looks at a process.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause before a launch is made again, for the device to cool.
 const COOLING: Duration = Duration::from_secs(10);
 
-/// Makes all launches, or the one of a child process.
+/// Makes all launches, or the one of a child process. `subcommand` are the words by which this program calls this function.
 ///
 /// # Errors
 /// A file cannot be read or written, or a process ended without its launch. [`exit_code`] is for it.
-pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
     if let Some(path) = &command.job {
         // Ends with the parent, whatever ends that: nobody would look at the file.
         set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -90,23 +93,44 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         launch(&job)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let plan = Plan::of(&command)?;
-    plan.make()?;
+    let plan = Plan::of(&command, subcommand)?;
+    // One process at a time makes the launches of a folder. The system gives it back, however the process ends.
+    let folder = File::open(&plan.out)?;
+    match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => plan.make()?,
+        Err(Errno::WOULDBLOCK) => {
+            let text = format!("--out {} is in use by another run", plan.out.display());
+            return Err(WrongUse(text).into());
+        }
+        Err(error) => {
+            return Err(error).with_context(|| format!("failed to lock {}", plan.out.display()));
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// All launches of a command line.
 struct Plan {
-    arms: Vec<(Arm, PathBuf, Option<PathBuf>)>,
+    sides: Vec<Side>,
     launches: u32,
     /// Without what differs between launches.
     job: Job,
     out: PathBuf,
+    /// How this program is told to be the runner.
+    subcommand: Vec<String>,
     interrupted: Arc<AtomicBool>,
 }
 
+/// One of the two models.
+struct Side {
+    arm: Arm,
+    model: PathBuf,
+    sha256: String,
+    manifest: Option<PathBuf>,
+}
+
 impl Plan {
-    fn of(command: &Command) -> anyhow::Result<Self> {
+    fn of(command: &Command, subcommand: &[&str]) -> anyhow::Result<Self> {
         let absolute = |argument: &str, path: &Path| {
             let found = path.canonicalize();
             found.map_err(|error| WrongUse(format!("{argument} {}: {error}", path.display())))
@@ -120,14 +144,21 @@ impl Plan {
             path.ok_or_else(|| WrongUse(format!("{argument} is missing")))
         };
         let model = needed("MODEL", given("MODEL", &command.model)?)?;
-        let mut arms = vec![(
-            Arm::Candidate,
-            model.clone(),
-            given("--manifest", &command.manifest)?,
-        )];
+        let side = |arm, model: &Path, manifest| -> anyhow::Result<Side> {
+            let sha256 =
+                sha256_of(model).with_context(|| format!("failed to read {}", model.display()))?;
+            Ok(Side {
+                arm,
+                model: model.to_owned(),
+                sha256,
+                manifest,
+            })
+        };
+        let manifest = given("--manifest", &command.manifest)?;
+        let mut sides = vec![side(Arm::Candidate, &model, manifest)?];
         if let Some(old) = given("--against", &command.against)? {
             let manifest = given("--against-manifest", &command.against_manifest)?;
-            arms.push((Arm::Baseline, old, manifest));
+            sides.push(side(Arm::Baseline, &old, manifest)?);
         }
         let ep = match (
             given("--qnn-provider", &command.qnn_provider)?,
@@ -154,6 +185,7 @@ impl Plan {
                 .to_string_lossy()
                 .into_owned(),
             model,
+            sha256: String::new(),
             ort: needed("--ort", given("--ort", &command.ort)?)?,
             ep,
             dims: command.dim.clone(),
@@ -171,61 +203,54 @@ impl Plan {
             flag::register(signal, Arc::clone(&interrupted))?;
         }
         Ok(Self {
-            arms,
+            sides,
             launches: command.launches,
             job,
             out,
+            subcommand: subcommand.iter().map(ToString::to_string).collect(),
             interrupted,
         })
     }
 
     fn make(&self) -> anyhow::Result<()> {
-        let of_arm = |arm: Arm| {
-            let found = self.arms.iter().find(|(of, ..)| *of == arm);
-            found.context("each side has a model")
-        };
-        let mut looked = Vec::new();
-        for (arm, model, manifest) in &self.arms {
-            let out = self.out.join(format!("{}-look.json", arm.as_str()));
-            let job = self.job_of(*arm, model, manifest.as_ref(), Task::Look, &out);
-            let document = match RunDocument::read(&out) {
-                Ok(document) => document,
-                Err(_) => self.child(&job)?,
+        let mut looked = BTreeMap::new();
+        for side in &self.sides {
+            let file = self.out.join(format!("{}-look.json", side.arm.as_str()));
+            let job = self.job_of(side, Task::Look, &file);
+            let document = match known(&job)? {
+                Some(document) => document,
+                None => {
+                    let document = self.child(&job)?;
+                    write(&document, &file)?;
+                    document
+                }
             };
-            let placed = document.placement.as_ref();
-            if placed.is_some_and(|placed| !placed.is_ok()) {
+            if !has_session(&document) {
                 // One file says it all: no launch of this model would have a run.
-                let file = self.file(*arm, 1);
-                document.write(&file)?;
+                let file = self.file(side.arm, 1);
+                write(&document, &file)?;
                 say(format_args!(
                     "{}: no session, see {}",
-                    arm.as_str(),
+                    side.arm.as_str(),
                     file.display()
                 ));
             }
-            looked.push((*arm, document));
+            looked.insert(side.arm, (side, document));
         }
-        let order = order(self.launches, self.arms.len() > 1);
+        let order = order(self.launches, self.sides.len() > 1);
         for (at, (arm, n)) in order.iter().enumerate() {
-            let (_, model, manifest) = of_arm(*arm)?;
-            let seen = looked
-                .iter()
-                .find(|(of, _)| of == arm)
-                .map(|(_, seen)| seen);
-            let has_session = seen
-                .and_then(|seen| seen.placement.as_ref())
-                .is_none_or(Placed::is_ok);
-            let out = self.file(*arm, *n);
-            if !has_session || out.is_file() {
+            let (side, seen) = looked.get(arm).context("each side has a model")?;
+            let file = self.file(*arm, *n);
+            let job = self.job_of(side, Task::Time(*n), &file);
+            if !has_session(seen) || known(&job)?.is_some() {
                 continue;
             }
-            let job = self.job_of(*arm, model, manifest.as_ref(), Task::Time(*n), &out);
             self.launch(&job, seen)?;
             say(format_args!(
                 "launch {} of {}: {}",
                 at + 1,
                 order.len(),
-                out.display()
+                file.display()
             ));
         }
         Ok(())
@@ -235,19 +260,13 @@ impl Plan {
         self.out.join(format!("{}-{n:03}.json", arm.as_str()))
     }
 
-    fn job_of(
-        &self,
-        arm: Arm,
-        model: &Path,
-        manifest: Option<&PathBuf>,
-        task: Task,
-        out: &Path,
-    ) -> Job {
+    fn job_of(&self, side: &Side, task: Task, out: &Path) -> Job {
         Job {
             task,
-            arm,
-            model: model.to_owned(),
-            manifest: manifest.cloned(),
+            arm: side.arm,
+            model: side.model.clone(),
+            sha256: side.sha256.clone(),
+            manifest: side.manifest.clone(),
             out: out.to_owned(),
             ..self.job.clone()
         }
@@ -255,7 +274,7 @@ impl Plan {
 
     /// Makes a launch, again if the device throttled it or a signal ended it. Earlier tries are kept under names that no
     /// launch has.
-    fn launch(&self, job: &Job, seen: Option<&RunDocument>) -> anyhow::Result<()> {
+    fn launch(&self, job: &Job, seen: &RunDocument) -> anyhow::Result<()> {
         for attempt in 1..=MOST_TRIES {
             let last = attempt == MOST_TRIES;
             let mut document = match self.child(job) {
@@ -266,51 +285,59 @@ impl Plan {
                     continue;
                 }
             };
-            if let Some(seen) = seen {
-                explain(&mut document, seen);
-            }
+            explain(&mut document, seen);
             let why = throttled(&document);
-            if let Some(why) = why.filter(|_| !last) {
-                let aside = job.out.with_extension(format!("try-{attempt}"));
-                document.write(&aside)?;
-                fs::remove_file(&job.out)?;
-                say(format_args!(
-                    "made again: {why}; the first one is {}",
-                    aside.display()
-                ));
-                self.pause(COOLING)?;
-                continue;
-            }
-            // The last try is kept as it is: the gate says that it was throttled.
-            document.write(&job.out)?;
-            return Ok(());
+            let Some(why) = why.filter(|_| !last) else {
+                // The last try is kept as it is: the gate says that it was throttled.
+                return write(&document, &job.out);
+            };
+            let aside = job.out.with_extension(format!("try-{attempt}"));
+            write(&document, &aside)?;
+            say(format_args!(
+                "made again: {why}; the first one is {}",
+                aside.display()
+            ));
+            self.pause(COOLING)?;
         }
         Ok(())
     }
 
-    /// Runs a process that makes one launch.
+    /// Runs a process that makes one launch. Its file has the launch's own name only once it is complete.
     fn child(&self, job: &Job) -> anyhow::Result<RunDocument> {
-        let file = self.out.join("job.json");
-        fs::write(&file, serde_json::to_vec(job)?)?;
+        let (told, answer) = (self.out.join("job.json"), self.out.join("launching.json"));
+        let job = Job {
+            out: answer.clone(),
+            ..job.clone()
+        };
+        let ended = fs::write(&told, serde_json::to_vec(&job)?)
+            .with_context(|| format!("failed to write {}", told.display()))
+            .and_then(|()| self.run_child(&told));
+        let read = match ended {
+            Ok(ended) if ended.success() => RunDocument::read(&answer).with_context(|| {
+                format!("failed to read {}, which a launch wrote", answer.display())
+            }),
+            Ok(ended) => Err(anyhow::Error::msg(without_document(&job, ended))),
+            Err(error) => Err(error),
+        };
+        for file in [told, answer] {
+            // Not there, or the next launch replaces it.
+            let _ = fs::remove_file(file);
+        }
+        read
+    }
+
+    fn run_child(&self, told: &Path) -> anyhow::Result<ExitStatus> {
         let mut child = std::process::Command::new(env::current_exe()?);
         child
-            .args(own_words())
+            .args(&self.subcommand)
             .arg("--job")
-            .arg(&file)
+            .arg(told)
             .current_dir(&self.out)
             .env(TELEMETRY_SWITCH, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let child = child
-            .spawn()
-            .context("failed to start a process for a launch")?;
-        let ended = self.wait(child)?;
-        fs::remove_file(&file)?;
-        if !ended.success() {
-            bail!(without_document(job, ended));
-        }
-        RunDocument::read(&job.out)
-            .with_context(|| format!("failed to read {}, which a launch wrote", job.out.display()))
+        let child = child.spawn();
+        self.wait(child.context("failed to start a process for a launch")?)
     }
 
     fn wait(&self, mut child: Child) -> anyhow::Result<ExitStatus> {
@@ -321,7 +348,6 @@ impl Plan {
             if self.interrupted.load(Relaxed) {
                 child.kill()?;
                 child.wait()?;
-                let _ = fs::remove_file(self.out.join("job.json"));
                 return Err(Ended::Interrupted.into());
             }
             thread::sleep(PAUSE);
@@ -342,23 +368,43 @@ impl Plan {
     }
 }
 
+/// The launch of an earlier call; `None` if there is none.
+///
+/// # Errors
+/// The file is of another model or of other options: together they would be judged as one.
+fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
+    if !job.out.is_file() {
+        return Ok(None);
+    }
+    let shown = job.out.display();
+    let document = RunDocument::read(&job.out).map_err(|error| {
+        WrongUse(format!(
+            "{shown} is no launch of this program: {error}; give another --out"
+        ))
+    })?;
+    let is_of = document.model.sha256 == job.sha256
+        && document.runtime.ep == job.ep.name()
+        && document.runtime.options == job.options();
+    if !is_of {
+        let text = format!("{shown} is of another model or of other options; give another --out");
+        return Err(WrongUse(text).into());
+    }
+    Ok(Some(document))
+}
+
+fn has_session(document: &RunDocument) -> bool {
+    document.placement.as_ref().is_none_or(Placed::is_ok)
+}
+
+fn write(document: &RunDocument, file: &Path) -> anyhow::Result<()> {
+    let written = document.write(file);
+    written.with_context(|| format!("failed to write {}", file.display()))
+}
+
 /// Tells of progress on standard error.
 pub fn say(text: impl std::fmt::Display) {
     // A closed stderr leaves nothing to do.
     let _ = writeln!(io::stderr(), "epwatch-run: {text}");
-}
-
-/// What the command line has before the runner's own words: nothing, or a subcommand.
-fn own_words() -> Vec<std::ffi::OsString> {
-    let is_runner = env::args_os().next().is_some_and(|name| {
-        Path::new(&name)
-            .file_name()
-            .is_some_and(|name| name == "epwatch-run")
-    });
-    match is_runner {
-        true => Vec::new(),
-        false => vec!["run".into()],
-    }
 }
 
 fn without_document(job: &Job, ended: ExitStatus) -> String {
@@ -375,23 +421,26 @@ fn without_document(job: &Job, ended: ExitStatus) -> String {
 
 /// Why the device's own state makes this launch worth another try.
 fn throttled(document: &RunDocument) -> Option<String> {
-    let status = document.thermal_before.max(document.thermal_after);
-    if let Some(status) = status.filter(|status| *status >= THROTTLED_STATUS) {
-        return Some(format!("thermal status {status}"));
+    let state = DeviceState {
+        thermal_before: document.thermal_before,
+        thermal_after: document.thermal_after,
+        battery_c: document.battery_c,
+        probe_us: document.probe_us,
+        probe_after_us: document.probe_after_us,
+    };
+    state.throttled()
+}
+
+/// Returns the SHA-256 of a file, hexadecimal.
+fn sha256_of(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let (mut hash, mut part) = (Sha256::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(hex(&hash.finalize())),
+            n => hash.update(&part[..n]),
+        }
     }
-    if let Some(battery) = document
-        .battery_c
-        .filter(|battery| *battery >= HOT_BATTERY_C)
-    {
-        return Some(format!("battery at {battery} C"));
-    }
-    let moved = document.probe_after_us? / document.probe_us? - 1.0;
-    (moved.abs() > PROBE_MOVED).then(|| {
-        format!(
-            "the CPU probe takes {:.2} times as long after it",
-            1.0 + moved
-        )
-    })
 }
 
 /// Gives a launch the reasons and the outputs of the look, if it has the same placement.
@@ -421,29 +470,5 @@ fn target(command: &Command) -> MeasuredOn {
         device: name.or_else(|| known(&device.model)),
         firmware: firmware.or_else(|| known(&device.os_version)),
         os: known(&format!("{} {}", device.os, device.abi)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_launch_of_a_hot_device_is_made_again() {
-        let document = |before, battery, probe: f64| RunDocument {
-            thermal_before: before,
-            battery_c: battery,
-            probe_us: Some(100.0),
-            probe_after_us: Some(probe),
-            ..RunDocument::default()
-        };
-        assert_eq!(throttled(&document(Some(1), Some(30.0), 104.0)), None);
-        for hot in [
-            document(Some(2), None, 100.0),
-            document(None, Some(37.0), 100.0),
-            document(None, None, 106.0),
-        ] {
-            assert!(throttled(&hot).is_some(), "{hot:?}");
-        }
     }
 }

@@ -137,7 +137,7 @@ impl Ep {
         }
     }
 
-    /// The chipset as QNN is told of it; empty on a device, whose own is taken.
+    /// Number of the chipset that QNN's emulator stands for; empty on a device, where QNN finds its own.
     pub(crate) fn soc_model(&self) -> &str {
         match self {
             Self::Qnn { soc_model, .. } => soc_model.as_deref().unwrap_or_default(),

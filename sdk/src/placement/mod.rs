@@ -29,7 +29,7 @@ pub use self::host_runtime::{HostRuntime, HostSession, PrepareError};
 #[cfg(feature = "ort")]
 pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
 #[cfg(feature = "ort")]
-pub use self::ort::{ort_version, read, with_built_in_ep};
+pub use self::ort::{ort_version, read, record_assignment, with_built_in_ep};
 #[cfg(feature = "ort")]
 pub use self::summary::PartitionSize;
 pub use self::summary::{PlacementInput, summarise};
@@ -41,7 +41,7 @@ pub(crate) use self::summary::requested;
 #[cfg(feature = "ort")]
 pub(crate) use self::{
     ep_context::ep_compatibility, failure::status_code, log_capture::capture_log,
-    of_session::of_captured, ort::record_assignment,
+    of_session::of_captured,
 };
 #[cfg(feature = "qnn")]
 pub(crate) use self::{names::RuntimeNames, ort::ep_devices};

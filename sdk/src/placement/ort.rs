@@ -30,8 +30,8 @@ fn of_ort() -> Option<HostRuntime> {
     })
 }
 
-/// Makes ORT keep the EP of each node.
-pub(crate) fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
+/// Makes ORT keep the EP of each node, which [`read`] returns.
+pub fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
     let key = RECORD_ASSIGNMENT.to_str().unwrap_or_default();
     let recording = builder.with_config_entry(key, "1");
     // An unobserved session is better than none.

@@ -121,10 +121,14 @@ pub fn evaluate(
             }
             let outcome = if let Some(story) = scenario.story() {
                 let seeds = specs.iter().map(|spec| spec.seed);
-                stories::evaluate(&scenario.name, story, seeds, &runtime)?
+                let reports = |seed| (story.reports(seed), story.deadline_ms(seed));
+                let wrong = |lines: &[_]| story.wrong_in(lines);
+                stories::evaluate(&scenario.name, seeds, &runtime, reports, wrong)?
             } else if let Some(fleet) = scenario.golden() {
                 let seeds = specs.iter().map(|spec| spec.seed);
-                golden::evaluate(&scenario.name, fleet, seeds, &runtime)?
+                let reports = |seed| (fleet.reports(seed), None);
+                let wrong = |lines: &[_]| fleet.wrong_in(lines);
+                stories::evaluate(&scenario.name, seeds, &runtime, reports, wrong)?
             } else if let Some(day) = scenario.repaired_on() {
                 repaired::evaluate(&scenario.name, &specs, day, &runtime)?
             } else {

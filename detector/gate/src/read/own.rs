@@ -11,18 +11,15 @@ use serde_json::Value;
 
 use super::input::{ReadError, malformed, micros, run_times};
 use crate::{
-    mistakes::{Mistake, PROBE_MOVED},
+    mistakes::Mistake,
     placement::{InspectedChipset, NPU},
     run::{Arm, Run, RunNode, RunOutputs, RunTarget, Unit},
+    throttle::DeviceState,
 };
 
 /// Name and version of the document.
 pub(super) const SCHEMA: &str = "epwatch.run/1";
 
-/// Android's thermal status `moderate`, from which clocks are lowered.
-const THROTTLED_STATUS: u8 = 2;
-/// Battery temperature from which a phone lowers its clocks, in degrees Celsius.
-const HOT_BATTERY_C: f64 = 37.0;
 /// Temperatures that a battery can have.
 const BATTERY_C: RangeInclusive<f64> = -60.0..=150.0;
 /// Largest cosine: 1 and its rounding in 32 bits.
@@ -221,7 +218,14 @@ impl RunDocument {
     }
 
     fn mistakes(&self) -> Vec<Mistake> {
-        let throttled = self.throttled();
+        let state = DeviceState {
+            thermal_before: self.thermal_before,
+            thermal_after: self.thermal_after,
+            battery_c: self.battery_c,
+            probe_us: self.probe_us,
+            probe_after_us: self.probe_after_us,
+        };
+        let throttled = state.throttled();
         let mut mistakes =
             Vec::from_iter(throttled.map(|why| Mistake::throttled("this launch", &why)));
         let os = self.target.os.as_deref().unwrap_or_default();
@@ -232,19 +236,6 @@ impl RunDocument {
         let device = self.target.device.as_deref().unwrap_or_default();
         mistakes.extend(device.contains("(Proxy)").then(|| Mistake::proxy(device)));
         mistakes
-    }
-
-    fn throttled(&self) -> Option<String> {
-        let status = self.thermal_before.max(self.thermal_after);
-        if let Some(status) = status.filter(|status| *status >= THROTTLED_STATUS) {
-            return Some(format!("thermal status {status}"));
-        }
-        if let Some(battery) = self.battery_c.filter(|battery| *battery >= HOT_BATTERY_C) {
-            return Some(format!("battery at {battery} C"));
-        }
-        let probe = self.probe_after_us? / self.probe_us?;
-        ((probe - 1.0).abs() > PROBE_MOVED)
-            .then(|| format!("the CPU probe takes {probe:.2} times as long after it"))
     }
 }
 

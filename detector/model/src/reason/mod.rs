@@ -475,7 +475,7 @@ pub enum Reason {
     /// Outputs are off by more than rounding, on all chipsets alike or on this one.
     #[error("{drop}")]
     OutputDrop {
-        /// The distances.
+        /// How far the outputs are off here and on other chipsets.
         drop: OutputDrop,
     },
     /// Runs vary more than before.

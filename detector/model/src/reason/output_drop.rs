@@ -26,7 +26,7 @@ pub struct OutputDrop {
     pub hits: u64,
     /// Devices that were tested with the input.
     pub devices: u64,
-    /// The golden input.
+    /// Id of the golden input whose outputs are compared.
     pub input: String,
     /// Where it points.
     pub place: DropPlace,

@@ -3,8 +3,6 @@
 
 mod network;
 
-use std::time::Instant;
-
 use epwatch_detector::replay::Line;
 use epwatch_fleet::chance::{Chance, whole};
 use epwatch_model::summary::VerdictSummary;
@@ -14,8 +12,6 @@ use epwatch_proto::{ROUNDING_COSINE, Report, SelfTest};
 
 use crate::evaluation::START_MS;
 use crate::labelled::{Benign, Family, FamilyReport, FamilySpec, PlacementView, Truth};
-use crate::outcome::{Outcome, StoryOutcome};
-use crate::stories::lines_of;
 
 pub use network::Rounding;
 use network::{Defect, DefectKind, Network, cosine};
@@ -412,28 +408,4 @@ fn hash(outputs: &[Vec<f64>]) -> [u8; 16] {
     bytes[..8].copy_from_slice(&mix(1));
     bytes[8..].copy_from_slice(&mix(2));
     bytes
-}
-
-/// Judges fleets, each by itself.
-pub(crate) fn evaluate(
-    scenario: &str,
-    fleet: GoldenFleet,
-    seeds: impl Iterator<Item = u64>,
-    runtime: &tokio::runtime::Runtime,
-) -> anyhow::Result<Outcome> {
-    let began = Instant::now();
-    let mut outcome = Outcome {
-        scenario: scenario.to_owned(),
-        ..Outcome::default()
-    };
-    for seed in seeds {
-        let reports = fleet.reports(seed);
-        let lines = runtime.block_on(lines_of(&reports, None))?;
-        outcome.stories.push(StoryOutcome {
-            seed,
-            wrong: fleet.wrong_in(&lines).err(),
-        });
-    }
-    outcome.seconds_replaying = began.elapsed().as_secs_f64();
-    Ok(outcome)
 }

@@ -537,12 +537,14 @@ pub async fn lines_of(
     Ok(lines)
 }
 
-/// Judges fleets of a story, each by itself.
+/// Judges fleets, each by itself. `reports` makes the fleet of a seed, with the model's deadline. `wrong` returns what its
+/// lines fail to tell.
 pub(crate) fn evaluate(
     scenario: &str,
-    story: Story,
     seeds: impl Iterator<Item = u64>,
     runtime: &tokio::runtime::Runtime,
+    reports: impl Fn(u64) -> (Vec<FamilyReport>, Option<f64>),
+    wrong: impl Fn(&[Line]) -> Result<(), String>,
 ) -> anyhow::Result<Outcome> {
     let began = Instant::now();
     let mut outcome = Outcome {
@@ -550,11 +552,11 @@ pub(crate) fn evaluate(
         ..Outcome::default()
     };
     for seed in seeds {
-        let reports = story.reports(seed);
-        let lines = runtime.block_on(lines_of(&reports, story.deadline_ms(seed)))?;
+        let (reports, deadline_ms) = reports(seed);
+        let lines = runtime.block_on(lines_of(&reports, deadline_ms))?;
         outcome.stories.push(StoryOutcome {
             seed,
-            wrong: story.wrong_in(&lines).err(),
+            wrong: wrong(&lines).err(),
         });
     }
     outcome.seconds_replaying = began.elapsed().as_secs_f64();

@@ -1,0 +1,65 @@
+//! Whether a device lowered its clocks around a launch, so that its run times say nothing about the model.
+
+/// Change of the CPU probe that shows another clock.
+pub(crate) const PROBE_MOVED: f64 = 0.05;
+/// Android's thermal status `moderate`, from which clocks are lowered.
+const THROTTLED_STATUS: u8 = 2;
+/// Battery temperature from which a phone lowers its clocks, in degrees Celsius.
+const HOT_BATTERY_C: f64 = 37.0;
+
+/// What was read of a device around a launch; `None` where it says nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceState {
+    /// Android's thermal status before the launch.
+    pub thermal_before: Option<u8>,
+    /// The same after it.
+    pub thermal_after: Option<u8>,
+    /// Temperature of the battery in degrees Celsius.
+    pub battery_c: Option<f64>,
+    /// Time of a fixed piece of work on the CPU before the launch, in microseconds.
+    pub probe_us: Option<f64>,
+    /// The same after it.
+    pub probe_after_us: Option<f64>,
+}
+
+impl DeviceState {
+    /// Returns why the device was throttled; `None` if nothing says so.
+    #[must_use]
+    pub fn throttled(&self) -> Option<String> {
+        let status = self.thermal_before.max(self.thermal_after);
+        if let Some(status) = status.filter(|status| *status >= THROTTLED_STATUS) {
+            return Some(format!("thermal status {status}"));
+        }
+        if let Some(battery) = self.battery_c.filter(|battery| *battery >= HOT_BATTERY_C) {
+            return Some(format!("battery at {battery} C"));
+        }
+        let probe = self.probe_after_us? / self.probe_us?;
+        ((probe - 1.0).abs() > PROBE_MOVED)
+            .then(|| format!("the CPU probe takes {probe:.2} times as long after it"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heat_and_another_clock_throttle() {
+        let state = |status, battery, probe| DeviceState {
+            thermal_before: status,
+            battery_c: battery,
+            probe_us: Some(100.0),
+            probe_after_us: Some(probe),
+            ..DeviceState::default()
+        };
+        assert_eq!(state(Some(1), Some(30.0), 104.0).throttled(), None);
+        assert_eq!(DeviceState::default().throttled(), None);
+        for hot in [
+            state(Some(2), None, 100.0),
+            state(None, Some(37.0), 100.0),
+            state(None, None, 106.0),
+        ] {
+            assert!(hot.throttled().is_some(), "{hot:?}");
+        }
+    }
+}
