@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Prints how large the house is. Usage: tests/size.py [FOLDER], a checkout; `just size`.
 
-Product: Rust below the `src` folders of the crates that ship, without what only tests compile (`#[cfg(test)]` modules,
-in the file or in files of their own). Generated: what a program wrote, below a folder `generated`; in no other figure.
-Tests: `#[cfg(test)]` modules, `tests/`, `benches/` and `examples/` of those crates, all crates below `tests/`, and
-`proto`'s feature `samples`. A line is doc (`///`, `//!`), comment, blank or code. An empty doc is one line of one or
-two words. A room is a crate's folder; its figure is its product's lines of code. The core is all rooms but those in LATER,
-which moved in after it.
+Product: Rust below the `src` folders of the crates that ship, and of the simulated fleet; without what only tests compile
+(`#[cfg(test)]` modules, in the file or in files of their own). Generated: what a program wrote, below a folder
+`generated`; in no other figure. Tests: `#[cfg(test)]` modules, `tests/`, `benches/` and `examples/` of those crates, all
+other crates below `tests/`, and `proto`'s feature `samples`. A line is doc (`///`, `//!`), comment, blank or code. An
+empty doc is one line of one or two words. A room is a crate's folder; its figure is its product's lines of code. The core
+is all rooms but those in LATER, which moved in after it.
 """
 
 import json
@@ -26,6 +26,8 @@ LATER = [
     *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "sdk/python", "src/manifest"),
     *("src/gate", "src/incident_order.rs", "src/logs.rs", "src/query.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
 ]
+# The command links it, for `demo` and `load`.
+LINKED = Path("tests/fleet/src")
 # Reads windows and assembles them: all lines of it count, those of its tests too.
 READING = ("detector/src/read", "detector/src/judge/window")
 SECTION = re.compile(r"(?:# ?)?\[+([a-z_.]+)\]+\s*$")
@@ -75,7 +77,8 @@ def rust(root):
         if "generated" in path.parts[:-1]:
             generated[path] = lines
             continue
-        if name.startswith("tests/") or "src" not in path.parts or not {"tests", "benches"}.isdisjoint(path.parts[:-1]):
+        of_tests = "src" not in path.parts or not {"tests", "benches"}.isdisjoint(path.parts[:-1])
+        if of_tests and not path.is_relative_to(LINKED):
             tests[path] = lines
             continue
         product[path], tests[path], files = split(path, lines)
