@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use epwatch_model::{CohortVerdict, Incident, IncidentKey, Reason};
+use epwatch_model::{CohortKey, CohortVerdict, Incident, IncidentKey, Reason};
 use jiff::Timestamp;
 
 /// Makes incidents that fire now parts of an earlier one, and sets those free that it no longer covers. Returns those
@@ -28,12 +28,17 @@ pub(super) fn merge(
         });
         let (id, name) = (whole.map(|whole| whole.id.clone()), name(incident));
         let is_next_version = whole.is_some_and(|whole| whole.key.model == key.model);
+        let next_steps = match is_next_version {
+            true => next_steps(incident),
+            false => Vec::new(),
+        };
         let whole = whole.map(|whole| whole.key.clone());
         if incident.part_of == id {
             continue;
         }
         if let Some(whole) = whole.and_then(|key| incidents.get_mut(&key)) {
             whole.parts.insert(name);
+            take_next_steps(whole, &next_steps);
             if is_next_version && whole.orders.ack.take().is_some() {
                 // Whoever acknowledged it may take that version for the fix.
                 whole.superseded.clone_from(&whole.headline);
@@ -49,6 +54,26 @@ pub(super) fn merge(
         }
     }
     changed
+}
+
+/// Returns the next step of each cohort.
+fn next_steps(incident: &Incident) -> Vec<(CohortKey, String)> {
+    let verdicts = incident.cohorts.iter().map(|cohort| &cohort.verdict);
+    let steps = verdicts.map(|verdict| (verdict.key.clone(), verdict.next_step.clone()));
+    steps.collect()
+}
+
+/// Takes over the next steps of the next version: its devices no longer have the version that the earlier steps name.
+fn take_next_steps(whole: &mut Incident, next_steps: &[(CohortKey, String)]) {
+    for cohort in &mut whole.cohorts {
+        let key = &cohort.verdict.key;
+        let mut all = next_steps.iter();
+        let is_same =
+            |next: &CohortKey| (&next.chipset, &next.firmware) == (&key.chipset, &key.firmware);
+        if let Some((_, step)) = all.find(|(next, _)| is_same(next)) {
+            cohort.verdict.next_step.clone_from(step);
+        }
+    }
 }
 
 /// Returns model and version.

@@ -9,7 +9,7 @@ use epwatch_model::{
 
 use super::*;
 use crate::judge::window::CohortWindow;
-use crate::notify::{Audience, Notification, Occasion};
+use crate::notify::{Audience, Notification, Occasion, summary};
 use crate::testing::{Fleet, at, judged, reference};
 
 const WINDOW: i64 = 3600;
@@ -613,10 +613,17 @@ fn a_fix_that_is_none_is_sent_although_the_fault_was_acknowledged() {
         why: String::new(),
     };
     life.open.values_mut().next().unwrap().orders.ack = Some(ack);
-    let next = |hour: i64| of_version("2.0.1", "2.0.0", sick(hour * WINDOW));
+    let next = |hour: i64| CohortVerdict {
+        next_step: "On call: stop the roll-out of 2.0.1.".into(),
+        ..of_version("2.0.1", "2.0.0", sick(hour * WINDOW))
+    };
     life.window(&[sick(WINDOW), next(1)]);
     let (first, is_sent) = of(&life, "segmenter", "2.0.0");
     assert!(is_sent && first.orders.ack.is_none());
+    // It names both versions, and the steps are about the version that devices have by now.
+    let told = summary(&first);
+    assert!(told.starts_with("segmenter 2.0.0 and 2.0.1 run "), "{told}");
+    assert_eq!(first.lead().unwrap().next_step, next(1).next_step);
     assert!(first.news == 2 && life.sent.contains(&first));
     assert_eq!(Notification::news(first).occasion, Occasion::Grown);
     // Once.

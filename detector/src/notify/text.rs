@@ -40,11 +40,8 @@ pub(crate) fn summary(incident: &Incident) -> String {
             ),
         });
     }
-    let subject = format!(
-        "{} {}",
-        short(&key.model.model_id),
-        short(&key.model_version)
-    );
+    let versions: Vec<String> = incident.versions().into_iter().map(str::to_owned).collect();
+    let subject = format!("{} {}", short(&key.model.model_id), listed(&versions));
     let chipsets = listed(&incident.chipsets());
     let place = match chipsets.is_empty() {
         true => String::new(),
@@ -66,6 +63,7 @@ pub(crate) fn summary(incident: &Incident) -> String {
         (Some(lead), Some(ratio)) => {
             let runs = match incident.state {
                 State::Resolved => "ran",
+                _ if versions.len() > 1 => "run",
                 _ => "runs",
             };
             let cause = cause(lead);
@@ -258,7 +256,9 @@ fn details(incident: &Incident) -> Vec<(&'static str, String)> {
                     "new runs no longer show it; windows that hold earlier ones are quiet until {}",
                     at(until)
                 ),
-                None => moved(incident).unwrap_or_else(|| "no cohort shows it any more".to_owned()),
+                None => incident
+                    .moved()
+                    .unwrap_or_else(|| "no cohort shows it any more".to_owned()),
             },
         };
         details.push(("resolved", format!("{}; {why}", at(resolved_at))));
@@ -337,26 +337,6 @@ fn details(incident: &Incident) -> Vec<(&'static str, String)> {
         ));
     }
     details
-}
-
-/// Returns where the devices of an incident that is over are by now, if they left its version.
-fn moved(incident: &Incident) -> Option<String> {
-    let mut chipsets: Vec<String> = Vec::new();
-    for cohort in &incident.cohorts {
-        let key = &cohort.verdict.key;
-        let told = cohort.moved_to.iter().map(|moved| {
-            let (devices, of) = (moved.devices, moved.of);
-            format!(
-                "{devices} of its {of} devices run {} now, healthy",
-                moved.version
-            )
-        });
-        let told: Vec<String> = told.collect();
-        if !told.is_empty() && key.firmware.is_none() {
-            chipsets.push(format!("{}: {}", key.chipset, told.join(", ")));
-        }
-    }
-    (!chipsets.is_empty()).then(|| chipsets.join("; "))
 }
 
 /// Returns what a person needs last.

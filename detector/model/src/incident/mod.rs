@@ -310,6 +310,38 @@ impl Incident {
         worst.map(|cohort| &cohort.verdict)
     }
 
+    /// Returns its version, and each version of its model that is or was a part of it.
+    #[must_use]
+    pub fn versions(&self) -> Vec<&str> {
+        let of_model = format!("{} ", self.key.model.model_id);
+        let parts = self.parts.iter();
+        let parts = parts.filter_map(|part| part.strip_prefix(&of_model));
+        std::iter::once(&*self.key.model_version)
+            .chain(parts)
+            .collect()
+    }
+
+    /// Returns the clean versions that its devices have by now, by chipset; `None` if none left its version.
+    #[must_use]
+    pub fn moved(&self) -> Option<String> {
+        let mut chipsets: Vec<String> = Vec::new();
+        for cohort in &self.cohorts {
+            let key = &cohort.verdict.key;
+            let told = cohort.moved_to.iter().map(|moved| {
+                let (devices, of) = (moved.devices, moved.of);
+                format!(
+                    "{devices} of its {of} devices run {} now, healthy",
+                    moved.version
+                )
+            });
+            let told: Vec<String> = told.collect();
+            if !told.is_empty() && key.firmware.is_none() {
+                chipsets.push(format!("{}: {}", key.chipset, told.join(", ")));
+            }
+        }
+        (!chipsets.is_empty()).then(|| chipsets.join("; "))
+    }
+
     /// Whether all that was confirmed is load that lasts.
     #[must_use]
     pub fn is_of_load(&self) -> bool {
