@@ -5,11 +5,13 @@ use std::{
     io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
 use epwatch_detector::notify::page_of;
 use epwatch_page::{DevicesQuery, PartStatus, TerminalAnswer, TerminalError, TerminalPage};
+use epwatch_server::SystemClock;
 
 use crate::{
     address_file,
@@ -290,7 +292,8 @@ async fn answer_with(
     let client = epwatch_store::client(&shared.store.target().await?);
     let ask = async || {
         let facts = Box::pin(facts());
-        epwatch_page::ask(client.clone(), question.clone(), facts).await
+        let clock = Arc::new(SystemClock);
+        epwatch_page::ask(client.clone(), question.clone(), facts, clock).await
     };
     answered(shared, ask).await
 }

@@ -3,11 +3,13 @@
 
 use std::{
     io::{self, IsTerminal, Write},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use clickhouse::Client;
 use epwatch_page::TerminalPage;
+use epwatch_server::SystemClock;
 
 /// Pause between two looks at the store.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -79,8 +81,8 @@ impl Screen {
                 environment: None,
                 search: String::new(),
             };
-            let asked =
-                epwatch_page::ask(store.clone(), fleet, Box::pin(async { Vec::new() })).await;
+            let (facts, clock) = (Box::pin(async { Vec::new() }), Arc::new(SystemClock));
+            let asked = epwatch_page::ask(store.clone(), fleet, facts, clock).await;
             let last = self.status.take().map(|(_, text)| text);
             let text = asked.map_or(last, |answer| Some(answer.text));
             self.status = Some((Instant::now(), text.unwrap_or_default()));

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use clickhouse::Client;
-use epwatch_server::SystemClock;
+use epwatch_server::Clock;
 use jiff::Timestamp;
 
 use crate::read::cohort::CohortQuery;
@@ -67,7 +67,7 @@ impl Page {
 /// Facts about servers that the caller knows, which are read while the store answers.
 pub type FactsRead<'a> = Pin<Box<dyn Future<Output = Vec<PartStatus>> + 'a>>;
 
-/// Reads a page and returns its forms.
+/// Reads a page and returns its forms. Ages in them are up to the clock's present.
 ///
 /// # Errors
 /// Nothing has the name, or the store does not answer.
@@ -75,8 +75,9 @@ pub async fn ask(
     store: Client,
     question: TerminalPage,
     facts: FactsRead<'_>,
+    clock: Arc<dyn Clock>,
 ) -> Result<TerminalAnswer, TerminalError> {
-    answer(StoreReader::for_command(store), question, facts).await
+    answer(StoreReader::for_command(store), question, facts, clock).await
 }
 
 /// Each query waits for a part of the store's time. On a busy machine that is the time of a command, so queries that do
@@ -85,14 +86,11 @@ async fn answer(
     store: StoreReader,
     question: TerminalPage,
     facts: FactsRead<'_>,
+    clock: Arc<dyn Clock>,
 ) -> Result<TerminalAnswer, TerminalError> {
     let (progress, facts) = tokio::join!(Progress::read(&store), facts);
     let progress = progress?;
-    let pages = Pages::over(
-        store,
-        Box::new(move || facts.clone()),
-        Arc::new(SystemClock),
-    );
+    let pages = Pages::over(store, Box::new(move || facts.clone()), clock.clone());
     let (target, scope) = (target(&question), Scope::all());
     let arrivals = async {
         match &question {
@@ -114,7 +112,7 @@ async fn answer(
     {
         return Err(unknown);
     }
-    let now = Timestamp::now();
+    let now = clock.now();
     // Parts of the last line.
     let mut last = Vec::new();
     let mut text = match &read.page {

@@ -1,8 +1,10 @@
 //! The queries of a command that wait for each other, counted at a store that holds its answers back.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clickhouse::Client;
+use epwatch_server::SystemClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -124,7 +126,7 @@ async fn queries_that_do_not_need_each_other_wait_together() {
         let _ = facts_asked.send(());
         Vec::new()
     };
-    let asked = answer(store, question, Box::pin(read_facts));
+    let asked = answer(store, question, Box::pin(read_facts), Arc::new(SystemClock));
     let steps: [&[&str]; 3] = [
         &["progress"],
         &["arrivals", "choices"],
