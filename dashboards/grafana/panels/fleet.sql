@@ -13,7 +13,7 @@
 -- none: No incident was ever opened
 SELECT countIf(severity = 'page') AS pages, countIf(severity = 'ticket') AS tickets, countIf(state = 'mitigated') AS held
 FROM incidents_v1
-WHERE {scope} AND state IN ('firing', 'mitigated')
+WHERE {scope} AND state IN ('firing', 'mitigated') AND JSONExtractString(document, 'part_of') = ''
 
 -- panel: Devices by chipset
 -- as: barchart 18x8

@@ -16,7 +16,7 @@ use crate::plot::{bars, spark, strip};
 use crate::read::fleet::{FleetPage, FleetRow, ModelGroup, OpenIncident};
 use crate::read::gaps;
 use crate::read::ledger::MAX_DAYS;
-use crate::text::name::{Link, Name, visible};
+use crate::text::name::{Link, Name, visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -53,7 +53,7 @@ const ALONE: [&str; 4] = [
 /// Returns the answer in a sentence, made from the verdicts.
 pub(crate) fn headline(page: &FleetPage) -> String {
     let with = |severity: Severity| {
-        let open = page.open.iter();
+        let open = page.told();
         open.filter(|open| open.row.severity == severity.as_str())
             .count()
     };
@@ -297,24 +297,61 @@ impl OpenIncident {
 
     /// Returns the effect: what stands between the model's and the chipset's name.
     fn effect(&self) -> String {
+        let verb = |now: &'static str, past: &'static str| match self.last_seen {
+            Some(_) => past,
+            None => now,
+        };
         match number::times_slower(self.row.latency_ratio) {
-            Some(slower) => format!("runs {slower}"),
+            Some(slower) => {
+                let verb = words::runs(self.versions().len(), self.last_seen.is_some());
+                format!("{verb} {slower}")
+            }
             None => match self.row.class() {
-                Some(VerdictClass::WrongOutputs) => "computes wrong outputs".to_owned(),
+                Some(VerdictClass::WrongOutputs) => {
+                    format!("{} wrong outputs", verb("computes", "computed"))
+                }
                 Some(VerdictClass::QuantisationLoss) => {
-                    "loses its outputs by the quantisation".to_owned()
+                    format!("{} its outputs by the quantisation", verb("loses", "lost"))
                 }
                 Some(VerdictClass::NpuStartFailure) => {
                     let chipset = self.row.chipsets.first().map_or("", String::as_str);
-                    words::of_accelerator(chipset, "does not start on the NPU")
+                    let text = format!("{} not start on the NPU", verb("does", "did"));
+                    words::of_accelerator(chipset, &text)
                 }
-                Some(VerdictClass::CvSpike) => "varies more".to_owned(),
+                Some(VerdictClass::CvSpike) => format!("{} more", verb("varies", "varied")),
                 _ => {
                     let fault = words::within_sentence(&words::fault(&self.row.verdict));
-                    format!("shows \u{201c}{fault}\u{201d}")
+                    format!("{} \u{201c}{fault}\u{201d}", verb("shows", "showed"))
                 }
             },
         }
+    }
+
+    fn versions(&self) -> Vec<Name<'_>> {
+        let versions = self.document.versions(&self.row.version).into_iter();
+        versions.map(Name).collect()
+    }
+
+    /// Returns the devices and the work that moved, as a sentence up to the ops.
+    fn extent(&self, frame: &Frame) -> String {
+        let text = match self.moved_work() {
+            Some(moved) => format!("{}, {moved}", self.devices()),
+            None => self.devices(),
+        };
+        match self.last_seen {
+            Some(at) => format!(
+                "Last seen in the window until {}: {}",
+                frame.clock(&at),
+                words::within_sentence(&text)
+            ),
+            None => text,
+        }
+    }
+
+    /// Returns where the devices are by now, as a sentence.
+    fn moved(&self) -> Option<String> {
+        let moved = self.last_seen.and_then(|_| self.document.moved())?;
+        Some(format!("{}.", visible_sentence(&moved)))
     }
 
     fn chipsets(&self) -> Vec<Name<'_>> {
@@ -337,12 +374,15 @@ impl OpenIncident {
         }
     }
 
-    fn moved(&self) -> Option<String> {
+    fn moved_work(&self) -> Option<String> {
         let share = number::finite(self.row.cpu_macs_share).filter(|share| *share > 0.0)?;
-        Some(format!(
-            "{} of the model's work is on the CPU",
-            number::share(Some(share))
-        ))
+        let verb = if self.last_seen.is_some() {
+            "was"
+        } else {
+            "is"
+        };
+        let share = number::share(Some(share));
+        Some(format!("{share} of the model's work {verb} on the CPU"))
     }
 
     fn ops(&self) -> String {

@@ -83,12 +83,37 @@ impl<'a> IncidentHtml<'a> {
 
     fn effect(&self) -> String {
         match number::times_slower(self.page.row.latency_ratio) {
-            Some(slower) => format!("runs {slower}"),
+            Some(slower) => {
+                let verb = words::runs(self.versions().len(), self.page.is_past());
+                format!("{verb} {slower}")
+            }
             None => {
+                let verb = if self.page.is_past() {
+                    "showed"
+                } else {
+                    "shows"
+                };
                 let fault = words::fault(&self.page.row.verdict);
-                format!("shows \u{201c}{}\u{201d}", words::within_sentence(&fault))
+                format!("{verb} \u{201c}{}\u{201d}", words::within_sentence(&fault))
             }
         }
+    }
+
+    fn versions(&self) -> Vec<Name<'a>> {
+        let versions = self.page.document.versions(&self.page.row.version);
+        versions.into_iter().map(Name).collect()
+    }
+
+    /// Returns the incident that it is a part of, and its address.
+    fn whole(&self) -> Option<(Link, Name<'a>)> {
+        let id = self.page.row.part_of.as_deref()?;
+        Some((Link::to("/incident").with("id", id), Name(id)))
+    }
+
+    /// Returns where the devices are by now, as a sentence.
+    fn moved(&self) -> Option<String> {
+        let moved = self.page.document.moved()?;
+        Some(format!("{}.", visible_sentence(&moved)))
     }
 
     /// Returns the headline's second half: why it is so, where that is known.
@@ -96,14 +121,18 @@ impl<'a> IncidentHtml<'a> {
         // Without a ratio the first half has the verdict.
         number::times_slower(self.page.row.latency_ratio)?;
         let share = number::finite(self.page.row.cpu_macs_share).filter(|share| *share > 0.0);
+        let is_past = self.page.is_past();
+        let runs = words::runs(1, is_past);
         Some(match (self.page.row.class()?, share) {
-            (VerdictClass::TotalFallback, _) => "its work runs on the CPU".to_owned(),
+            (VerdictClass::TotalFallback, _) => format!("its work {runs} on the CPU"),
             (VerdictClass::PartialFallback, Some(share)) => {
-                format!("{} of its work runs on the CPU", number::share(Some(share)))
+                let share = number::share(Some(share));
+                format!("{share} of its work {runs} on the CPU")
             }
             (VerdictClass::SomeDevicesFallback, _) => {
-                "on some devices its work runs on the CPU".to_owned()
+                format!("on some devices its work {runs} on the CPU")
             }
+            (VerdictClass::NpuStartFailure, _) if is_past => self.said("the NPU did not start"),
             (VerdictClass::NpuStartFailure, _) => self.said("the NPU does not start"),
             _ => return None,
         })
@@ -144,6 +173,10 @@ impl<'a> IncidentHtml<'a> {
             parts.push(format!("since {} UTC, {lasted}", self.frame.clock(&at)));
         }
         parts.extend(self.page.seen_in.map(SeenIn::words));
+        if let Some(at) = self.page.last_seen {
+            let at = self.frame.clock(&at);
+            parts.push(format!("last seen in the window until {at}"));
+        }
         if let Some(at) = incident.and_then(|incident| incident.fired_at) {
             parts.push(format!("fired at {}", self.frame.clock(&at)));
         }

@@ -24,7 +24,7 @@ impl IncidentsHtml<'_> {
     fn headline(&self) -> String {
         let open = |severity: Severity| {
             let all = self.page.incidents.iter();
-            all.filter(|row| row.is_open() && row.severity == severity.as_str())
+            all.filter(|row| row.is_told() && row.severity == severity.as_str())
                 .count()
         };
         words::capital(&words::open(open(Severity::Page), open(Severity::Ticket)))
@@ -58,7 +58,11 @@ impl IncidentRow {
             Some(State::Mitigated) => "held",
             _ => &self.state,
         };
-        format!("{} {state}", self.severity)
+        let part = match self.is_open() && !self.is_told() {
+            true => ", part of another",
+            false => "",
+        };
+        format!("{} {state}{part}", self.severity)
     }
 
     fn verdict_title(&self) -> Cow<'_, str> {

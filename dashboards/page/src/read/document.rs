@@ -35,6 +35,17 @@ impl IncidentDocument {
         }
     }
 
+    /// Returns the versions that it is about: the row's own, and those that are parts of it.
+    pub(crate) fn versions<'a>(&'a self, own: &'a str) -> Vec<&'a str> {
+        let incident = self.incident.as_ref();
+        incident.map_or_else(|| vec![own], Incident::versions)
+    }
+
+    /// Returns the clean versions that its devices have by now.
+    pub(crate) fn moved(&self) -> Option<String> {
+        self.incident.as_ref()?.moved()
+    }
+
     pub(crate) fn cohorts(&self) -> &[IncidentCohort] {
         self.incident
             .as_ref()

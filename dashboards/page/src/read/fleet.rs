@@ -12,6 +12,7 @@ use super::evidence::{self, PlottedEvidence};
 use super::gaps::{self, WindowGap};
 use super::health::{self, Arrivals, PartStatus};
 use super::incidents::{self, IncidentRow, IncidentSelect};
+use super::last_seen::last_seen;
 use super::ledger::{self, LedgerDay};
 use super::period::Period;
 use super::progress::Progress;
@@ -68,6 +69,11 @@ pub(crate) struct FleetPage {
 }
 
 impl FleetPage {
+    /// Returns the open incidents that people were told of. Others are parts of one of these.
+    pub(crate) fn told(&self) -> impl Iterator<Item = &OpenIncident> {
+        self.open.iter().filter(|open| open.row.part_of.is_none())
+    }
+
     /// Returns the open incident's verdict on a cohort's window, whose numbers people were told.
     pub(crate) fn verdict_on(&self, cohort: &CohortRow) -> Option<&CohortVerdict> {
         let its = self
@@ -85,6 +91,8 @@ pub(crate) struct OpenIncident {
     #[serde(flatten)]
     pub(crate) row: IncidentRow,
     pub(crate) document: IncidentDocument,
+    /// End of the last window that shows the fault; `None` if the window that was judged last does.
+    pub(crate) last_seen: Option<Timestamp>,
 }
 
 /// One model with its chipsets, the worst first.
@@ -177,16 +185,23 @@ pub(crate) async fn read(
         evidence: left_out.part("latency", evidence),
     };
     let versions = open.iter().map(IncidentSelect::version);
-    let (models, rows_left_out) = groups(cohorts, &versions.collect(), &series, &query);
-    let open = open.into_iter().map(|row| OpenIncident {
-        document: IncidentDocument::read(&row.document),
-        row: row.into(),
+    let versions = versions.collect();
+    let open = open.into_iter().map(|row| {
+        let document = IncidentDocument::read(&row.document);
+        let row = IncidentRow::from(row);
+        OpenIncident {
+            last_seen: last_seen((&row, &document), &cohorts, Some(until)),
+            row,
+            document,
+        }
     });
+    let open: Vec<OpenIncident> = open.collect();
+    let (models, rows_left_out) = groups(cohorts, &versions, &series, &query);
     Ok(FleetPage {
         choices,
         period: Some(period),
         gaps: left_out.part("missing windows", gaps),
-        open: open.collect(),
+        open,
         ledger: left_out.part("ledger", ledger),
         arrivals: None,
         facts,

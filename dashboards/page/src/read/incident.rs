@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use clickhouse::Row;
 use epwatch_model::{CohortVerdict, VerdictClass};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::changes::{self, Change, ChangesAsked};
@@ -13,6 +14,7 @@ use super::gaps::{self, WindowGap};
 use super::golden::{self, GoldenRow};
 use super::history::{self, IncidentHistory};
 use super::incidents::{IncidentRow, IncidentSelect, select};
+use super::last_seen::last_seen;
 use super::orders::{self, OrderRow};
 use super::period::Period;
 use super::progress::Progress;
@@ -40,6 +42,8 @@ pub(crate) struct IncidentPage {
     pub(crate) changes: Vec<Change>,
     /// Windows of the worst cohort that were at fault in the period.
     pub(crate) seen_in: Option<SeenIn>,
+    /// End of the last window that shows the fault of an open incident; `None` if the window that was judged last does.
+    pub(crate) last_seen: Option<Timestamp>,
     pub(crate) slower: Option<Slower>,
     /// What the worst cohort's verdict was made from. Its reference is of the last window that has one.
     pub(crate) evidence: Option<PlottedEvidence>,
@@ -54,6 +58,12 @@ pub(crate) struct IncidentPage {
 }
 
 impl IncidentPage {
+    /// Whether its fault is past: the incident is over, or the window that was judged last does not show it.
+    pub(crate) fn is_past(&self) -> bool {
+        let is_over = self.row.state().is_some_and(|state| !state.is_open());
+        is_over || self.last_seen.is_some()
+    }
+
     /// Returns the verdict on the worst cohort.
     pub(crate) fn lead(&self) -> Option<&CohortVerdict> {
         self.document.lead()
@@ -192,7 +202,10 @@ pub(crate) async fn read(
     };
     let fine = latest.iter().filter(is_fine);
     let fine = fine.map(|cohort| cohort.chipset.clone()).collect();
+    let is_known = row.is_open() && !left_out.has("other chipsets");
+    let judged_until = progress.judged_until.filter(|_| is_known);
     Ok(Some(IncidentPage {
+        last_seen: last_seen((&row, &document), &latest, judged_until),
         row,
         document,
         slower: Slower::of(judged.slower, judged.compared),
@@ -236,12 +249,10 @@ async fn reasons(
 pub(crate) mod tests {
     use std::time::Duration;
 
+    use super::*;
     use epwatch_model::{
         Cause, CohortKey, Incident, IncidentCohort, IncidentKey, ModelKey, Severity,
     };
-    use jiff::Timestamp;
-
-    use super::*;
 
     /// Returns an incident with a partial fallback on one chipset.
     fn incident(next_step: &str) -> Incident {
@@ -295,6 +306,7 @@ pub(crate) mod tests {
             cpu_macs_share: Some(0.26),
             acknowledged_by: None,
             muted_until: None,
+            part_of: None,
         };
         IncidentPage {
             row,
@@ -308,6 +320,7 @@ pub(crate) mod tests {
                 windows: 110,
                 is_last_day: false,
             }),
+            last_seen: None,
             slower: None,
             evidence: None,
             golden: Vec::new(),

@@ -32,6 +32,8 @@ pub(crate) struct IncidentRow {
     pub(crate) acknowledged_by: Option<String>,
     /// End of a mute that is in force.
     pub(crate) muted_until: Option<Timestamp>,
+    /// The incident that is sent in place of this one, which has the same cause.
+    pub(crate) part_of: Option<String>,
 }
 
 #[derive(Debug, Row, Deserialize)]
@@ -54,6 +56,7 @@ pub(crate) struct IncidentSelect {
     cpu_macs_share: Option<f64>,
     acknowledged_by: String,
     muted_until: String,
+    part_of: String,
     pub(super) document: String,
 }
 
@@ -85,6 +88,7 @@ impl From<IncidentSelect> for IncidentRow {
             cpu_macs_share: row.cpu_macs_share,
             acknowledged_by: Some(row.acknowledged_by).filter(|who| !who.is_empty()),
             muted_until: row.muted_until.parse().ok(),
+            part_of: Some(row.part_of).filter(|id| !id.is_empty()),
         }
     }
 }
@@ -101,7 +105,8 @@ macro_rules! select {
                 i.devices_hit AS devices_hit, i.devices_seen AS devices_seen, i.latency_ratio AS latency_ratio,
                 CAST(i.cpu_ops, 'Array(String)') AS cpu_ops, i.cpu_macs_share AS cpu_macs_share,
                 JSONExtractString(i.document, 'orders', 'ack', 'who') AS acknowledged_by,
-                JSONExtractString(i.document, 'orders', 'mute', 'until') AS muted_until, ",
+                JSONExtractString(i.document, 'orders', 'mute', 'until') AS muted_until,
+                JSONExtractString(i.document, 'part_of') AS part_of, ",
             $document,
             " AS document FROM incidents_v1 AS i ",
             $rest
@@ -159,6 +164,11 @@ impl IncidentRow {
 
     pub(crate) fn is_open(&self) -> bool {
         self.state().is_some_and(State::is_notified)
+    }
+
+    /// Whether it is open, and people are told of it by itself.
+    pub(crate) fn is_told(&self) -> bool {
+        self.is_open() && self.part_of.is_none()
     }
 
     pub(crate) fn state(&self) -> Option<State> {

@@ -19,6 +19,7 @@ pub(crate) mod history;
 pub(crate) mod incident;
 pub(crate) mod incidents;
 pub(crate) mod installations;
+mod last_seen;
 pub(crate) mod ledger;
 pub(crate) mod orders;
 pub(crate) mod period;

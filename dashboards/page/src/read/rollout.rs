@@ -605,6 +605,7 @@ mod tests {
             cpu_macs_share: None,
             acknowledged_by: None,
             muted_until: None,
+            part_of: None,
         }
     }
 

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 
+use jiff::Timestamp;
+
 use super::sums::sums;
 use super::table::{head, table};
 use crate::html;
+use crate::read::document::IncidentDocument;
 use crate::read::fleet::{FleetPage, FleetRow};
 use crate::read::health::PartStatus;
 use crate::text::name::{visible, visible_sentence};
@@ -23,15 +26,16 @@ pub(super) fn fleet(page: &FleetPage) -> String {
         visible(app),
         visible(environment)
     );
-    for open in &page.open {
+    for open in page.told() {
         let chipsets: Vec<String> = open.row.chipsets.iter().map(|name| visible(name)).collect();
         _ = writeln!(
             text,
-            "{}: {} {}{}; epwatch incident {}",
+            "{}: {} {}{}{}; epwatch incident {}",
             open.row.severity,
             visible(open.row.subject()),
-            visible(&open.row.version),
+            versions(&open.document, &open.row.version),
             on(&chipsets),
+            past(open.last_seen, &open.document),
             visible(&open.row.incident)
         );
     }
@@ -87,6 +91,28 @@ fn fleet_row(row: &FleetRow) -> Vec<String> {
             .first()
             .map_or_else(String::new, |why| visible_sentence(why)),
     ]
+}
+
+/// Names the versions that an incident is about.
+pub(super) fn versions(document: &IncidentDocument, own: &str) -> String {
+    let versions = document.versions(own).into_iter();
+    let versions: Vec<String> = versions.map(visible).collect();
+    match versions.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => versions.concat(),
+    }
+}
+
+/// Returns when a fault was seen last that the last window no longer shows, and where its devices are by now.
+pub(super) fn past(last_seen: Option<Timestamp>, document: &IncidentDocument) -> String {
+    let Some(at) = last_seen else {
+        return String::new();
+    };
+    let moved = document.moved();
+    let moved = moved.map_or_else(String::new, |moved| {
+        format!("; {}", visible_sentence(&moved))
+    });
+    format!(", last seen in the window until {at:.0}{moved}")
 }
 
 /// Names the chipsets; an incident about all of them has none.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
-use super::fleet::on;
+use super::fleet::{on, past, versions};
 use super::table::{head, table};
 use crate::html;
 use crate::read::golden;
@@ -30,7 +30,10 @@ pub(super) fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
     rows.extend(page.incidents.iter().map(|row| {
         let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
         vec![
-            row.state.clone(),
+            match row.part_of {
+                Some(_) => format!("{} (part)", row.state),
+                None => row.state.clone(),
+            },
             row.severity.clone(),
             visible(row.subject()),
             visible(&row.version),
@@ -69,9 +72,9 @@ pub(super) fn incident(
     let states: Vec<&str> = states.chain(html::states_of(page)).collect();
     let chipsets: Vec<String> = row.chipsets.iter().map(|name| text_of.name(name)).collect();
     let mut text = format!(
-        "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower{}; incident {}\n",
+        "# {} {}{}: {}\n\n{}, {}; {} of {} devices hit, {} slower{}{}; incident {}\n",
         text_of.name(row.subject()),
-        text_of.name(&row.version),
+        text_of.escaped(versions(&page.document, &row.version)),
         on(&chipsets),
         words::fault(&row.verdict),
         row.severity,
@@ -81,6 +84,7 @@ pub(super) fn incident(
         number::times(row.latency_ratio),
         page.seen_in
             .map_or_else(String::new, |seen| format!(", {}", seen.words())),
+        text_of.escaped(past(page.last_seen, &page.document)),
         text_of.name(&row.incident),
     );
     _ = writeln!(
@@ -90,6 +94,13 @@ pub(super) fn incident(
         text_of.name(&row.environment),
         link.map_or_else(String::new, |link| format!("; {link}"))
     );
+    if let Some(whole) = &row.part_of {
+        let whole = text_of.name(whole);
+        _ = writeln!(
+            text,
+            "Part of incident {whole}, which is sent in its place: the same cause"
+        );
+    }
     for (n, step) in (1..).zip(page.steps()) {
         if n == 1 {
             text.push_str("\n## What to do\n\n");

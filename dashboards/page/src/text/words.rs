@@ -83,6 +83,15 @@ pub(crate) fn open(pages: usize, tickets: usize) -> String {
     }
 }
 
+/// Returns the verb of so many versions.
+pub(crate) fn runs(versions: usize, is_past: bool) -> &'static str {
+    match (is_past, versions) {
+        (true, _) => "ran",
+        (false, 1) => "runs",
+        (false, _) => "run",
+    }
+}
+
 /// How loud a verdict is on a page. Differs in colour, in shape and in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
