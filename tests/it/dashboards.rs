@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Page, send, until},
+    support::{Page, Store, send, until},
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/grafana");
@@ -79,7 +79,12 @@ pub(crate) struct Range {
 impl Range {
     /// The last day, and the minute in which the fleet still reports.
     pub(crate) fn now() -> Self {
-        let now = jiff::Timestamp::now().as_second();
+        Self::at(jiff::Timestamp::now())
+    }
+
+    /// As [`Self::now`], at another time.
+    pub(crate) fn at(now: jiff::Timestamp) -> Self {
+        let now = now.as_second();
         Self {
             from: now - 86_400,
             to: now + 60,
@@ -229,7 +234,11 @@ pub(crate) struct Reader(watch::Receiver<EngineState>);
 
 impl Reader {
     pub(crate) fn of(fleet: &WatchedFleet) -> Self {
-        Self(fleet.store.engine.state())
+        Self::on(&fleet.store)
+    }
+
+    pub(crate) fn on(store: &Store) -> Self {
+        Self(store.engine.state())
     }
 
     async fn ask(&self, sql: &str) -> anyhow::Result<Page> {

@@ -36,6 +36,7 @@ mod load;
 mod logs;
 mod metrics;
 mod migrate;
+mod night;
 mod oncall;
 mod one_fleet;
 mod orders;

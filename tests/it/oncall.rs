@@ -1,6 +1,12 @@
-//! Steps of the person on call after a page: the test page, and the directive to paste.
+//! Steps of the person on call after a page: the test page, the directive to paste, and `status` as another user.
 
-use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::{MetadataExt, PermissionsExt},
+    process::Command,
+};
+
+use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds, epwatch};
 
 /// The page that people review, as the detector writes it.
 const PAGE: &str = include_str!("../../detector/src/notify/snapshots/firing.txt");
@@ -69,4 +75,30 @@ fn a_test_page_goes_through_the_channels_of_the_config() {
         2,
         "it has stdout, alertmanager",
     );
+}
+
+/// Checks [O18]. A folder that is its owner's alone exists, and the command says so and the way in.
+#[test]
+fn status_as_another_user_says_whose_the_store_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let status = || {
+        let is_root = fs::metadata(dir.path()).unwrap().uid() == 0;
+        // Root reads every folder by two capabilities, which other users lack.
+        let mut command = match is_root {
+            true => Command::new("setpriv"),
+            false => Command::new(EPWATCH),
+        };
+        if is_root {
+            command.args(["--bounding-set=-dac_override,-dac_read_search", EPWATCH]);
+        }
+        command.env_remove("EPWATCH_CONFIG");
+        command.arg("status").arg("--data-dir").arg(dir.path());
+        command
+    };
+    check_fails(&mut status(), 3, "does not exist");
+    let engine = dir.path().join("engine");
+    fs::create_dir(&engine).unwrap();
+    fs::set_permissions(&engine, Permissions::from_mode(0o000)).unwrap();
+    let text = "is not yours to read: its folder is its owner's alone; run this as that user, for example with sudo";
+    check_fails(&mut status(), 3, text);
 }

@@ -41,6 +41,9 @@ pub(crate) struct Version {
     pub(crate) ep: &'static str,
     /// Number of the fleet, whose devices no other has.
     pub(crate) fleet: u8,
+    pub(crate) chipset: &'static str,
+    /// Version before and its latency, as devices kept it.
+    pub(crate) before: Option<(&'static str, u64)>,
 }
 
 pub(crate) const FIRST: Version = Version {
@@ -51,12 +54,15 @@ pub(crate) const FIRST: Version = Version {
     model: MODEL,
     ep: QNN_EP,
     fleet: 0,
+    chipset: CHIPSET,
+    before: None,
 };
 
 pub(crate) const SECOND: Version = Version {
     name: "2.0.0",
     run_us: 24_000,
     npu_macs: 0.7,
+    before: Some((FIRST.name, FIRST.run_us)),
     ..FIRST
 };
 
@@ -78,7 +84,7 @@ impl Version {
                 id: self.app.into(),
                 ..sample.app
             },
-            device: samples::device(CHIPSET),
+            device: samples::device(self.chipset),
             sessions: vec![self.session(at)],
             series: vec![self.series(device)],
             self_tests: Vec::new(),
@@ -87,8 +93,8 @@ impl Version {
         }
     }
 
-    fn is_second(self) -> bool {
-        self.name == SECOND.name
+    fn is_fallen(self) -> bool {
+        self.npu_macs < 1.0
     }
 
     fn session(self, at: Timestamp) -> Session {
@@ -112,8 +118,8 @@ impl Version {
             reason_text: String::new(),
             macs_share: Some(1.0 - self.npu_macs),
         };
-        let cpu_nodes: Vec<CpuNode> = self.is_second().then_some(gemm).into_iter().collect();
-        let n_cpu = u32::from(self.is_second());
+        let cpu_nodes: Vec<CpuNode> = self.is_fallen().then_some(gemm).into_iter().collect();
+        let n_cpu = u32::from(self.is_fallen());
         let requested = vec![String::from(self.ep)];
         Session {
             model: samples::model(self.model, self.name),
@@ -155,21 +161,23 @@ impl Version {
         }
         let sum_us: f64 = runs_us.iter().sum();
         let mean = sum_us / RUNS as f64;
-        let before_us = FIRST.run_us as f64 * silicon;
-        let baselines = match self.is_second() {
-            false => Baselines::Absent(BaselineAbsence::FirstVersion),
-            true => Baselines::Known(vec![SelfBaseline {
-                kind: BaselineKind::PreviousVersion,
-                model_version: FIRST.name.into(),
-                n: 100,
-                p10_us: 0.95 * before_us,
-                p50_us: before_us,
-                p95_us: 1.1 * before_us,
-                cv: 0.05,
-                vendor_fingerprint_hash: String::new(),
-                ort_version: String::new(),
-                ep_version: String::new(),
-            }]),
+        let baselines = match self.before {
+            None => Baselines::Absent(BaselineAbsence::FirstVersion),
+            Some((version, run_us)) => {
+                let before_us = run_us as f64 * silicon;
+                Baselines::Known(vec![SelfBaseline {
+                    kind: BaselineKind::PreviousVersion,
+                    model_version: version.into(),
+                    n: 100,
+                    p10_us: 0.95 * before_us,
+                    p50_us: before_us,
+                    p95_us: 1.1 * before_us,
+                    cv: 0.05,
+                    vendor_fingerprint_hash: String::new(),
+                    ort_version: String::new(),
+                    ep_version: String::new(),
+                }])
+            }
         };
         let sample = samples::series(samples::session_uid(1), Phase::Warm, &[1]);
         LatencySeries {

@@ -1,0 +1,306 @@
+//! What was said in the night, as one text. Each speaker says a line only if the speaker did not say it the moment before.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::receivers::CHANNELS;
+
+/// The day that the record has in place of the day on which the test runs.
+const DAY: &str = "2027-01-15";
+
+/// The record so far.
+#[derive(Debug)]
+pub(super) struct Said {
+    text: String,
+    /// The day of the night, as times have it.
+    day: String,
+    /// Lines of each speaker's last text, and all lines that a channel was sent, without ages.
+    before: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Said {
+    pub(super) fn of(began: Timestamp) -> Self {
+        Self {
+            text: String::new(),
+            day: began.strftime("%Y-%m-%d").to_string(),
+            before: BTreeMap::new(),
+        }
+    }
+
+    /// Begins a moment of the night.
+    pub(super) fn moment(&mut self, now: Timestamp, event: &str) {
+        let gap = if self.text.is_empty() { "" } else { "\n" };
+        let time = now.strftime("%H:%M:%S");
+        _ = writeln!(self.text, "{gap}{time}  {event}");
+    }
+
+    /// Records the lines that the speaker did not say the moment before.
+    pub(super) fn by(&mut self, speaker: &str, lines: &[String]) {
+        self.but_for(speaker, lines, &BTreeSet::new());
+    }
+
+    /// Records what channels were sent. Lines that another channel of the moment has, too, stand once.
+    pub(super) fn by_channels(&mut self, told: &[(&'static str, Value)]) {
+        let mut common = BTreeSet::new();
+        for (channel, message) in told {
+            let lines = message_lines(channel, message);
+            self.but_for(channel, &lines, &common);
+            common.extend(lines.iter().map(|line| self.as_of_the_day(line)));
+        }
+    }
+
+    fn but_for(&mut self, speaker: &str, lines: &[String], common: &BTreeSet<String>) {
+        let mut lines: Vec<String> = lines.iter().map(|line| self.as_of_the_day(line)).collect();
+        // Channels are told side by side.
+        for group in lines.chunk_by_mut(|a, b| is_delivery(a) && is_delivery(b)) {
+            group.sort();
+        }
+        let now: BTreeSet<String> = lines.iter().map(|line| without_ages(line)).collect();
+        let before = self.before.entry(speaker.to_owned()).or_default();
+        let mut shown = BTreeSet::new();
+        let new = lines.iter().filter(|line| {
+            let key = without_ages(line);
+            !before.contains(&key) && !common.contains(*line) && shown.insert(key)
+        });
+        let new: Vec<&String> = new.collect();
+        // A message is news; a page is the state.
+        if !CHANNELS.contains(&speaker) {
+            before.clear();
+        }
+        before.extend(now);
+        if new.is_empty() {
+            return;
+        }
+        _ = writeln!(self.text, "  {speaker}");
+        for line in new {
+            _ = writeln!(self.text, "    {line}");
+        }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns a line with the record's day, and with the time in place of milliseconds since 1970.
+    fn as_of_the_day(&self, line: &str) -> String {
+        let line = line.replace(&self.day, DAY);
+        let mut shown = String::new();
+        let mut rest = line.as_str();
+        while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+            shown += &rest[..at];
+            let digits = rest[at..].split(|c: char| !c.is_ascii_digit()).next();
+            let digits = digits.unwrap_or_default();
+            let ms = digits.parse().ok().filter(|_| digits.len() == 13);
+            let is_fraction =
+                digits.len() == 3 && rest[..at].ends_with('.') && is_after_seconds(&shown);
+            match ms.and_then(|ms| Timestamp::from_millisecond(ms).ok()) {
+                // States of one moment are stored some milliseconds apart.
+                _ if is_fraction => shown += "000",
+                Some(time) => shown += &time.strftime("<%H:%M>").to_string(),
+                None => shown += digits,
+            }
+            rest = &rest[at + digits.len()..];
+        }
+        shown + rest
+    }
+}
+
+/// Whether a text ends as `12:23:08.` does.
+fn is_after_seconds(text: &str) -> bool {
+    let before = text.len().checked_sub(4).and_then(|at| text.get(at..));
+    before.is_some_and(|end| end.starts_with(':'))
+}
+
+/// Whether a line says that a channel was told.
+fn is_delivery(line: &str) -> bool {
+    line.contains(" was told: ")
+}
+
+/// Returns a line without lengths of time such as `3 min 20 s`, which grow by themselves.
+fn without_ages(line: &str) -> String {
+    let words: Vec<&str> = line.split(' ').collect();
+    let is_unit = |at: usize| {
+        let unit = words
+            .get(at)
+            .map(|word| word.trim_end_matches([',', ';', ')', '.']));
+        unit.is_some_and(|unit| ["s", "min", "h", "d"].contains(&unit))
+    };
+    let is_number = |at: usize| words[at].bytes().all(|byte| byte.is_ascii_digit());
+    let kept = (0..words.len()).filter(|at| {
+        let is_age =
+            (is_number(*at) && is_unit(at + 1)) || (*at > 0 && is_unit(*at) && is_number(at - 1));
+        !is_age
+    });
+    let kept: Vec<&str> = kept.map(|at| words[at]).collect();
+    kept.join(" ")
+}
+
+/// Returns the lines of a channel's message, a fact each.
+fn message_lines(channel: &str, message: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    match channel {
+        "slack" => slack(message, &mut lines),
+        "pagerduty" => {
+            let action = plain(&message["event_action"]);
+            let payload = &message["payload"];
+            let told = ["severity", "summary"].map(|name| payload[name].as_str());
+            let told: Vec<&str> = told.into_iter().flatten().collect();
+            lines.push(format!("{action} {}", told.join(": ")));
+            for (name, fact) in payload["custom_details"].as_object().into_iter().flatten() {
+                if name != "document" {
+                    fact_lines(name, fact, &mut lines);
+                }
+            }
+        }
+        "alertmanager" => {
+            let labels = message["labels"].as_object().unwrap().iter();
+            let labels: Vec<String> = labels
+                .map(|(name, of)| format!("{name}={}", plain(of)))
+                .collect();
+            let state = if message["fires"] == true {
+                "fires"
+            } else {
+                "ends"
+            };
+            lines.push(format!("{state}: {}", labels.join(" ")));
+            lines.push(format!("starts at {}", plain(&message["startsAt"])));
+            for (name, fact) in message["annotations"].as_object().unwrap() {
+                match name.as_str() {
+                    "description" => lines.extend(plain(fact).lines().map(as_of_slack)),
+                    _ => fact_lines(name, fact, &mut lines),
+                }
+            }
+        }
+        _ => {
+            lines.push(format!("occasion: {}", plain(&message["occasion"])));
+            for (name, fact) in message["incident"].as_object().unwrap() {
+                // Texts of the other channels.
+                if !["description", "next_step", "summary"].contains(&name.as_str()) {
+                    fact_lines(name, fact, &mut lines);
+                }
+            }
+        }
+    }
+    lines
+}
+
+fn plain(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The first line of a fact has its name.
+fn fact_lines(name: &str, fact: &Value, lines: &mut Vec<String>) {
+    let fact = plain(fact);
+    for (at, line) in fact.lines().enumerate() {
+        // PagerDuty has several facts of one name as lines of one.
+        lines.push(match at > 0 && line.starts_with("epwatch ") {
+            true => line.to_owned(),
+            false => as_of_slack(&format!("{name}: {line}")),
+        });
+    }
+}
+
+/// A step has its number before it, as Slack has it.
+fn as_of_slack(line: &str) -> String {
+    let step = line.strip_prefix("next ");
+    let step = step.and_then(|rest| rest.split_once(": "));
+    step.map_or_else(|| line.to_owned(), |(n, text)| format!("{n}. {text}"))
+}
+
+fn slack(message: &Value, lines: &mut Vec<String>) {
+    let text = |of: &Value| {
+        let text = plain(&of["text"]);
+        let text = text
+            .replace("&amp;", "&")
+            .replace("&lt;", "<")
+            .replace("&gt;", ">");
+        text.replace("```", "")
+    };
+    for block in message["blocks"].as_array().unwrap() {
+        match block["type"].as_str().unwrap() {
+            "header" => lines.push(text(&block["text"])),
+            "actions" => {
+                for button in block["elements"].as_array().unwrap() {
+                    lines.push(format!(
+                        "[{}] {}",
+                        text(&button["text"]),
+                        plain(&button["url"])
+                    ));
+                }
+            }
+            _ => {
+                for field in block["fields"].as_array().into_iter().flatten() {
+                    lines.push(text(field).replacen('\n', ": ", 1));
+                }
+                for element in block["elements"].as_array().into_iter().flatten() {
+                    lines.extend(text(element).lines().map(str::to_owned));
+                }
+                let own = Some(text(&block["text"])).filter(|_| block["text"].is_object());
+                lines.extend(own.iter().flat_map(|own| own.lines()).map(str::to_owned));
+            }
+        }
+    }
+}
+
+/// Returns what a page shows as text, a line for each block and each row of a table.
+pub(super) fn page_lines(html: &str) -> Vec<String> {
+    let main = html.split_once("<main").map_or("", |(_, rest)| rest);
+    let main = main.split_once("</main>").map_or(main, |(main, _)| main);
+    let mut text = main.split_once('>').map_or("", |(_, rest)| rest).to_owned();
+    for name in ["svg", "form"] {
+        text = without_element(&text, name);
+    }
+    let mut shown = String::new();
+    for part in text.split('<') {
+        let (tag, rest) = part.split_once('>').unwrap_or(("", part));
+        let name = tag
+            .trim_start_matches('/')
+            .split([' ', '>'])
+            .next()
+            .unwrap_or_default();
+        shown += match name {
+            "p" | "h1" | "h2" | "h3" | "li" | "tr" | "div" | "section" | "dl" | "pre"
+            | "summary" | "figure" => "\n",
+            "br" => " ",
+            "td" | "th" | "dd" if !tag.starts_with('/') => " | ",
+            _ => "",
+        };
+        shown += rest;
+    }
+    for (code, plain) in [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&#34;", "\""),
+        ("&#39;", "'"),
+        ("&#38;", "&"),
+        ("&#60;", "<"),
+        ("&#62;", ">"),
+        ("&amp;", "&"),
+    ] {
+        shown = shown.replace(code, plain);
+    }
+    let lines = shown
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let lines = lines.map(|line| line.trim_start_matches("| ").to_owned());
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+fn without_element(text: &str, name: &str) -> String {
+    let (open, close) = (format!("<{name}"), format!("</{name}>"));
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(&open) {
+        kept += before;
+        rest = after.split_once(&close).map_or("", |(_, rest)| rest);
+    }
+    kept + rest
+}
