@@ -4,7 +4,7 @@
 Without LIBRARY cargo builds the extension first (profile `mobile`: small and stripped). With WHEEL_TARGET, for example
 aarch64-unknown-linux-gnu.2.17, `cargo zigbuild` does (`pip install cargo-zigbuild ziglang`), for another processor or an
 older glibc than this machine's. The wheel's tag is what the library needs: the newest version of glibc that it names. The
-same inputs give the same bytes. It is pip's build backend, too (PEP 517).
+same commit and toolchain give the same bytes in any folder. It is pip's build backend, too (PEP 517).
 """
 
 import base64
@@ -47,8 +47,15 @@ def built():
     target = os.environ.get("WHEEL_TARGET")
     command = ["zigbuild", "--target", target] if target else ["build"]
     cargo = [os.environ.get("CARGO", "cargo"), *command, "--locked", "--profile", "mobile", "-p", "epwatch-python"]
-    subprocess.run(cargo, cwd=ROOT, check=True, stdout=sys.stderr)
     folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    # Panics name files of sources: without this, at the paths of the machine that builds.
+    cargo_home = os.environ.get("CARGO_HOME", Path.home() / ".cargo")
+    paths = {ROOT: "/epwatch", cargo_home: "/cargo", folder: "/target"}
+    environment = dict(os.environ)
+    for variable, option in (("RUSTFLAGS", "--remap-path-prefix"), ("CFLAGS", "-ffile-prefix-map")):
+        mapped = [f"{option}={path}={name}" for path, name in paths.items()]
+        environment[variable] = " ".join([os.environ.get(variable, ""), *mapped]).strip()
+    subprocess.run(cargo, cwd=ROOT, env=environment, check=True, stdout=sys.stderr)
     # The version of glibc is zigbuild's own.
     triple = re.sub(r"\.\d+\.\d+$", "", target) if target else ""
     return folder / triple / "mobile" / "libepwatch_native.so"
