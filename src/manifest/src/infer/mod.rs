@@ -59,7 +59,7 @@ enum Rule {
 /// The element type of an output.
 #[derive(Clone, Copy)]
 enum Element {
-    /// That of the input at this position.
+    /// As the input at this position.
     Of(usize),
     /// This one, whatever the inputs are.
     Is(u64),
