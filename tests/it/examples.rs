@@ -292,6 +292,36 @@ fn the_kustomize_base_is_whole() {
     }
 }
 
+/// Podman on Debian, and CRI-O, refuse an image without its registry.
+#[test]
+fn images_name_their_registry() {
+    let mut n_images = 0;
+    for file in [
+        "compose.yaml",
+        "Containerfile",
+        "kubernetes/with-clickhouse/clickhouse.yaml",
+    ] {
+        let text = docs(&format!("examples/{file}"));
+        let stages = Vec::from_iter(text.lines().filter_map(|line| line.split_once(" AS ")));
+        let is_stage = |image: &str| stages.iter().any(|(_, name)| *name == image);
+        for line in text.lines().map(str::trim_start) {
+            let image = line.strip_prefix("image: ");
+            let Some(image) = image.or_else(|| line.strip_prefix("FROM ")) else {
+                continue;
+            };
+            let image = image.split(' ').next().unwrap();
+            // The one that is built here.
+            if image == "epwatch" || is_stage(image) {
+                continue;
+            }
+            let (registry, _) = image.split_once('/').unwrap_or_default();
+            assert!(registry.contains('.'), "{file}: {image}");
+            n_images += 1;
+        }
+    }
+    assert_eq!(n_images, 7);
+}
+
 /// Checks that the help of a command line's command has its options.
 fn check_command(words: &[String]) {
     let is_plain = |word: &&String| word.starts_with(|c: char| c.is_ascii_lowercase());

@@ -45,7 +45,7 @@ fn the_least_version_is_the_oldest_of_the_matrix_and_documents_name_it() {
     let lines: Vec<&str> = RELEASES.iter().map(|release| release.line).collect();
     let compose = docs("examples/compose.yaml");
     let (_, rest) = compose
-        .split_once("image: clickhouse/clickhouse-server:")
+        .split_once("image: docker.io/clickhouse/clickhouse-server:")
         .unwrap();
     let pinned = rest.lines().next().unwrap();
     assert!(
