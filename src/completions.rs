@@ -1,9 +1,14 @@
 //! `epwatch completions` and `epwatch man`: texts for shells and `man` about the command, from its own description.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use crate::output;
 
@@ -39,9 +44,22 @@ pub(crate) fn man(args: &ManArgs, described: clap::Command) -> anyhow::Result<Ex
     let write = || {
         fs::create_dir_all(folder)?;
         // Commit and runtimes are of this build; `--version` has them.
-        let described = described.long_version(None);
-        clap_mangen::generate_to(described, folder)
+        let mut described = described.disable_help_subcommand(true).long_version(None);
+        described.build();
+        write_pages(&described, folder)
     };
     write().with_context(|| format!("failed to write the manual into {}", folder.display()))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of a command and the pages of its subcommands. Each names epwatch as its source, not the subcommand.
+fn write_pages(command: &clap::Command, folder: &Path) -> io::Result<()> {
+    for subcommand in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        write_pages(subcommand, folder)?;
+    }
+    Man::new(command.clone())
+        .source(concat!("epwatch ", env!("CARGO_PKG_VERSION")))
+        .manual("epwatch")
+        .generate_to(folder)?;
+    Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
 use epwatch_runtimes::tool;
 use tempfile::TempDir;
 
-use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
+use crate::support::{check_ends, check_fails, check_succeeds, docs, epwatch};
 
 const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -231,6 +231,38 @@ fn completions_load_in_bash_zsh_and_fish() {
     );
 }
 
+/// Without `XDG_DATA_DIRS`, as on a server, fish does not read /usr/local/share.
+#[test]
+fn completions_are_installed_where_shells_look_for_them() {
+    let home = tempfile::tempdir().unwrap();
+    let install = docs("install.md");
+    let target = |file: &str| {
+        let mut lines = install.lines();
+        let start = format!("install -D -m 0644 completions/{file} ");
+        let target = lines.find_map(|line| line.strip_prefix(&start)).unwrap();
+        Path::new(target).parent().unwrap().to_owned()
+    };
+    for (shell, flags, folders, file) in [
+        ("zsh", "-fc", "print -l $fpath", "_epwatch"),
+        (
+            "fish",
+            "-c",
+            "string join \\n $fish_complete_path",
+            "epwatch.fish",
+        ),
+    ] {
+        let mut command = tool(shell);
+        command.env_remove("XDG_DATA_DIRS").env("HOME", home.path());
+        command.args([flags, folders]);
+        let (folders, _) = check_ends(&mut command, 0);
+        let folder = target(file);
+        assert!(
+            folders.lines().any(|line| Path::new(line) == folder),
+            "{shell} reads {folders}, and {folder:?} is none of them"
+        );
+    }
+}
+
 #[test]
 fn every_command_has_a_manual_page_that_man_formats() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,6 +284,8 @@ fn every_command_has_a_manual_page_that_man_formats() {
     ] {
         let text = page(name);
         assert!(text.contains("NAME") && text.contains("OPTIONS"), "{text}");
+        let footer = text.trim_end().lines().last().unwrap();
+        assert!(footer.contains("epwatch 0."), "{name}: {footer}");
     }
     assert!(page("epwatch-gate").contains("--soc"), "gate");
     // Commands that only this program starts are not for people.
