@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::judge::hash::HashMap;
 
-use super::buckets::{BucketRow, of_buckets, portions};
+use super::buckets::{of_buckets, portions};
 use super::deduplicated::Counted;
 use super::events;
 use super::groups::{self, Copies};
@@ -89,6 +89,18 @@ struct PartStateRow {
     state: u64,
 }
 
+/// A bucket with the copies that count in it.
+#[derive(Debug, Row, Deserialize)]
+struct BucketRow {
+    bucket: Bucket,
+    reports: u64,
+    /// Which they are, in one number.
+    copies: u64,
+    /// How many of them have self-tests, and failed starts. Most buckets have none, and are not searched for any.
+    with_tests: u64,
+    with_failed_starts: u64,
+}
+
 /// A report without a session.
 #[derive(Debug, Row, Deserialize)]
 struct SessionlessRow<'a> {
@@ -135,7 +147,7 @@ impl CensusCache {
         if held.copies.is_empty() {
             held.first_read_until = wanted.last().map_or(0, |row| row.bucket);
         }
-        for some in portions(&wanted) {
+        for some in portions(&wanted, |row| row.reports) {
             held.read_buckets(store, some).await?;
             self.buckets_read += some.len() as u64;
         }
@@ -265,7 +277,14 @@ impl ReadBuckets {
         let short: Vec<Bucket> = wanted.iter().filter(is_short).map(|r| r.bucket).collect();
         self.add_sessionless(store, &short).await?;
         let census = Arc::make_mut(&mut self.census);
-        events::read(store, &buckets, census).await?;
+        let of = |has_some: fn(&BucketRow) -> bool| -> Vec<Bucket> {
+            let some = wanted.iter().filter(|row| has_some(row));
+            some.map(|row| row.bucket).collect()
+        };
+        let with_tests = of(|row| row.with_tests > 0);
+        events::read_tests(store, &with_tests, census).await?;
+        let with_failed_starts = of(|row| row.with_failed_starts > 0);
+        events::read_starts(store, &with_failed_starts, census).await?;
         census.close(&buckets);
         self.half_read.clear();
         Ok(())

@@ -9,6 +9,7 @@ use crate::read::census::Census;
 use crate::read::error::{SourceError, failed};
 use crate::read::span::Bucket;
 
+use super::buckets::of_buckets;
 use super::deduplicated::Counted;
 use super::queries::{CohortNames, cohort_of};
 
@@ -82,15 +83,18 @@ struct StartRow<'a> {
     failures: u64,
 }
 
-/// Adds the events of some buckets. Most reports have none, so they are few.
-pub(super) async fn read(
+/// Adds the self-tests of some buckets.
+pub(super) async fn read_tests(
     store: &Counted,
     buckets: &[Bucket],
     census: &mut Census,
 ) -> Result<(), SourceError> {
+    if buckets.is_empty() {
+        return Ok(());
+    }
     let Census { texts, events, .. } = census;
     let what = "self-tests";
-    let query = store.plain_query(TESTS).bind(buckets).bind(buckets.first());
+    let query = of_buckets(store.plain_query(TESTS), buckets);
     let mut rows = query.fetch::<TestRow<'_>>().map_err(failed(what))?;
     while let Some(row) = rows.next().await.map_err(failed(what))? {
         let at = (row.at_s, (row.received_ms, row.stream_id, row.sequence));
@@ -109,9 +113,21 @@ pub(super) async fn read(
         };
         events.add_test(cohort_of(row.cohort), at, test);
     }
+    Ok(())
+}
+
+/// Adds the failed starts of some buckets.
+pub(super) async fn read_starts(
+    store: &Counted,
+    buckets: &[Bucket],
+    census: &mut Census,
+) -> Result<(), SourceError> {
+    if buckets.is_empty() {
+        return Ok(());
+    }
+    let Census { texts, events, .. } = census;
     let what = "failed starts";
-    let query = store.plain_query(STARTS).bind(buckets);
-    let query = query.bind(buckets.first());
+    let query = of_buckets(store.plain_query(STARTS), buckets);
     let mut rows = query.fetch::<StartRow<'_>>().map_err(failed(what))?;
     while let Some(row) = rows.next().await.map_err(failed(what))? {
         let start = FailedStart {

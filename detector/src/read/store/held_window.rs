@@ -21,7 +21,7 @@ use crate::read::packed::{
 use crate::read::reader::WindowsAsked;
 use crate::read::span::{Bucket, Span};
 
-use super::buckets::{BucketRow, of_buckets, portions};
+use super::buckets::{of_buckets, portions};
 use super::deduplicated::Counted;
 use super::groups::Copies;
 use super::reports::{self, ReportSink};
@@ -158,14 +158,9 @@ impl HeldWindow {
         let new = window
             .iter()
             .filter(|(at, _)| !self.buckets.contains_key(at));
-        let new = new.map(|(at, copies)| BucketRow {
-            bucket: *at,
-            reports: copies.reports,
-            copies: copies.sum,
-        });
-        let new: Vec<BucketRow> = new.collect();
+        let new: Vec<(Bucket, Copies)> = new.copied().collect();
         self.evaluations += 1;
-        for some in portions(&new) {
+        for some in portions(&new, |(_, copies)| copies.reports) {
             self.read_buckets(store, some).await?;
             self.buckets_read += some.len() as u64;
         }
@@ -208,9 +203,9 @@ impl HeldWindow {
     async fn read_buckets(
         &mut self,
         store: &Counted,
-        wanted: &[BucketRow],
+        wanted: &[(Bucket, Copies)],
     ) -> Result<(), SourceError> {
-        let buckets: Vec<Bucket> = wanted.iter().map(|row| row.bucket).collect();
+        let buckets: Vec<Bucket> = wanted.iter().map(|(at, _)| *at).collect();
         let mut packer = Packer {
             names: Arc::make_mut(&mut self.names),
             buckets: HashMap::default(),

@@ -196,10 +196,13 @@ pub(super) const BUCKET_STATES: &str = "
     UNION ALL
     SELECT toUInt8(2), toUInt32(max(closed_until)), toUInt64(0) FROM rollup_watermark";
 
-/// Which copies count in each of some buckets, in one number. Binds: buckets, the first of them.
+/// Which copies count in each of some buckets, in one number, and how many of them have self-tests and failed starts.
+/// Of those two only the lengths of their lists are read. Binds: buckets, the first of them.
 pub(super) const COUNTED_COPIES: &str = "
     SELECT toUInt32(c.bucket) AS bucket, count() AS reports,
-        sum(cityHash64(collector_id, wal_offset)) AS copies
+        sum(cityHash64(collector_id, wal_offset)) AS copies,
+        countIf(length(self_test_session) > 0) AS with_tests,
+        countIf(length(start_failure_model_id) > 0) AS with_failed_starts
     FROM counted_reports_v1 AS c
     WHERE c.bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY c.bucket";
