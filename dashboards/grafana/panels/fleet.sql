@@ -32,7 +32,7 @@ FROM (
 )
 WHERE latest = latest_of_model
 GROUP BY chipset
-ORDER BY devices DESC
+ORDER BY devices DESC, chipset
 LIMIT 50
 
 -- panel: Models and chipsets, latest window
