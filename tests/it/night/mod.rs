@@ -9,7 +9,12 @@
 mod receivers;
 mod said;
 
-use std::{env, fs, process::Command, sync::Arc, time::Duration};
+use std::{
+    env, fs,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use epwatch_detector::{Detector, DetectorConfig, notify};
 use epwatch_page::{PageConfig, PartStatus, TerminalPage};
@@ -258,15 +263,26 @@ impl Night {
         let now = self.clock.now().to_string();
         let (page, query) = path.split_once('?').unwrap_or((path, ""));
         let json = format!("{page}.json?{query}");
-        until(path, async || {
+        self.shown_when(path, async |shown| {
             let document = self.page.get(&json).await.json();
             let left_out = document["left_out"].as_array().is_none_or(Vec::is_empty);
-            document["read_at"] == now.as_str() && left_out
+            let is_whole = left_out && !shown.contains("could not be read");
+            document["read_at"] == now.as_str() && is_whole
+        })
+        .await
+    }
+
+    /// Returns a page as text, once the condition holds for it.
+    async fn shown_when(&self, path: &str, condition: impl AsyncFn(&str) -> bool) -> Vec<String> {
+        let lines = Mutex::new(Vec::new());
+        until(path, async || {
+            let answer = self.page.get(path).await;
+            let is_it = condition(&answer.text).await;
+            *lines.lock().unwrap() = page_lines(&answer.text);
+            is_it
         })
         .await;
-        let answer = self.page.get(path).await;
-        assert_eq!(answer.status, 200, "{path}: {}", answer.text);
-        page_lines(&answer.text)
+        lines.into_inner().unwrap()
     }
 
     async fn at_shell(&self, question: TerminalPage) -> Vec<String> {
@@ -283,7 +299,7 @@ impl Night {
             let is_whole = document["left_out"].as_array().is_none_or(Vec::is_empty);
             is_whole.then_some(answer.text)
         };
-        let text = std::sync::Mutex::new(String::new());
+        let text = Mutex::new(String::new());
         until("an answer at a shell", async || match read().await {
             Some(answer) => {
                 *text.lock().unwrap() = answer;
@@ -459,7 +475,8 @@ async fn a_night_from_a_roll_out_to_its_end_says_the_same_each_time() {
         night.clock.now(),
         "The store is starved. A window is over and not judged.",
     );
-    let stale = page_lines(&night.page.get("/fleet").await.text);
+    let is_stale = async |shown: &str| shown.contains("The store does not answer");
+    let stale = night.shown_when("/fleet", is_stale).await;
     night.said.by("page /fleet", &stale);
     assert!(night.receivers.take().is_empty());
     night.signal_store("CONT");
@@ -493,6 +510,12 @@ async fn a_night_from_a_roll_out_to_its_end_says_the_same_each_time() {
         .filter(|name| *name != "slack")
         .collect();
     night.told(&but_slack).await;
+    // The fifth attempt in a row that fails is recorded, and no other for ten minutes.
+    until("Slack's failures are recorded", async || {
+        let incidents = night.incidents().await;
+        incidents[0]["failing"]["slack"]["times"] == 5
+    })
+    .await;
     night
         .look("2.0.1 is out since 02:50, and mends nothing. Slack is away.")
         .await;

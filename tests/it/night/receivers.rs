@@ -164,13 +164,20 @@ impl Receivers {
             if alert["labels"]["alertname"] == "EpwatchWatchdog" {
                 continue;
             }
-            state
-                .alerts
-                .retain(|held| held["labels"] != alert["labels"]);
-            state.alerts.push(alert.clone());
             let mut told = alert.clone();
             told["fires"] = (ends_at(alert) > now).into();
-            state.told.push(("alertmanager", told));
+            let mut held = state.alerts.iter();
+            let held = held.position(|held| held["labels"] == alert["labels"]);
+            let held = held.map(|at| state.alerts.swap_remove(at));
+            state.alerts.push(told.clone());
+            // A firing alert is sent again by the time of the machine, with a later end.
+            let is_repeated = held.is_some_and(|mut held| {
+                held["endsAt"] = told["endsAt"].clone();
+                held == told
+            });
+            if !is_repeated {
+                state.told.push(("alertmanager", told));
+            }
         }
         ("200 OK", String::new())
     }
