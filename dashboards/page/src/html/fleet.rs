@@ -531,8 +531,46 @@ pub(crate) fn drawing(page: &FleetPage, name: &str) -> Option<Drawing> {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
+
     use super::*;
+    use crate::read::incident::tests::fallback;
     use crate::read::windows::CohortRow;
+
+    fn open(part_of: Option<&str>, last_seen: Option<Timestamp>) -> OpenIncident {
+        let mut page = fallback("");
+        page.row.part_of = part_of.map(str::to_owned);
+        OpenIncident {
+            row: page.row,
+            document: page.document,
+            last_seen,
+        }
+    }
+
+    /// Channels had one page.
+    #[test]
+    fn an_incident_and_its_part_are_one_page() {
+        let page = FleetPage {
+            open: vec![open(None, None), open(Some("i-1"), None)],
+            ..FleetPage::default()
+        };
+        assert_eq!(headline(&page), "One page is open");
+    }
+
+    /// Checks [O3].
+    #[test]
+    fn a_fault_that_the_last_window_does_not_show_is_in_the_past() {
+        let frame = Frame::new(Timestamp::UNIX_EPOCH, None);
+        let now = open(None, None);
+        assert_eq!(now.effect(), "runs 4.0 times slower");
+        let extent = "On 134 of 140 devices there, 26 % of the model's work is on the CPU";
+        let spaces = |text: String| text.replace(['\u{202f}', '\u{a0}'], " ");
+        assert_eq!(spaces(now.extent(&frame)), extent);
+        let past = open(None, Some(Timestamp::UNIX_EPOCH));
+        assert_eq!(past.effect(), "ran 4.0 times slower");
+        let extent = "Last seen in the window until 00:00:00: on 134 of 140 devices there, 26 % of the model's work was on the CPU";
+        assert_eq!(spaces(past.extent(&frame)), extent);
+    }
 
     fn row(
         model: &str,
