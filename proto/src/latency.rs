@@ -338,8 +338,8 @@ impl Extent {
     /// Fails if extremes and sum do not fit values in the histogram's buckets.
     fn check_within(self, bounds: &HistBounds) -> Result<(), ParseError> {
         for (field, value, (least, most)) in [
-            ("min_us", self.min_us, bounds.first_us),
-            ("max_us", self.max_us, bounds.last_us),
+            ("min_us", self.min_us, bounds.first_us()),
+            ("max_us", self.max_us, bounds.last_us()),
             ("sum_us", self.sum_us, bounds.sum_us),
         ] {
             // Sums are rounded, and latencies to whole microseconds.

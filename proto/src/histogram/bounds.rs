@@ -7,25 +7,52 @@ use super::{bucket_high_us, bucket_low_us};
 pub(crate) struct HistBounds {
     /// Runs in all buckets.
     pub(crate) total: u64,
-    /// Edges of the lowest bucket.
-    pub(crate) first_us: (f64, f64),
-    /// Edges of the highest bucket.
-    pub(crate) last_us: (f64, f64),
+    first: u16,
+    last: u16,
     pub(crate) sum_us: (f64, f64),
 }
 
 impl HistBounds {
     /// Adds a bucket; indices rise.
     #[inline]
-    #[expect(clippy::cast_precision_loss, reason = "bounds")]
     pub(crate) fn add(&mut self, index: u16, count: u64) {
-        let edges = (bucket_low_us(index) as f64, bucket_high_us(index) as f64);
         if self.total == 0 {
-            self.first_us = edges;
+            self.first = index;
         }
-        self.last_us = edges;
+        self.last = index;
         self.total = self.total.saturating_add(count);
-        self.sum_us.0 += count as f64 * edges.0;
-        self.sum_us.1 += count as f64 * edges.1;
+        let (low, high) = edges_us(index);
+        let count = number(count);
+        self.sum_us.0 += count * low;
+        self.sum_us.1 += count * high;
     }
+
+    /// Edges of the lowest bucket; zeros without any.
+    pub(crate) fn first_us(&self) -> (f64, f64) {
+        self.edges_us(self.first)
+    }
+
+    /// Edges of the highest bucket; zeros without any.
+    pub(crate) fn last_us(&self) -> (f64, f64) {
+        self.edges_us(self.last)
+    }
+
+    fn edges_us(&self, index: u16) -> (f64, f64) {
+        match self.total {
+            0 => (0.0, 0.0),
+            _ => edges_us(index),
+        }
+    }
+}
+
+#[inline]
+fn edges_us(index: u16) -> (f64, f64) {
+    (number(bucket_low_us(index)), number(bucket_high_us(index)))
+}
+
+/// Converts a number below 2^63, which processors do in one instruction; for larger ones they need several.
+#[inline]
+#[expect(clippy::cast_precision_loss, reason = "bounds")]
+fn number(n: u64) -> f64 {
+    n.cast_signed() as f64
 }
