@@ -3,7 +3,8 @@
 //!
 //! An app may register a plugin under any name, so the runtime's own word counts first. That is the vendor and the type of
 //! the EP's device, which ONNX Runtime 1.22 and later lists. Without it the name decides. A name that is not in the table
-//! is [`Accelerator::Unknown`]; it never counts as the CPU.
+//! is [`Accelerator::Unknown`]; it never counts as the CPU. Delegates of LiteRT and back ends of ExecuTorch are in the
+//! table, too.
 
 use std::borrow::Cow;
 
@@ -65,7 +66,7 @@ pub struct Row {
     pub label: &'static str,
     /// `Unknown` where one EP drives several kinds, by its options.
     pub device: DeviceType,
-    /// Names of the EP in lower case, without `ExecutionProvider`.
+    /// Names of the EP in lower case, without [`AFFIXES`].
     pub names: &'static [&'static str],
     /// Where the names and the device are from.
     pub source: &'static str,
@@ -89,6 +90,13 @@ const fn row(
 
 const CONSTANTS: &str = "onnxruntime include/onnxruntime/core/graph/constants.h";
 const QNN_BACKENDS: &str = "onnxruntime docs, QNN EP: option backend_type = htp, gpu, cpu";
+
+/// What a name may have around the accelerator: `QNNExecutionProvider`, LiteRT's `TfLiteGpuDelegateV2`, ExecuTorch's
+/// `QnnBackend`.
+const AFFIXES: (&str, [&str; 4]) = (
+    "tflite",
+    ["executionprovider", "delegate", "delegatev", "backend"],
+);
 
 /// All accelerators but [`Accelerator::Unknown`]. A name may have digits at its end (`npu0`, `cuda:1`).
 #[rustfmt::skip]
@@ -115,8 +123,8 @@ pub const ACCELERATORS: [Row; 20] = {
         row(A::Acl, "Arm Compute Library", D::Cpu, &["acl", "armnn"], CONSTANTS),
         row(A::MiGraphX, "MIGraphX", D::Gpu, &["migraphx", "rocm"], CONSTANTS),
         row(A::Cann, "CANN", D::Npu, &["cann"], "onnxruntime docs, CANN EP: Huawei's Ascend NPU"),
-        row(A::Npu, "NPU", D::Npu, &["npu", "rknpu", "vsinpu", "snpe"], "OrtHardwareDeviceType_NPU; public apps register plugins as npu0"),
-        row(A::Gpu, "GPU", D::Gpu, &["gpu"], "OrtHardwareDeviceType_GPU"),
+        row(A::Npu, "NPU", D::Npu, &["npu", "rknpu", "vsinpu", "snpe", "neuron", "neuropilot", "enn", "ethosu"], "OrtHardwareDeviceType_NPU; public apps register plugins as npu0; ExecuTorch's back ends of MediaTek, Samsung and Arm"),
+        row(A::Gpu, "GPU", D::Gpu, &["gpu", "vulkan", "mps"], "OrtHardwareDeviceType_GPU; LiteRT's GPU delegate; ExecuTorch's Vulkan and MPS back ends"),
     ]
 };
 
@@ -139,7 +147,11 @@ impl Accelerator {
             _ => {}
         }
         let name = name.to_ascii_lowercase();
-        let stem = name.strip_suffix("executionprovider").unwrap_or(&name);
+        let (before, after) = AFFIXES;
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
+        let stem = stem.strip_prefix(before).unwrap_or(stem);
+        let after = after.iter().find_map(|after| stem.strip_suffix(after));
+        let stem = after.unwrap_or(stem);
         let stem = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
         let is_its = |row: &&Row| row.names.contains(&stem);
         match ACCELERATORS.iter().find(is_its) {
@@ -370,6 +382,16 @@ mod tests {
             ("nv_tensorrt_rtx", Accelerator::NvTensorRtRtx),
             ("DmlExecutionProvider", Accelerator::DirectMl),
             ("cuda:1", Accelerator::Cuda),
+            ("TfLiteXNNPackDelegate", Accelerator::Xnnpack),
+            ("TfLiteGpuDelegateV2", Accelerator::Gpu),
+            ("TfLiteQnnDelegate", Accelerator::QnnHtp),
+            ("NnApiDelegate", Accelerator::Nnapi),
+            ("QnnBackend", Accelerator::QnnHtp),
+            ("VulkanBackend", Accelerator::Gpu),
+            ("CoreMLBackend", Accelerator::CoreMl),
+            ("NeuropilotBackend", Accelerator::Npu),
+            ("TfLite", Accelerator::Unknown),
+            ("Delegate", Accelerator::Unknown),
             ("", Accelerator::Unknown),
             ("npux", Accelerator::Unknown),
             ("MyEp", Accelerator::Unknown),

@@ -155,7 +155,7 @@ impl Device {
     }
 }
 
-/// The inference runtime in the process.
+/// The inference runtime of a report's sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Runtime {

@@ -34,6 +34,7 @@ wire_enum! {
         AssignmentApi = AssignmentApi "assignment_api",
         Log = Log "log",
         Unavailable = Unavailable "unavailable",
+        Host = Host "host",
     }
 }
 
@@ -242,8 +243,11 @@ impl NodeCounts {
             let expected = format!("at most {on_cpu}, the CPU EP's nodes");
             return Err(ParseError::malformed("cpu_nodes", expected, named));
         }
-        // A log may name fewer; the assignment names all that fit.
-        let complete = self.source == PlacementSource::AssignmentApi;
+        // A log may name fewer; the others name all that fit.
+        let complete = matches!(
+            self.source,
+            PlacementSource::AssignmentApi | PlacementSource::Host
+        );
         if complete && self.is_truncated != (named < on_cpu) {
             let expected = format!("{}: {named} of {on_cpu} are named", named < on_cpu);
             let got = self.is_truncated;

@@ -31,7 +31,7 @@ use crate::{
     placement::{self, HostRuntime},
     queue::{ReceiveEnd, SendRefusal, queue},
     recorder::conditions::Conditions,
-    session::{AttachRequest, SimulatedSession},
+    session::{AttachRequest, AttachedSession, HostAssignment, HostPlacement, SimulatedSession},
     shared::Shared,
     upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
@@ -232,6 +232,57 @@ impl Watch {
     /// ```
     pub fn attach(&self, model: ModelInfo, runtime: Option<HostRuntime>) -> AttachRequest {
         AttachRequest::new(self.here(), model, runtime)
+    }
+
+    /// Observes a session of another runtime, by its placement in the host's words. `runtime` is that runtime's name and
+    /// version, for example `LiteRT 2.3.0`. docs/runtimes.md says how to get an honest placement from it.
+    ///
+    /// For a plan, a manifest or known reasons call [`Self::attach`] without a runtime, and then
+    /// [`observe_assignment`](AttachRequest::observe_assignment).
+    ///
+    /// ```
+    /// use epwatch_sdk::{AttachedSession, HostPlacement, ModelInfo, Watch};
+    /// use epwatch_sdk::placement::{AssignedNode, Assignment, Subgraph};
+    ///
+    /// # fn run() {}
+    /// # fn example(watch: &Watch) {
+    /// let op = |name: &str, op_type: &str| AssignedNode {
+    ///     name: name.to_owned(),
+    ///     op_type: op_type.to_owned(),
+    ///     domain: String::new(),
+    /// };
+    /// let on_gpu = Subgraph { ep: "GPU".to_owned(), nodes: vec![op("0", "CONV_2D"), op("1", "ADD")] };
+    /// let on_cpu = Subgraph { ep: "CPU".to_owned(), nodes: vec![op("2", "CUMSUM")] };
+    /// let placement = HostPlacement {
+    ///     requested: vec!["GPU".to_owned()],
+    ///     assignment: Some(Assignment { subgraphs: vec![on_gpu, on_cpu] }),
+    ///     creation: None,
+    /// };
+    /// let session = watch.session_of(ModelInfo::new("segmenter", "3").unwrap(), placement, "LiteRT 2.3.0");
+    /// let began = AttachedSession::now();
+    /// run();
+    /// session.record(began, AttachedSession::now() - began);
+    /// # }
+    /// ```
+    pub fn session_of(
+        &self,
+        model: ModelInfo,
+        placement: HostPlacement,
+        runtime: &str,
+    ) -> AttachedSession {
+        let is_named = runtime.starts_with(|first: char| first.is_ascii_alphabetic());
+        let read = HostAssignment {
+            // A number alone is a version of ONNX Runtime.
+            runtime: match is_named {
+                true => runtime.to_owned(),
+                false => format!("other {runtime}"),
+            },
+            assignment: placement.assignment,
+            ep_compatibility: String::new(),
+        };
+        self.attach(model, None)
+            .requesting(placement.requested)
+            .observe_assignment(read, placement.creation)
     }
 
     /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and

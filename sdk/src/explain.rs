@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use epwatch_proto::{
-    Accelerator, Asked, CpuNode, Placement, ReasonCode, Session, SparseHistogram, StartFailure,
-    chipset::soc_by_soc_model,
+    Accelerator, Asked, CpuNode, Placement, PlacementSource, ReasonCode, Session, SparseHistogram,
+    StartFailure, chipset::soc_by_soc_model,
 };
 use serde::{Deserialize, Serialize};
 
@@ -123,7 +123,9 @@ pub struct ExplainedSession {
     pub requested_in_effect: Vec<String>,
     /// Id of the directive that changed the request.
     pub directive: Option<String>,
-    /// `assignment_api`, `log` or `unavailable`.
+    /// Runtime of this session, if it is not ONNX Runtime, for example `LiteRT 2.3.0`.
+    pub runtime: Option<String>,
+    /// `assignment_api`, `log`, `host` or `unavailable`.
     pub source: String,
     /// `jit` or `epcontext`.
     pub graph_kind: String,
@@ -221,6 +223,7 @@ impl ExplainedSession {
             requested: session.requested_eps.clone(),
             requested_in_effect: placement.requested_eps.clone(),
             directive: Some(session.directive_id.clone()).filter(|id| !id.is_empty()),
+            runtime: None,
             source: placement.source.as_str().to_owned(),
             graph_kind: placement.graph_kind.as_str().to_owned(),
             eps: ExplainedEp::all_of(placement),
@@ -243,7 +246,13 @@ impl ExplainedReason {
             let explained = Self::from(*reason);
             Self {
                 meaning: accelerator.in_words(&explained.meaning).into_owned(),
-                fix: accelerator.in_words(&explained.fix).into_owned(),
+                fix: match (*reason, placement.source) {
+                    (ReasonCode::Unknown, PlacementSource::Host) => {
+                        "Ask the runtime's own log: epwatch knows reasons of ONNX Runtime only."
+                            .to_owned()
+                    }
+                    _ => accelerator.in_words(&explained.fix).into_owned(),
+                },
                 ..explained
             }
         };
@@ -434,9 +443,15 @@ impl fmt::Display for ExplainedSession {
             .map_or(String::new(), |soc| format!(" on {soc}"));
         let placement = match self.source.as_str() {
             "unavailable" => "not known".to_owned(),
+            "host" => "as the app says".to_owned(),
             source => format!("from {source}"),
         };
-        writeln!(f, "  asked for {requested}{on}; placement {placement}")?;
+        let runtime = self.runtime.as_ref();
+        let with = runtime.map_or(String::new(), |runtime| format!(" with {runtime}"));
+        writeln!(
+            f,
+            "  asked for {requested}{on}{with}; placement {placement}"
+        )?;
         let asked = Asked::by_names(&self.requested_in_effect);
         if let Some(unknown) = asked.filter(|asked| asked.accelerator == Accelerator::Unknown) {
             let ep = unknown.ep;

@@ -115,7 +115,9 @@ pub use crate::explain::{
 pub use crate::fork::n_forks;
 pub use crate::placement::{HostRuntime, HostSession, PrepareError};
 pub use crate::recorder::conditions::Conditions;
-pub use crate::session::{AttachRequest, AttachedSession, HostAssignment, SessionRequest};
+pub use crate::session::{
+    AttachRequest, AttachedSession, HostAssignment, HostPlacement, SessionRequest,
+};
 #[cfg(feature = "ort")]
 pub use crate::session::{ObservedRun, ObservedSession};
 pub use crate::upload::budget::{ByteBudget, NetworkKind};

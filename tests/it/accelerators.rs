@@ -110,7 +110,7 @@ fn explained(ep: &str) -> (ExplainedSession, String) {
         .requesting([ep])
         .observe_assignment(
             HostAssignment {
-                ort_version: "1.31.1".to_owned(),
+                runtime: "1.31.1".to_owned(),
                 assignment: Some(assignment),
                 ep_compatibility: String::new(),
             },

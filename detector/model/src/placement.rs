@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct PlacementMethod {
     /// `jit`, `epcontext` or `unknown`.
     pub graph_kind: String,
-    /// `assignment_api`, `log` or `unavailable`.
+    /// `assignment_api`, `log`, `host` or `unavailable`.
     pub source: String,
     /// Version of the fingerprint's rules; 0 where there is no fingerprint.
     pub fingerprint_algorithm: u32,
@@ -22,7 +22,11 @@ impl PlacementMethod {
     /// Whether the placement of nodes is known at all.
     #[must_use]
     pub fn is_readable(&self) -> bool {
-        let read = [PlacementSource::AssignmentApi, PlacementSource::Log];
+        let read = [
+            PlacementSource::AssignmentApi,
+            PlacementSource::Log,
+            PlacementSource::Host,
+        ];
         read.iter().any(|source| self.source == source.as_str())
     }
 

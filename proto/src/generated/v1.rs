@@ -116,7 +116,7 @@ pub struct Placement {
     /// Nodes on the CPU EP, in ORT's order, no more than it has. <= 256.
     #[prost(message, repeated, tag = "4")]
     pub cpu_nodes: ::prost::alloc::vec::Vec<CpuNode>,
-    /// Whether some CPU nodes are missing there; exact if source is ASSIGNMENT_API.
+    /// Whether some CPU nodes are missing there; exact if source is ASSIGNMENT_API or HOST.
     #[prost(bool, tag = "5")]
     pub cpu_nodes_truncated: bool,
     /// How much of the model's MACs could be attributed to nodes, 0 to 1, no less than the sum over
@@ -246,6 +246,9 @@ pub enum PlacementSource {
     /// This runtime gives no answer; nothing else in the placement is filled but the request, the
     /// graph kind and the reasons.
     Unavailable = 3,
+    /// The host's own word on a session of another runtime than ONNX Runtime. All nodes, as from
+    /// ASSIGNMENT_API.
+    Host = 4,
 }
 impl PlacementSource {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -258,6 +261,7 @@ impl PlacementSource {
             Self::AssignmentApi => "PLACEMENT_SOURCE_ASSIGNMENT_API",
             Self::Log => "PLACEMENT_SOURCE_LOG",
             Self::Unavailable => "PLACEMENT_SOURCE_UNAVAILABLE",
+            Self::Host => "PLACEMENT_SOURCE_HOST",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -267,6 +271,7 @@ impl PlacementSource {
             "PLACEMENT_SOURCE_ASSIGNMENT_API" => Some(Self::AssignmentApi),
             "PLACEMENT_SOURCE_LOG" => Some(Self::Log),
             "PLACEMENT_SOURCE_UNAVAILABLE" => Some(Self::Unavailable),
+            "PLACEMENT_SOURCE_HOST" => Some(Self::Host),
             _ => None,
         }
     }
@@ -1018,10 +1023,11 @@ pub struct Device {
     #[prost(enumeration = "ContextKind", repeated, tag = "16")]
     pub reportable_contexts: ::prost::alloc::vec::Vec<i32>,
 }
-/// The inference runtime in the process.
+/// The inference runtime of the report's sessions.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Runtime {
-    /// The library's own version, for example `1.31.1`. <= 32.
+    /// ONNX Runtime's own version, for example `1.31.1`; another runtime's with its name, for example
+    /// `LiteRT 2.3.0`. <= 32.
     #[prost(string, tag = "1")]
     pub ort_version: ::prost::alloc::string::String,
     /// For example `onnxruntime-qnn`. <= 64.

@@ -277,9 +277,9 @@ pub(super) fn page(code: ReasonCode) -> Page {
             MEASURED,
         ),
         RuntimeNotKnown => page_of(
-            "epwatch was given no ONNX Runtime and found none in the process, so it reads no placement.",
-            "Pass the runtime and the session when the session is observed.",
-            "In C, `epw_observe` takes the OrtApi and the OrtSession of the app. Runs are recorded all the same; only the placement is missing.",
+            "epwatch was given no ONNX Runtime and no placement, so it does not know where nodes run.",
+            "Pass the runtime and the session when the session is observed; of another runtime than ONNX Runtime, pass its placement.",
+            "In C, `epw_observe` takes the OrtApi and the OrtSession of the app, and `epw_observe_assignment` a placement. Runs are recorded all the same; only the placement is missing.",
             &[],
             "the SDK's own look for a runtime: sdk/src/host",
         ),

@@ -278,9 +278,9 @@ typedef struct EpwNode {
   struct EpwText op_type;
   // Empty for ONNX's own domain.
   struct EpwText domain;
-  // For example "QNNExecutionProvider".
+  // For example "QNNExecutionProvider"; of another runtime its accelerator, for example "GPU" or "CPU".
   struct EpwText ep;
-  // Number of the node's subgraph in ONNX Runtime's list. Nodes of a subgraph follow each other.
+  // Number of the node's subgraph in the runtime's list. Nodes of a subgraph follow each other.
   uint64_t subgraph;
 } EpwNode;
 
@@ -288,10 +288,11 @@ typedef struct EpwNode {
 typedef struct EpwAssignment {
   // sizeof(EpwAssignment)
   size_t size;
-  // ONNX Runtime's version, for example "1.31.1"; empty if it is not known.
-  struct EpwText ort_version;
-  // Nodes in ONNX Runtime's order. NULL: it returned no list, because it is older than 1.24, or because the session
-  // was made without session.record_ep_graph_assignment_info=1.
+  // ONNX Runtime's version, for example "1.31.1", or another runtime's name and version, for example "LiteRT 2.3.0".
+  // Empty if it is not known.
+  struct EpwText runtime;
+  // Nodes in the runtime's order. NULL: it returned no list. ONNX Runtime returns none if it is older than 1.24, or
+  // if the session was made without session.record_ep_graph_assignment_info=1.
   const struct EpwNode *nodes;
   // Length of nodes, at most 1,000,000.
   size_t n_nodes;
@@ -432,8 +433,9 @@ EpwStatus epw_explain_session(struct EpwSession session,
 EpwStatus epw_session_close(struct EpwSession session);
 
 // Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
-// returns the EP of each node, and no OrtSession. Set the session option session.record_ep_graph_assignment_info to "1"
-// before the session is made. Without a list runs are measured, and epw_explain_session has the reason.
+// returns the EP of each node, and no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the session
+// option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are measured, and
+// epw_explain_session has the reason.
 EpwStatus epw_observe_assignment(struct EpwWatch watch,
                                  const struct EpwModel *model,
                                  const struct EpwAssignment *assignment,

@@ -1,6 +1,7 @@
 //! A placement that the host has read itself.
 //!
 //! Bindings of ONNX Runtime for Python, Node or C# return the list of nodes and EPs, but no pointers. They pass the list.
+//! Apps with another runtime pass what that one says.
 
 use std::time::Duration;
 
@@ -31,9 +32,9 @@ pub struct EpwNode {
     pub op_type: EpwText,
     /// Empty for ONNX's own domain.
     pub domain: EpwText,
-    /// For example "QNNExecutionProvider".
+    /// For example "QNNExecutionProvider"; of another runtime its accelerator, for example "GPU" or "CPU".
     pub ep: EpwText,
-    /// Number of the node's subgraph in ONNX Runtime's list. Nodes of a subgraph follow each other.
+    /// Number of the node's subgraph in the runtime's list. Nodes of a subgraph follow each other.
     pub subgraph: u64,
 }
 
@@ -43,10 +44,11 @@ pub struct EpwNode {
 pub struct EpwAssignment {
     /// sizeof(EpwAssignment)
     pub size: usize,
-    /// ONNX Runtime's version, for example "1.31.1"; empty if it is not known.
-    pub ort_version: EpwText,
-    /// Nodes in ONNX Runtime's order. NULL: it returned no list, because it is older than 1.24, or because the session
-    /// was made without session.record_ep_graph_assignment_info=1.
+    /// ONNX Runtime's version, for example "1.31.1", or another runtime's name and version, for example "LiteRT 2.3.0".
+    /// Empty if it is not known.
+    pub runtime: EpwText,
+    /// Nodes in the runtime's order. NULL: it returned no list. ONNX Runtime returns none if it is older than 1.24, or
+    /// if the session was made without session.record_ep_graph_assignment_info=1.
     pub nodes: *const EpwNode,
     /// Length of nodes, at most 1,000,000.
     pub n_nodes: usize,
@@ -107,8 +109,9 @@ unsafe fn assignment_of(given: &EpwAssignment) -> Result<Option<Assignment>, Fai
 }
 
 /// Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
-/// returns the EP of each node, and no OrtSession. Set the session option session.record_ep_graph_assignment_info to "1"
-/// before the session is made. Without a list runs are measured, and epw_explain_session has the reason.
+/// returns the EP of each node, and no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the session
+/// option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are measured, and
+/// epw_explain_session has the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_observe_assignment(
     watch: EpwWatch,
@@ -124,7 +127,7 @@ pub unsafe extern "C" fn epw_observe_assignment(
         }
         let watch = crate::watch::watch(watch.id)?;
         let read = HostAssignment {
-            ort_version: given.ort_version.get()?.to_owned(),
+            runtime: given.runtime.get()?.to_owned(),
             assignment: assignment_of(&given)?,
             ep_compatibility: given.ep_compatibility.get()?.to_owned(),
         };

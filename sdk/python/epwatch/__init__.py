@@ -27,6 +27,7 @@ from ._process import (
     start,
     stop,
 )
+from ._runtime import RuntimeSession, session_of
 from ._session import InferenceSession, attach, measure, record
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Explanation",
     "InferenceSession",
     "Plan",
+    "RuntimeSession",
     "UploadError",
     "__version__",
     "attach",
@@ -45,6 +47,7 @@ __all__ = [
     "plan",
     "record",
     "seal",
+    "session_of",
     "set_conditions",
     "set_consent",
     "set_network",

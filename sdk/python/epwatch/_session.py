@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _native, _placement, _process
 from ._explanation import Explanation
+from ._runtime import RuntimeSession
 
 logger = logging.getLogger("epwatch")
 
@@ -209,7 +210,7 @@ class InferenceSession:
             return
         try:
             read = {
-                "ort_version": _placement.runtime_version(),
+                "runtime": _placement.runtime_version(),
                 "subgraphs": _placement.subgraphs(self._session),
                 "ep_compatibility": _placement.ep_compatibility(self._session),
                 "creation_ns": self._creation_ns,
@@ -286,7 +287,7 @@ def attach(
 
 
 @contextlib.contextmanager
-def measure(observed: InferenceSession) -> Iterator[Any]:
+def measure(observed: InferenceSession | RuntimeSession) -> Iterator[Any]:
     """Measures its block, or a decorated function, as one run: `with epwatch.measure(observed) as session: ...`.
 
     For runs that go by another way than the observed session, for example in a library that has onnxruntime's own, which
@@ -296,7 +297,7 @@ def measure(observed: InferenceSession) -> Iterator[Any]:
         yield session
 
 
-def record(observed: InferenceSession, seconds: float) -> None:
+def record(observed: InferenceSession | RuntimeSession, seconds: float) -> None:
     """Records a run that the app has measured itself, and that ends now. It counts as a block of `measure` does."""
     if not seconds >= 0.0:
         raise ValueError(f"seconds: expected the time that a run took, got {seconds!r}")

@@ -69,7 +69,7 @@ type Listed = (String, Vec<(String, String, String)>);
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Read {
-    ort_version: String,
+    runtime: String,
     subgraphs: Option<Vec<Listed>>,
     ep_compatibility: String,
     creation_ns: u64,
@@ -197,7 +197,7 @@ impl Watch {
             let mut read = read;
             let assignment = read.assignment()?;
             let read_by_host = HostAssignment {
-                ort_version: read.ort_version,
+                runtime: read.runtime,
                 assignment,
                 ep_compatibility: read.ep_compatibility,
             };

@@ -1,11 +1,12 @@
 //! One interval as reports: distribution over reports, and encoding.
 //!
 //! A report holds a limited number of sessions, series and bytes; further ones go into another report of the same
-//! interval. Every report describes each session that it refers to, because it is judged alone.
+//! interval. So do sessions of another runtime, because a report names one. Every report describes each session that it
+//! refers to, because it is judged alone.
 
 use bytes::Bytes;
 use epwatch_proto::{
-    LatencySeries, Report, ReportKey, RunErrors, SelfTest, Session, StartFailure,
+    LatencySeries, Report, ReportKey, RunErrors, Runtime, SelfTest, Session, StartFailure,
     report::{MAX_INTERVAL_MS, MAX_RUN_ERRORS, MAX_SELF_TESTS, MAX_SERIES, MAX_SESSIONS},
     v1,
 };
@@ -29,6 +30,8 @@ pub struct SealedReport {
 #[derive(Debug, Clone)]
 pub(crate) struct SessionPart {
     pub(crate) session: Session,
+    /// `None`: the process's ONNX Runtime.
+    pub(crate) runtime: Option<Runtime>,
     pub(crate) series: Vec<LatencySeries>,
     /// Failed runs by ORT status code.
     pub(crate) errors: Vec<(i32, u64)>,
@@ -40,9 +43,11 @@ impl SessionPart {
         self.series.is_empty() && self.errors.is_empty() && self.self_tests.is_empty()
     }
 
-    fn headed(session: &Session) -> Self {
+    /// The same session without its interval.
+    fn head(&self) -> Self {
         Self {
-            session: session.clone(),
+            session: self.session.clone(),
+            runtime: self.runtime.clone(),
             series: Vec::new(),
             errors: Vec::new(),
             self_tests: Vec::new(),
@@ -62,6 +67,7 @@ impl Core {
         let from = self.interval_start;
         let length = until.mono.saturating_sub(from.mono);
         let length_ms = u64::try_from(length.as_millis()).unwrap_or(u64::MAX);
+        let runtime = parts.first().and_then(|part| part.runtime.clone());
         let mut report = Report {
             key,
             ended_streams: self.ended.named_in(key.sequence.get()),
@@ -72,7 +78,7 @@ impl Core {
             uptime_at_end_ms: until.uptime_ms,
             app: self.app.clone(),
             device: self.device.clone(),
-            runtime: self.runtime.clone(),
+            runtime: runtime.unwrap_or_else(|| self.runtime.clone()),
             sdk: self.sdk.clone(),
             sessions: Vec::new(),
             series: Vec::new(),
@@ -117,9 +123,9 @@ impl ReportGroup {
     }
 }
 
-/// Distributes sessions over reports in order; at least one report.
+/// Distributes sessions over reports in order, each runtime's together; at least one report.
 pub(crate) fn pack(
-    parts: Vec<SessionPart>,
+    mut parts: Vec<SessionPart>,
     start_failures: &[StartFailure],
 ) -> Vec<Vec<SessionPart>> {
     let failures = start_failures.iter().map(v1::StartFailure::from);
@@ -128,17 +134,22 @@ pub(crate) fn pack(
         ..ReportGroup::default()
     };
     let mut full = Vec::new();
+    parts.sort_by_cached_key(|part| part.runtime.as_ref().map(Runtime::name));
     for part in parts {
         // An error takes at most 64 bytes, a self-test 256: ids and hashes are bounded.
         let head = v1::Session::from(&part.session).encoded_len()
             + 64 * part.errors.len()
             + 256 * part.self_tests.len();
         let has_room = open.has_room(1, 0, part.errors.len(), head)
-            && open.n_tests + part.self_tests.len() <= MAX_SELF_TESTS;
+            && open.n_tests + part.self_tests.len() <= MAX_SELF_TESTS
+            && open
+                .parts
+                .last()
+                .is_none_or(|last| last.runtime == part.runtime);
         if !has_room && !open.parts.is_empty() {
             full.push(std::mem::take(&mut open).parts);
         }
-        let mut filling = SessionPart::headed(&part.session);
+        let mut filling = part.head();
         open.bytes += head;
         open.n_errors += part.errors.len();
         filling.errors = part.errors;
@@ -147,7 +158,7 @@ pub(crate) fn pack(
         for series in part.series {
             let bytes = v1::LatencySeries::from(&series).encoded_len() + 8;
             if !open.has_room(1, 1, 0, bytes) {
-                let next = SessionPart::headed(&part.session);
+                let next = filling.head();
                 open.parts.push(std::mem::replace(&mut filling, next));
                 full.push(std::mem::take(&mut open).parts);
                 open.bytes = head;

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use epwatch_proto::{
-    DropReason, Model, ModelHash, Placement, ReasonCode, SelfTest, Session, SessionOptions,
-    SessionUid, SparseHistogram,
+    Accelerator, DropReason, Model, ModelHash, Placement, ReasonCode, Runtime, SelfTest, Session,
+    SessionOptions, SessionUid, SparseHistogram,
 };
 
 use super::{Core, report::SessionPart};
@@ -35,6 +35,8 @@ pub struct SessionInfo {
     pub creation: Option<Duration>,
     /// The directive that changed the request, or empty. Such sessions update no baseline.
     pub directive_id: String,
+    /// The runtime of this session alone; `None`: the process's ONNX Runtime.
+    pub runtime: Option<Runtime>,
 }
 
 impl SessionInfo {
@@ -48,6 +50,7 @@ impl SessionInfo {
             placement,
             creation: None,
             directive_id: String::new(),
+            runtime: None,
         }
     }
 }
@@ -58,6 +61,8 @@ pub(super) struct SessionState {
     opened_as: SessionUid,
     pub(super) recorder: Arc<SessionRecorder>,
     pub(super) session: Session,
+    /// As [`SessionInfo::runtime`], normalised.
+    runtime: Option<Runtime>,
     pub(super) is_reported: bool,
     pub(super) self_tests: Vec<SelfTest>,
     /// Latencies of all sealed runs.
@@ -76,6 +81,7 @@ impl SessionState {
 
     fn explained(&self) -> ExplainedSession {
         let mut explained = ExplainedSession::of(&self.session, &self.sealed, self.failed_runs);
+        explained.runtime = self.runtime.as_ref().map(|of| of.ort_version.clone());
         let restarted = self.dsp_restarted.then_some(ReasonCode::DspRestarted);
         explained.reasons.extend(restarted.map(Into::into));
         explained
@@ -101,7 +107,8 @@ impl Core {
             creation_us: creation.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
             created_at_unix_ms: now.wall_unix_ms,
         };
-        recorder.set_baselines(self.baselines_of(&session));
+        let runtime = info.runtime.map(Runtime::normalised);
+        recorder.set_baselines(self.baselines_of(&session, runtime.as_ref()));
         recorder.sample(self.directives.one_in(&session.model, now));
         recorder.turn_off(self.directives.is_recording_off(&session.model, now));
         self.drop_unrecorded_closed();
@@ -109,6 +116,7 @@ impl Core {
             opened_as: info.uid,
             recorder: Arc::clone(&recorder),
             session,
+            runtime,
             is_reported: false,
             self_tests: Vec::new(),
             sealed: SparseHistogram::default(),
@@ -237,11 +245,12 @@ impl Core {
         state.failed_runs += drained.errors.iter().map(|(_, n)| n).sum::<u64>();
         let mut errors = drained.errors.iter();
         state.dsp_restarted |= errors.any(|(code, _)| *code == DEVICE_RESET);
-        self.update_baselines(&state.session, &drained);
+        self.update_baselines(state, &drained);
         for series in &drained.series {
             state.sealed.merge(&series.histogram);
         }
         let mut part = self.part(&state.session, drained);
+        part.runtime.clone_from(&state.runtime);
         part.self_tests = std::mem::take(&mut state.self_tests);
         let has_news = !part.is_empty() || (!state.is_reported && state.recorder.is_recording());
         state.is_reported |= has_news;
@@ -268,6 +277,7 @@ impl Core {
         }
         SessionPart {
             session: session.clone(),
+            runtime: None,
             errors: drained.errors,
             self_tests: Vec::new(),
             series: drained
@@ -278,7 +288,8 @@ impl Core {
         }
     }
 
-    fn update_baselines(&mut self, session: &Session, drained: &Drained) {
+    fn update_baselines(&mut self, state: &SessionState, drained: &Drained) {
+        let session = &state.session;
         if !session.directive_id.is_empty() {
             return;
         }
@@ -291,10 +302,10 @@ impl Core {
                 updates.push(BaselineUpdate {
                     key: BaselineKey {
                         model: session.model.id.clone(),
-                        requested_eps: session.placement.requested_eps.clone(),
+                        requested_eps: self.baseline_eps(session),
                         shape: shape.to_owned(),
                     },
-                    on: self.measured_on(session),
+                    on: self.measured_on(session, state.runtime.as_ref()),
                     histogram: Default::default(),
                     moments: Default::default(),
                 });
@@ -313,20 +324,33 @@ impl Core {
         self.return_baseline_updates(Vec::new());
     }
 
-    fn measured_on(&self, session: &Session) -> MeasuredOn {
+    fn measured_on(&self, session: &Session, runtime: Option<&Runtime>) -> MeasuredOn {
+        let runtime = runtime.unwrap_or(&self.runtime);
         MeasuredOn {
             version: session.model.version.clone(),
             firmware: self.device.vendor_fingerprint_hash.clone(),
-            ort: self.runtime.ort_version.clone(),
-            ep: self.runtime.ep_version.clone(),
+            ort: runtime.ort_version.clone(),
+            ep: runtime.ep_version.clone(),
         }
     }
 
-    fn baselines_of(&self, session: &Session) -> Arc<ShapeBaselines> {
-        let on = self.measured_on(session);
-        let requested = &session.placement.requested_eps;
+    /// Returns the EPs that a session's baseline is of. QNN has one EP for the HTP and for its other back ends, whose
+    /// latencies do not compare.
+    fn baseline_eps(&self, session: &Session) -> Vec<String> {
+        let name = |ep: &String| {
+            let of_ep = Accelerator::of_ep(ep);
+            let ran = of_ep.with_backend(self.runtime.backend);
+            let other = ran.row().filter(|_| ran != of_ep);
+            other.map_or_else(|| ep.clone(), |row| row.names[0].to_owned())
+        };
+        session.placement.requested_eps.iter().map(name).collect()
+    }
+
+    fn baselines_of(&self, session: &Session, runtime: Option<&Runtime>) -> Arc<ShapeBaselines> {
+        let on = self.measured_on(session, runtime);
+        let requested = self.baseline_eps(session);
         self.baselines
-            .for_session(&session.model.id, requested, &on)
+            .for_session(&session.model.id, &requested, &on)
     }
 
     /// Applies sampling directives to the interval that begins.
@@ -347,7 +371,7 @@ impl Core {
 
     pub(super) fn refresh_baselines(&self) {
         for state in &self.sessions {
-            let baselines = self.baselines_of(&state.session);
+            let baselines = self.baselines_of(&state.session, state.runtime.as_ref());
             state.recorder.set_baselines(baselines);
         }
     }

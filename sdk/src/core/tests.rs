@@ -1,6 +1,6 @@
 use epwatch_proto::{
-    BaselineKind, Phase, Placement, ReasonCode, Report, SelfTest, SessionUid, StartPhase,
-    placement::QNN_EP,
+    BaselineKind, EpBackend, Phase, Placement, ReasonCode, Report, SelfTest, SessionUid,
+    StartPhase, placement::QNN_EP,
 };
 use proptest::prelude::*;
 use std::thread;
@@ -126,6 +126,81 @@ fn the_next_version_is_compared_with_the_last_one() {
         .unwrap();
     assert_eq!((baseline.model_version.as_str(), baseline.n), ("1", 37));
     assert_eq!(warm.exceed.unwrap().beyond_3x, 37);
+}
+
+/// QNN has one EP for its back ends, and a latency on the GPU says nothing about the HTP.
+#[test]
+fn back_ends_of_qnn_share_no_baseline() {
+    let mut core = core();
+    let on = |backend| Runtime {
+        backend,
+        ..Runtime::default()
+    };
+    core.set_runtime(on(EpBackend::Gpu));
+    let on_gpu = open(&mut core, "1", at(1));
+    run(&on_gpu, 40, 80);
+    on_gpu.close();
+    core.seal(at(60));
+    core.set_runtime(on(EpBackend::Htp));
+    let on_htp = open(&mut core, "2", at(61));
+    run(&on_htp, 40, 8);
+    let report = &parse(&core.seal(at(120)))[0];
+    let warm = report
+        .series
+        .iter()
+        .find(|s| s.stratum.phase == Phase::Warm);
+    assert_eq!(warm.unwrap().baselines.known(), &[]);
+    on_htp.close();
+    // Each of them is compared with its own past.
+    core.set_runtime(on(EpBackend::Gpu));
+    run(&open(&mut core, "2", at(121)), 40, 80);
+    let report = &parse(&core.seal(at(180)))[0];
+    let series = report.series.iter();
+    let mut known = series.flat_map(|s| s.baselines.known());
+    assert!(known.any(|b| b.model_version == "1" && b.p50_us > 70_000.0));
+}
+
+/// A report names one runtime, so a process with two has a report of each.
+#[test]
+fn sessions_of_another_runtime_are_in_a_report_of_their_own() {
+    let mut core = core();
+    core.set_runtime(Runtime {
+        ort_version: "1.31.1".to_owned(),
+        ..Runtime::default()
+    });
+    let mut of = |model: &str, runtime: Option<&str>, seconds| {
+        let model = ModelInfo::new(model, "1").unwrap();
+        let mut info = SessionInfo::new(model, placement());
+        info.runtime = runtime.map(|name| Runtime {
+            ort_version: name.to_owned(),
+            ..Runtime::default()
+        });
+        let recorder = core.open_session(info, at(seconds));
+        run(&recorder, 40, 8);
+        recorder
+    };
+    let long = "x".repeat(99);
+    let _open = [
+        of("a", Some("LiteRT 2.3.0"), 1),
+        of("b", None, 2),
+        of("c", Some("LiteRT 2.3.0"), 3),
+        of("d", Some(&long), 4),
+    ];
+    let reports = parse(&core.seal(at(60)));
+    let models = |report: &Report| -> Vec<String> {
+        let sessions = report.sessions.iter();
+        sessions.map(|s| s.model.id.clone()).collect()
+    };
+    let found: Vec<_> = reports
+        .iter()
+        .map(|report| (report.runtime.ort_version.as_str(), models(report)))
+        .collect();
+    let expected = [
+        ("1.31.1", vec!["b".to_owned()]),
+        ("LiteRT 2.3.0", vec!["a".to_owned(), "c".to_owned()]),
+        (&long[..32], vec!["d".to_owned()]),
+    ];
+    assert_eq!(found, expected);
 }
 
 #[test]

@@ -5,7 +5,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use epwatch_proto::{Placement, ReasonCode, SessionUid, chipset::Soc, clipped};
+use epwatch_proto::{
+    Accelerator, Placement, PlacementSource, ReasonCode, Runtime, SessionUid, chipset::Soc,
+    clipped, placement::CPU_EP,
+};
 
 use super::{observation::Observation, request::SessionRequest};
 use crate::{
@@ -22,28 +25,65 @@ use crate::{
 pub type AttachRequest = SessionRequest<Option<HostRuntime>>;
 
 /// A session's placement as the host has read it. The host's binding of ONNX Runtime has the list but no pointers, for
-/// example Python's `InferenceSession.get_provider_graph_assignment_info`.
+/// example Python's `InferenceSession.get_provider_graph_assignment_info`. Of another runtime, the host has made the list
+/// from what that runtime says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostAssignment {
-    /// ONNX Runtime's version, for example `1.31.1`; empty if it is not known.
-    pub ort_version: String,
-    /// Nodes and EPs in ONNX Runtime's order; `None` if it returned no list.
+    /// ONNX Runtime's version, for example `1.31.1`, or another runtime's name and version, for example `LiteRT 2.3.0`.
+    /// Empty if it is not known.
+    pub runtime: String,
+    /// Nodes and EPs in the runtime's order; `None` if it returned no list.
     pub assignment: Option<Assignment>,
     /// For a precompiled model, its metadata `ep_compatibility_info.QNNExecutionProvider`.
     pub ep_compatibility: String,
 }
 
+/// A session's placement in the words of a host whose runtime is not ONNX Runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostPlacement {
+    /// Accelerators that the app asked for, in order, without the CPU, for example `GPU` or `XNNPACK`.
+    pub requested: Vec<String>,
+    /// Each partition with its accelerator and its ops, and the ops on the CPU one by one, as EP `CPU`. `None` if the
+    /// runtime does not say where ops run: runs are measured all the same.
+    pub assignment: Option<Assignment>,
+    /// The time that the session took to make, if it is known.
+    pub creation: Option<Duration>,
+}
+
 impl HostAssignment {
+    /// Whether its runtime is ONNX Runtime, whose version has no name before it.
+    fn is_of_ort(&self) -> bool {
+        self.runtime
+            .starts_with(|first: char| first.is_ascii_digit())
+    }
+
+    /// The runtime, unless it is ONNX Runtime or not known.
+    fn other_runtime(&self) -> Option<Runtime> {
+        let is_other = !self.runtime.is_empty() && !self.is_of_ort();
+        is_other.then(|| Runtime {
+            ort_version: self.runtime.clone(),
+            ..Runtime::default()
+        })
+    }
+
     /// The reason why there is no list.
     fn missing(&self) -> ReasonCode {
-        match self.ort_version.is_empty() {
-            true => ReasonCode::RuntimeNotKnown,
-            false if runtime::has_assignment_api(&self.ort_version) => {
-                ReasonCode::AssignmentNotRecorded
-            }
-            false => ReasonCode::AssignmentApiUnavailable,
+        match self.is_of_ort() {
+            false => ReasonCode::RuntimeNotKnown,
+            true if runtime::has_assignment_api(&self.runtime) => ReasonCode::AssignmentNotRecorded,
+            true => ReasonCode::AssignmentApiUnavailable,
         }
     }
+}
+
+/// Gives ops on the CPU the name that reports have for it, whatever the other runtime calls it.
+fn with_own_cpu(mut assignment: Assignment) -> Assignment {
+    for subgraph in &mut assignment.subgraphs {
+        if Accelerator::of_ep(&subgraph.ep) == Accelerator::Cpu {
+            CPU_EP.clone_into(&mut subgraph.ep);
+        }
+    }
+    assignment
 }
 
 impl AttachRequest {
@@ -60,14 +100,25 @@ impl AttachRequest {
         read: HostAssignment,
         creation: Option<Duration>,
     ) -> AttachedSession {
-        let version = (!read.ort_version.is_empty()).then(|| read.ort_version.clone());
+        let version = read.is_of_ort().then(|| read.runtime.clone());
         self.shared = self.shared.here();
         self.shared.note_ort_version(|| version);
+        self.other_runtime = read.other_runtime();
+        let is_other = self.other_runtime.is_some();
         let in_effect = self.in_effect();
         let missing = read.missing();
         let assignment = read.assignment.ok_or(missing);
-        let placement =
-            |input: PlacementInput<'_>, device| placement::of_assignment(assignment, input, device);
+        let placement = |input: PlacementInput<'_>, device| {
+            if !is_other {
+                return placement::of_assignment(assignment, input, device);
+            }
+            let assignment = assignment.map(with_own_cpu);
+            let mut placement = placement::of_assignment(assignment, input, device);
+            if placement.source == PlacementSource::AssignmentApi {
+                placement.source = PlacementSource::Host;
+            }
+            placement
+        };
         let compatibility = || clipped(&read.ep_compatibility, MAX_EP_COMPATIBILITY_BYTES);
         self.attached(in_effect, creation, placement, compatibility)
     }

@@ -14,7 +14,7 @@ mod run;
 mod shape_key;
 mod simulated;
 
-pub use attached::{AttachRequest, AttachedSession, HostAssignment};
+pub use attached::{AttachRequest, AttachedSession, HostAssignment, HostPlacement};
 #[cfg(feature = "ort")]
 pub use observed::{ObservedRun, ObservedSession};
 pub use request::SessionRequest;

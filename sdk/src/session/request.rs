@@ -12,8 +12,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    GraphKind, ModelManifest, Placement, ReasonCode, SessionOptions, StartFailure, StartPhase,
-    chipset::Soc,
+    GraphKind, ModelManifest, Placement, ReasonCode, Runtime, SessionOptions, StartFailure,
+    StartPhase, chipset::Soc,
 };
 #[cfg(feature = "ort")]
 use {
@@ -57,6 +57,8 @@ pub struct SessionRequest<S = DefaultSource> {
     variant: Option<String>,
     phase: StartPhase,
     pub(super) model_file: Option<PathBuf>,
+    /// Of a session that is not ONNX Runtime's.
+    pub(super) other_runtime: Option<Runtime>,
 }
 
 /// `ort`'s builder has no Debug.
@@ -88,6 +90,7 @@ impl<S> SessionRequest<S> {
             variant: None,
             phase: StartPhase::SessionCreation,
             model_file: None,
+            other_runtime: None,
         }
     }
 
@@ -207,6 +210,7 @@ impl<S> SessionRequest<S> {
         info.options = self.options;
         info.creation = creation;
         info.directive_id = in_effect.directive_id();
+        info.runtime = self.other_runtime;
         let described = Described {
             info,
             in_effect,

@@ -9,8 +9,9 @@ use epwatch_proto::{
     PlacementSource, ReasonCode, Report, SessionOptions, StartPhase, placement::QNN_EP,
 };
 use epwatch_sdk::{
-    AttachRequest, AttachedSession, HostAssignment, HostRuntime, ModelInfo, PrepareError,
-    RequestKind, Watch, placement,
+    AttachRequest, AttachedSession, HostAssignment, HostPlacement, HostRuntime, ModelInfo,
+    PrepareError, RequestKind, Watch,
+    placement::{self, AssignedNode, Assignment, Subgraph},
 };
 use ort::{
     AsPointer,
@@ -126,7 +127,7 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     let of_pointer = request(&watch, Some(runtime())).requesting([QNN_EP]);
     let expected = of_pointer.observe(pointer, None).placement().clone();
     let read = HostAssignment {
-        ort_version: runtime().version(),
+        runtime: runtime().version(),
         assignment: Some(placement::read(&host).unwrap()),
         ep_compatibility: String::new(),
     };
@@ -142,6 +143,75 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     assert_eq!(described.creation_us, Some(1_234));
     assert!(described.model.sha256.is_some());
     assert_eq!(report.runtime.ort_version, runtime().version());
+}
+
+/// LiteRT with ops that XNNPACK left to the CPU.
+fn of_litert() -> HostPlacement {
+    let subgraph = |ep: &str, ops: &[&str]| Subgraph {
+        ep: ep.to_owned(),
+        nodes: ops
+            .iter()
+            .map(|op| AssignedNode {
+                name: op.to_lowercase(),
+                op_type: (*op).to_owned(),
+                domain: String::new(),
+            })
+            .collect(),
+    };
+    HostPlacement {
+        requested: vec!["XNNPACK".to_owned()],
+        assignment: Some(Assignment {
+            subgraphs: vec![
+                subgraph("XNNPACK", &["FULLY_CONNECTED", "ADD"]),
+                subgraph("CPU", &["CUMSUM"]),
+                subgraph("XNNPACK", &["SOFTMAX"]),
+            ],
+        }),
+        creation: Some(Duration::from_micros(1_234)),
+    }
+}
+
+#[test]
+fn a_session_of_another_runtime_is_recorded_by_the_hosts_word() {
+    let (_dir, collector, watch) = app();
+    let model = ModelInfo::new("m", "1").unwrap();
+    let session = watch.session_of(model.clone(), of_litert(), "LiteRT 2.3.0");
+    session.record(AttachedSession::now(), Duration::from_millis(8));
+    let untold = HostPlacement {
+        assignment: None,
+        ..of_litert()
+    };
+    let untold = watch.session_of(model, untold, "2.3.0");
+    let text = watch.explain_session(session.uid()).unwrap().to_string();
+    for part in [
+        "asked for XNNPACK with LiteRT 2.3.0; placement as the app says",
+        "XNNPACK: 3 nodes in 2 partitions",
+        "on the CPU: cumsum (CUMSUM)",
+        "Ask the runtime's own log",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    watch.flush(PATIENCE).unwrap();
+    let reports = collector.reports();
+    let of = |runtime: &str| {
+        let mut reports = reports.iter();
+        let found = reports.find(|report| report.runtime.ort_version == runtime);
+        &found.unwrap_or_else(|| panic!("{reports:#?}")).sessions[0]
+    };
+    let described = of("LiteRT 2.3.0");
+    assert_eq!(described.creation_us, Some(1_234));
+    let placement = &described.placement;
+    assert_eq!(placement.source, PlacementSource::Host);
+    let counts = (
+        placement.n_npu_nodes(),
+        placement.n_npu_partitions(),
+        placement.n_cpu_nodes(),
+    );
+    assert_eq!(counts, (3, 2, 1));
+    assert_eq!(placement.cpu_ops(), ["CUMSUM"]);
+    let untold_placement = &of("other 2.3.0").placement;
+    assert_eq!(untold_placement.reasons, [ReasonCode::RuntimeNotKnown]);
+    assert_eq!(untold_placement, untold.placement());
 }
 
 #[test]

@@ -161,9 +161,9 @@ int main(int argc, char **argv) {
   nodes[0].name = nodes[1].name;
   IS(epw_observe_assignment(watch, &model, &assignment, &other), INVALID_ARGUMENT);
   nodes[0].name = nodes[1].name = text("n");
-  assignment.ort_version = bad;
+  assignment.runtime = bad;
   IS(epw_observe_assignment(watch, &model, &assignment, &other), NOT_UTF8);
-  assignment.ort_version = text("1.31.1");
+  assignment.runtime = text("1.31.1");
   IS(epw_observe_assignment(watch, &model, &assignment, &other), OK);
   IS(epw_session_close(other), OK);
   IS(epw_start_failed(watch, NULL, &model, 1, text("no")), OK);

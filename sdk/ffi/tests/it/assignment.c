@@ -35,7 +35,7 @@ static void explain(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const 
   model.n_requested_eps = 1;
   memset(&assignment, 0, sizeof assignment);
   assignment.size = sizeof assignment;
-  assignment.ort_version = text(version);
+  assignment.runtime = text(version);
   assignment.nodes = nodes;
   assignment.n_nodes = n_nodes;
   OK(epw_observe_assignment(watch, &model, &assignment, &session));
@@ -69,6 +69,10 @@ int main(int argc, char **argv) {
   explain(watch, NULL, 0, "1.31.1");
   explain(watch, NULL, 0, "1.23.2");
   explain(watch, NULL, 0, "");
+  /* Another runtime, whose CPU has a name of its own. */
+  nodes[1].ep = text("TfLiteQnnDelegate");
+  nodes[3].ep = text("CPU");
+  explain(watch, nodes + 1, 3, "LiteRT 2.3.0");
   OK(epw_stop(watch, 300000));
   return 0;
 }

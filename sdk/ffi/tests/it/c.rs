@@ -255,7 +255,7 @@ fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let [whole, empty, missing @ ..] = &sessions[..] else {
+    let [whole, empty, missing @ .., other] = &sessions[..] else {
         panic!("{printed}")
     };
     assert_eq!(whole["source"], "assignment_api");
@@ -275,6 +275,10 @@ fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
             "runtime_not_known"
         ]
     );
+    assert_eq!(other["source"], "host");
+    assert_eq!(other["runtime"], "LiteRT 2.3.0");
+    assert_eq!(other["eps"]["TfLiteQnnDelegate"]["nodes"], 1);
+    assert_eq!(other["eps"]["CPUExecutionProvider"]["nodes"], 1);
 }
 
 #[test]

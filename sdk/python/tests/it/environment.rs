@@ -51,6 +51,16 @@ pub(crate) fn environment_of(version: &str) -> Environment {
     environment_with(&name, &[&own, &ci_wheels()], &[&onnxruntime])
 }
 
+/// An environment with LiteRT in place of onnxruntime.
+pub(crate) fn litert() -> Environment {
+    let own = wheels(&crate_file("tests/requirements/litert-2.3.0.txt"));
+    environment_with(
+        "litert",
+        &[&own, &ci_wheels()],
+        &["ai-edge-litert==2.3.0", "numpy"],
+    )
+}
+
 /// The environment of most tests.
 pub(crate) fn environment() -> &'static Environment {
     static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();

@@ -8,6 +8,7 @@ mod directives;
 mod environment;
 mod fork;
 mod guide;
+mod litert;
 mod placement;
 mod runs;
 mod testing;

@@ -94,7 +94,7 @@ public data class Explanation(
  * @property requested EPs that the app asked for, without the CPU's.
  * @property requestedInEffect EPs in effect, after directives.
  * @property directive the id of the directive that changed the request.
- * @property source of the placement: `assignment_api`, `log` or `unavailable`.
+ * @property source of the placement: `assignment_api`, `log`, `host` or `unavailable`.
  * @property graphKind `jit` or `epcontext`.
  * @property eps the share of each EP, by its name.
  * @property cpuNodes nodes on the CPU, as many as fit into a report; `cpuNodesTruncated` if there are more.

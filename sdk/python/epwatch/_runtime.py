@@ -1,0 +1,118 @@
+"""A session of another runtime than onnxruntime, by its placement in the app's words."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from typing import Any, Iterator, Sequence
+
+from . import _native, _process
+from ._explanation import Explanation
+
+logger = logging.getLogger("epwatch")
+
+_now = _native.now
+_UNKNOWN = "the session is not observed: epwatch.start was not called"
+# ORT_FAIL.
+_FAILED = 1
+
+Partition = tuple[str, Sequence[tuple[str, str]]]
+
+
+class RuntimeSession:
+    """A session whose runs the app makes itself: `epwatch.measure(session)` or `epwatch.record(session, seconds)`."""
+
+    __slots__ = ("_described", "_read", "_observed", "__weakref__")
+
+    def __init__(self, described: dict[str, Any], read: dict[str, Any]) -> None:
+        self._described = described
+        self._read = read
+        self._observed: _native.Session | None = None
+        _process.track(self)
+        self._observe()
+
+    def _observe(self) -> None:
+        """Begins the session's record, if the process has an SDK. The app never gets an error of it."""
+        watch = _process.watch()
+        if watch is None or self._observed is not None:
+            return
+        try:
+            self._observed = watch.observe(self._described, self._read)
+        except Exception:
+            logger.warning("failed to observe a session of %s", self._described["model"], exc_info=True)
+
+    def _forget(self) -> None:
+        self._observed = None
+
+    @contextlib.contextmanager
+    def _measured(self, feed: Any) -> Iterator[RuntimeSession]:
+        began = _now()
+        try:
+            yield self
+        except Exception:
+            self._observe()
+            if self._observed is not None:
+                self._observed.record_error(_FAILED)
+            raise
+        self._ended(began, feed)
+
+    def _ended(self, began: int, _feed: Any) -> None:
+        latency = _now() - began
+        # Another process now, or the start came later.
+        self._observe()
+        if self._observed is not None:
+            self._observed.record_latency(began, latency, None)
+
+    def _explained(self) -> Explanation:
+        self._observe()
+        explained = self._observed.explain() if self._observed is not None else None
+        return Explanation(*(explained or ("{}", _UNKNOWN)))
+
+    def __repr__(self) -> str:
+        return f"<epwatch.RuntimeSession of {self._described['model']} {self._described['version']}>"
+
+
+def session_of(
+    *,
+    model: str,
+    version: str,
+    runtime: str,
+    requested: Sequence[str],
+    partitions: Sequence[Partition] | None,
+    model_file: str | os.PathLike[str] | None = None,
+    creation_seconds: float = 0.0,
+    reasons: Sequence[str] = (),
+) -> RuntimeSession:
+    """Observes a session of another runtime, whose name and version is `runtime`, for example "LiteRT 2.3.0".
+
+    `requested` names the accelerators that the app asked for, without the CPU. `partitions` is what each got, in the
+    runtime's order: the accelerator and its ops, each with name and type. Ops on the CPU are partitions of one op, as
+    accelerator "CPU". None says that the runtime does not tell: runs are measured all the same.
+    """
+    if not runtime[:1].isalpha():
+        raise ValueError(f"runtime: expected a name and a version, for example 'LiteRT 2.3.0', got {runtime!r}")
+    subgraphs = None
+    if partitions is not None:
+        subgraphs = [(ep, [(name, op_type, "") for name, op_type in ops]) for ep, ops in partitions]
+    described = {
+        "model": model,
+        "version": version,
+        "sha256": "",
+        "model_file": os.path.abspath(model_file) if model_file else None,
+        "requested": list(requested),
+        "performance_mode": "",
+        "soc_model": "",
+        "htp_arch": "",
+        "reasons": list(reasons),
+        "plan": None,
+        "variant": None,
+        "after_run_error": False,
+    }
+    read = {
+        "runtime": runtime,
+        "subgraphs": subgraphs,
+        "ep_compatibility": "",
+        "creation_ns": max(0, round(creation_seconds * 1e9)),
+    }
+    return RuntimeSession(described, read)
