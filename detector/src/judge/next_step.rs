@@ -115,6 +115,13 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                      a placement on it, and check {what}."
                 );
             }
+            if code == Some(ReasonCode::EpcontextIncompatible) {
+                return format!(
+                    "{}\nThe model's owner: {}",
+                    npu_off(key, "On call, if sessions that fail cost users"),
+                    compile_again(reasons)
+                );
+            }
             let why = not_the_version.map_or(String::new(), |why| format!("\n{why}."));
             format!(
                 "{}\nThe app's owner: check {what}; the SDK's explain() on one of these devices names the \
@@ -352,13 +359,29 @@ fn why_refused(key: &CohortKey, ops: &str) -> String {
     )
 }
 
+/// The next step for a compiled model that the EP refuses.
+fn compile_again(reasons: &[Reason]) -> String {
+    let place = match firmware_of(reasons) {
+        Some(firmware) => format!("firmware {}", in_sentence(firmware)),
+        None => "the chipset or the runtime of these devices".to_owned(),
+    };
+    format!(
+        "the compiled model is not for {place}. Compile it again for these devices, or ship the model that it was \
+         compiled from, which each device compiles for itself."
+    )
+}
+
+/// The firmware that the fault comes with.
+fn firmware_of(reasons: &[Reason]) -> Option<&str> {
+    reasons.iter().find_map(|reason| match reason {
+        Reason::Firmware { firmware, .. } => Some(firmware.as_str()),
+        _ => None,
+    })
+}
+
 /// The next step if a rollback to the version before would not help.
 fn not_the_version(reasons: &[Reason], change: Option<&PlacementChange>) -> Option<String> {
-    let firmware = reasons.iter().find_map(|reason| match reason {
-        Reason::Firmware { firmware, .. } => Some(firmware),
-        _ => None,
-    });
-    if let Some(firmware) = firmware {
+    if let Some(firmware) = firmware_of(reasons) {
         let ask = "ask what that update changed before you take a version back";
         let firmware = in_sentence(firmware);
         return Some(format!("It comes with firmware {firmware}: {ask}"));
@@ -426,8 +449,8 @@ fn what_to_check(code: Option<ReasonCode>) -> String {
             );
         }
         Some(ReasonCode::EpTooOldForOrt) => "that the QNN plugin is new enough for ONNX Runtime",
-        Some(ReasonCode::EpcontextIncompatible | ReasonCode::EpcontextWithoutEp) => {
-            "that the precompiled model was made for this chipset and runtime"
+        Some(ReasonCode::EpcontextWithoutEp) => {
+            "that the session asks for the EP that the model was compiled for"
         }
         _ => "backend_path and the vendor's libraries on these devices",
     };
@@ -677,6 +700,26 @@ mod tests {
         let verdict = judged_with_peers(&window, None, &peers(&window.votes), &reference());
         let says = "All models on these devices are slower";
         check(&verdict, VerdictClass::SlowWithoutPlacement, says);
+    }
+
+    /// A fleet in which an update of the firmware makes the context binary useless.
+    #[test]
+    fn a_compiled_model_that_is_not_for_a_firmware_is_compiled_again() {
+        let mut window = Fleet::default().window();
+        window.device_events.failed_starts =
+            failed_starts(100..120, "f2", "epcontext_incompatible");
+        let verdict = judged(&window, None, &reference());
+        let says = "The model's owner: the compiled model is not for firmware f2. Compile it again";
+        check(&verdict, VerdictClass::NpuStartFailure, says);
+        let first = verdict.reason_texts().next().unwrap();
+        let says = "epcontext_incompatible on 20; the compiled model is not for them";
+        assert!(first.contains(says), "{first}");
+
+        window.device_events.failed_starts =
+            failed_starts(100..120, "f1", "epcontext_incompatible");
+        let verdict = judged(&window, None, &reference());
+        let says = "not for the chipset or the runtime of these devices";
+        check(&verdict, VerdictClass::NpuStartFailure, says);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 
 use std::fmt::Write;
 
+use epwatch_proto::ReasonCode;
+
 use crate::late_runs::LateRuns;
 use crate::numbers::{counted, percent};
 use crate::placement::Unit;
@@ -152,6 +154,10 @@ pub(super) fn codes(codes: &[(String, u64)]) -> String {
     }
     if codes.len() > MAX_CODES {
         let _ = write!(text, " and {} more codes", codes.len() - MAX_CODES);
+    }
+    let refused = ReasonCode::EpcontextIncompatible.as_str();
+    if codes.first().is_some_and(|(code, _)| code == refused) {
+        text.push_str("; the compiled model is not for them");
     }
     text
 }
