@@ -281,6 +281,9 @@ fn details(incident: &Incident) -> Vec<(&'static str, String)> {
              {CLEAN_WINDOWS} of the next version",
             at(since)
         );
+        let why = incident
+            .lead()
+            .map_or(why.clone(), |lead| lead.key.in_words(&why));
         details.push(("mitigated", why));
     }
     if let (State::Firing, Some(returned)) = (incident.state, incident.returned_at) {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::read::progress::Progress;
-use crate::text::terms::{TERMS, Term};
+use crate::text::terms::{TERMS, line_of};
 use crate::text::time::{ago, clock};
 use crate::text::words::{Icon, Tone};
 
@@ -67,8 +67,9 @@ pub(crate) struct NavItem {
 }
 
 impl Frame {
-    pub(super) fn terms(&self) -> &'static [Term] {
-        &TERMS
+    /// Returns the lines of all terms; those that the page does not have are taken out later.
+    pub(super) fn terms(&self) -> Vec<String> {
+        TERMS.iter().map(line_of).collect()
     }
 
     pub(crate) fn new(now: Timestamp, refresh: Option<u32>) -> Self {

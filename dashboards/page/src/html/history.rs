@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use crate::read::history::{IncidentChange, IncidentNews};
 use crate::read::incident::IncidentPage;
 use crate::text::name::{visible, visible_sentence};
-use crate::text::number;
+use crate::text::{number, words};
 
 /// An entry of the list.
 pub(crate) struct Event {
@@ -21,7 +21,9 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     let history = &page.history;
     let event = |at: Option<Timestamp>, text| Some(Event { at: at?, text });
     let changes = history.changes.iter();
-    let changes = changes.filter_map(|change| event(change.at, state(change)));
+    let chipset = page.row.chipsets.first();
+    let said = |text: &str| words::of_accelerator(chipset.map_or("", String::as_str), text);
+    let changes = changes.filter_map(|change| event(change.at, said(&state(change))));
     let deliveries = history.deliveries.iter().filter_map(|delivery| {
         let news = history.news.iter().find(|news| news.news == delivery.news);
         let what = match delivery.is_refused {

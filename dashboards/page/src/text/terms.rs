@@ -1,5 +1,5 @@
-//! Terms of the pages, each with a line of explanation. The foot of every page lists them, and a page links each where it
-//! stands first.
+//! Terms of the pages, each with a line of explanation. A page links each term where it stands first, to the line at its
+//! foot. The foot lists no term that the page does not have.
 
 /// A term.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(crate) const TERMS: [Term; 15] = [
         id: "held",
         word: "held, mitigated",
         spelt: &["held by a directive", "mitigated"],
-        line: "a directive took the devices off the NPU; the fault itself is not repaired",
+        line: "a directive took the devices off their accelerator; the fault itself is not repaired",
     },
     Term {
         id: "npu",
@@ -117,6 +117,7 @@ const WITHOUT: [&str; 11] = [
 pub(crate) const SENTENCE: &str = r#"<bdi class="say">"#;
 
 /// Links each term where it first stands in the content of a page to its line at the foot, and shows the line on hover.
+/// Takes the lines of other terms out of the foot.
 pub(crate) fn linked(html: &str) -> String {
     let main = html.find("<main").zip(html.find("</main>"));
     let Some((begin, end)) = main.filter(|(begin, end)| begin < end) else {
@@ -143,8 +144,22 @@ pub(crate) fn linked(html: &str) -> String {
         rest = after;
     }
     push_text(&mut out, rest, !open.contains(&true), &mut unlinked);
-    out.push_str(&html[end..]);
+    let mut foot = html[end..].to_owned();
+    let content = &html[begin..end];
+    // A word without a link, for example in a drawing, keeps its line.
+    for term in unlinked {
+        if !term.spelt.iter().any(|spelt| content.contains(spelt)) {
+            foot = foot.replace(&line_of(term), "");
+        }
+    }
+    out.push_str(&foot);
     out
+}
+
+/// Returns a term's line as the foot of a page has it.
+pub(crate) fn line_of(term: &Term) -> String {
+    let Term { id, word, line, .. } = term;
+    format!(r#"<dt id="term-{id}">{word}</dt><dd>{line}</dd>"#)
 }
 
 fn is_without(tag: &str) -> bool {
@@ -273,6 +288,15 @@ mod tests {
         let sentence = |text: &str| format!("<td>{SENTENCE}{text}</bdi></td>");
         check(&sentence("dip"), &sentence(&link("dip", "dip")));
         assert_eq!(linked("no content"), "no content");
+    }
+
+    #[test]
+    fn the_foot_has_the_terms_of_the_page_alone() {
+        let lines: String = TERMS.iter().map(line_of).collect();
+        let html = linked(&format!("<main>dip</main><dl>{lines}</dl>"));
+        let (_, foot) = html.split_once("<dl>").unwrap();
+        let dip = TERMS.iter().find(|term| term.id == "dip").unwrap();
+        assert_eq!(foot, format!("{}</dl>", line_of(dip)));
     }
 
     #[test]
