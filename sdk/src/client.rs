@@ -73,7 +73,7 @@ pub struct StartError(#[source] io::Error);
 /// # let input = ([1_usize, 3, 32, 32], vec![0.0_f32; 3 * 32 * 32]);
 /// let outputs = session.run(inputs![TensorRef::from_array_view((input.0, &*input.1))?])?;
 /// # drop(outputs);
-/// watch.stop(Duration::from_secs(5));
+/// watch.stop(Duration::from_secs(5))?;
 /// # Ok(())
 /// # }
 /// # #[cfg(not(feature = "qnn"))]
@@ -324,15 +324,22 @@ impl Watch {
 
     /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. For hosts that send by themselves, for
     /// example when the app goes to the background. Touches the disk.
-    pub fn seal(&self) {
+    ///
+    /// # Errors
+    /// If recorded runs could not be stored in the folder, now or since the last call.
+    pub fn seal(&self) -> Result<(), FlushError> {
         let shared = self.here();
         // The stream is the parent's.
         if shared.is_forked() {
-            return;
+            return Err(FlushError::Forked);
         }
-        shared.driver().seal();
+        let mut driver = shared.driver();
+        driver.seal();
+        let kept = driver.take_kept();
+        drop(driver);
         // The thread passes on what happened.
         shared.send_command(Command::Wake);
+        kept
     }
 
     /// Seals recorded runs and sends every waiting report, whatever the schedule says. For tests, demos, and apps
@@ -340,7 +347,8 @@ impl Watch {
     ///
     /// # Errors
     /// The reason why a report did not reach the collector; it stays in the spool and is sent by schedule. Or
-    /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept.
+    /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept. Or
+    /// [`FlushError::Spool`]: recorded runs that could not be stored in the folder.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let shared = self.here();
         if shared.is_forked() {
@@ -362,14 +370,18 @@ impl Watch {
 
     /// Seals recorded runs, keeps them for the next process to send, and ends the SDK's thread. An upload in progress is
     /// broken off, and repeated by the next process. The runs are sealed on the caller's thread first, so that a thread
-    /// that hangs loses none. Blocks at most `timeout`, and for the disk. Returns whether the thread ended.
-    pub fn stop(&self, timeout: Duration) -> bool {
+    /// that hangs loses none. Blocks at most `timeout`, and for the disk.
+    ///
+    /// # Errors
+    /// [`FlushError::Timeout`] if the thread has not ended. [`FlushError::Spool`] if recorded runs could not be stored in
+    /// the folder: they are lost.
+    pub fn stop(&self, timeout: Duration) -> Result<(), FlushError> {
         // A child that has started nothing has nothing to end.
         let Some(shared) = self.shared.here_if_started() else {
-            return true;
+            return Ok(());
         };
         if shared.is_forked() {
-            return true;
+            return Err(FlushError::Forked);
         }
         let until = Instant::now() + timeout;
         shared.break_off();
@@ -379,11 +391,15 @@ impl Watch {
         match shared.try_send_command(Command::Stop(answer)) {
             Ok(()) => {
                 let left = until.saturating_duration_since(Instant::now());
-                let outcome = answered.recv_timeout(left);
-                !matches!(outcome, Err(ReceiveEnd::Timeout))
+                match answered.recv_timeout(left) {
+                    Ok(kept) => kept,
+                    // Another call has ended it.
+                    Err(ReceiveEnd::Closed) => Ok(()),
+                    Err(ReceiveEnd::Timeout) => Err(FlushError::Timeout),
+                }
             }
-            Err(SendRefusal::Closed) => true,
-            Err(SendRefusal::Full) => false,
+            Err(SendRefusal::Closed) => Ok(()),
+            Err(SendRefusal::Full) => Err(FlushError::Timeout),
         }
     }
 

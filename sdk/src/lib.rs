@@ -17,7 +17,7 @@
 //! let outputs = session.run(inputs![input])?;
 //! # drop(outputs);
 //! println!("{}", watch.explain());
-//! watch.stop(Duration::from_secs(5));
+//! watch.stop(Duration::from_secs(5))?;
 //! # Ok(()) }
 //! # #[cfg(not(feature = "ort"))]
 //! # fn main() {}

@@ -63,7 +63,7 @@ fn a_run_of_a_known_stratum_allocates_nothing_seals_or_not() {
         // Seals. The upload fails, because no collector listens.
         watch.flush(LATER * 30).unwrap_err();
     }
-    assert!(watch.stop(LATER * 30));
+    watch.stop(LATER * 30).unwrap();
 }
 
 /// A run waits a little for the sealer's swap, because moving to another slot begins a new series.
@@ -200,5 +200,5 @@ fn a_real_session_allocates_what_ort_allocates_and_nothing_more() {
             assert_eq!(observed_count(by_name), bare_count(by_name, &mut bare));
         }
     }
-    assert!(watch.stop(LATER * 30));
+    watch.stop(LATER * 30).unwrap();
 }

@@ -119,7 +119,7 @@ fn explained(ep: &str) -> (ExplainedSession, String) {
     let explained = watch.explain_session(session.uid()).unwrap();
     let text = watch.explain().to_string();
     drop(session);
-    watch.stop(Duration::from_secs(300));
+    watch.stop(Duration::from_secs(300)).unwrap();
     (explained, text)
 }
 

@@ -59,6 +59,8 @@ enum EpwStatus
   EPW_STATUS_TIMEOUT = 41,
   // The SDK could not start again in this forked process: it has no thread, or too many forks lie between.
   EPW_STATUS_FORKED = 42,
+  // The folder cannot be used, or is full: recorded runs that are not in it are lost at the latest with the process.
+  EPW_STATUS_FOLDER = 43,
   // A bug of epwatch. The host goes on.
   EPW_STATUS_PANIC = 100,
 };
@@ -327,7 +329,8 @@ EpwStatus epw_disable_runtime_telemetry(void);
 EpwStatus epw_start(const struct EpwConfig *config,
                     struct EpwWatch *watch);
 
-// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy.
+// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy,
+// EPW_STATUS_FOLDER if runs could not be stored and are lost.
 EpwStatus epw_stop(struct EpwWatch watch,
                    uint64_t timeout_ms);
 
@@ -345,7 +348,8 @@ EpwStatus epw_set_conditions(struct EpwWatch watch,
 // Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
 EpwStatus epw_set_network(struct EpwWatch watch, int32_t network);
 
-// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
+// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FOLDER if
+// runs could not be stored, now or since the last call that returned it.
 EpwStatus epw_seal(struct EpwWatch watch);
 
 // Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once

@@ -231,6 +231,11 @@ public:
     check(epw_flush(handle_, static_cast<std::uint64_t>(timeout.count())));
   }
 
+  /// Ends the SDK. Unlike the destructor it throws if runs could not be stored.
+  void stop(std::chrono::milliseconds timeout) {
+    check(epw_stop(std::exchange(handle_, EpwWatch{}), static_cast<std::uint64_t>(timeout.count())));
+  }
+
   /// Returns one JSON object.
   std::string explain() const {
     return copied([this](char *b, std::size_t c, std::size_t *n) { return epw_explain(handle_, b, c, n); });

@@ -6,6 +6,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use epwatch_proto::error_chain;
+use epwatch_sdk::FlushError;
+
 /// Result of a call. Numbers are never used again; a later version may have others.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub enum EpwStatus {
     Timeout = 41,
     /// The SDK could not start again in this forked process: it has no thread, or too many forks lie between.
     Forked = 42,
+    /// The folder cannot be used, or is full: recorded runs that are not in it are lost at the latest with the process.
+    Folder = 43,
     /// A bug of epwatch. The host goes on.
     Panic = 100,
 }
@@ -91,6 +96,17 @@ fn keep(result: Result<Result<EpwStatus, Failure>, Box<dyn Any + Send>>) -> EpwS
     // A thread that ends has no place for it.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = failure.text);
     failure.status
+}
+
+/// The failure of a flush, seal or stop, with its causes.
+pub(crate) fn flush_failed(error: &FlushError) -> Failure {
+    let status = match error {
+        FlushError::Timeout => EpwStatus::Timeout,
+        FlushError::Forked => EpwStatus::Forked,
+        FlushError::Spool(_) => EpwStatus::Folder,
+        _ => EpwStatus::Upload,
+    };
+    Failure::new(status, error_chain(error))
 }
 
 pub(crate) fn last_error() -> String {

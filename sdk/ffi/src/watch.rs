@@ -7,13 +7,12 @@ use std::{
 
 use epwatch_proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex};
 use epwatch_sdk::{
-    Conditions, FlushError, NetworkKind, SdkConfig, TrustedRoots, Watch, preflight::PreflightFacts,
-    runtime,
+    Conditions, NetworkKind, SdkConfig, TrustedRoots, Watch, preflight::PreflightFacts, runtime,
 };
 
 use crate::{
     handle::Table,
-    status::{EpwStatus, Failure, guarded},
+    status::{EpwStatus, Failure, flush_failed, guarded},
     text::{self, EpwText, Texts, array, copy_out, write},
 };
 
@@ -364,13 +363,14 @@ pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatc
     })
 }
 
-/// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy.
+/// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy,
+/// EPW_STATUS_FOLDER if runs could not be stored and are lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_stop(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
     guarded(|| {
         let stopped = WATCHES.close(watch.id, |watch| watch.stop(ms(timeout_ms)))?;
-        let late = || Failure::new(EpwStatus::Timeout, "the SDK's thread is still busy");
-        stopped.then_some(EpwStatus::Ok).ok_or_else(late)
+        stopped.map_err(|error| flush_failed(&error))?;
+        Ok(EpwStatus::Ok)
     })
 }
 
@@ -436,11 +436,13 @@ pub extern "C" fn epw_set_network(watch: EpwWatch, network: i32) -> EpwStatus {
     })
 }
 
-/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk.
+/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FOLDER if
+/// runs could not be stored, now or since the last call that returned it.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
     guarded(|| {
-        crate::watch::watch(watch.id)?.seal();
+        let sealed = crate::watch::watch(watch.id)?.seal();
+        sealed.map_err(|error| flush_failed(&error))?;
         Ok(EpwStatus::Ok)
     })
 }
@@ -451,14 +453,8 @@ pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
 pub extern "C" fn epw_flush(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
     guarded(|| {
         let flushed = crate::watch::watch(watch.id)?.flush(ms(timeout_ms));
-        flushed.map(|()| EpwStatus::Ok).map_err(|error| {
-            let status = match error {
-                FlushError::Timeout => EpwStatus::Timeout,
-                FlushError::Forked => EpwStatus::Forked,
-                _ => EpwStatus::Upload,
-            };
-            Failure::new(status, format!("{error}"))
-        })
+        flushed.map_err(|error| flush_failed(&error))?;
+        Ok(EpwStatus::Ok)
     })
 }
 

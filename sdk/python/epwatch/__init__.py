@@ -13,7 +13,7 @@ import logging as _logging
 
 from ._explanation import Explanation
 from ._native import VERSION as __version__
-from ._native import ConfigError, Plan, UploadError
+from ._native import ConfigError, FolderError, Plan, UploadError
 from ._process import (
     disable_runtime_telemetry,
     explain,
@@ -33,6 +33,7 @@ from ._session import InferenceSession, attach, measure, record
 __all__ = [
     "ConfigError",
     "Explanation",
+    "FolderError",
     "InferenceSession",
     "Plan",
     "RuntimeSession",

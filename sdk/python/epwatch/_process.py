@@ -214,15 +214,29 @@ def _at_exit() -> None:
     watch, _state.watch = _state.watch, None
     if watch is None:
         return
+    level = logging.WARNING
     try:
         if _state.exit_seconds > 0:
             watch.flush(_state.exit_seconds)
+    except _native.FolderError as error:
+        logger.warning("runs are lost: %s", error)
+        level = logging.DEBUG
     except Exception as error:
         logger.info("reports wait for the next start: %s", error)
+    _ended(watch, _STOP_SECONDS, level)
+
+
+def _ended(watch: _native.Watch, timeout: float, level: int = logging.WARNING) -> bool:
+    """Ends an SDK, and returns whether it ended in time with all runs in its folder. Lost runs are a line of this level."""
     try:
-        watch.stop(_STOP_SECONDS)
-    except Exception:
-        logger.debug("stop failed", exc_info=True)
+        watch.stop(timeout)
+    except _native.FolderError as error:
+        logger.log(level, "runs are lost: %s", error)
+        return False
+    except Exception as error:
+        logger.info("not ended: %s", error)
+        return False
+    return True
 
 
 def watch() -> _native.Watch | None:
@@ -307,21 +321,30 @@ def has_directive_keys() -> bool:
 
 
 def seal() -> None:
-    """Writes recorded runs to the folder at once, for example before a worker process is ended by a signal."""
+    """Writes recorded runs to the folder at once, for example before a worker process is ended by a signal.
+
+    Raises `FolderError` if runs could not be written, now or since the last call.
+    """
     _with_watch(lambda found: found.seal())
 
 
 def flush(timeout: float = 10.0) -> None:
-    """Seals and sends everything; blocks at most `timeout` seconds. Raises `UploadError` with the cause."""
+    """Seals and sends everything; blocks at most `timeout` seconds.
+
+    Raises `UploadError` with the cause, or its subclass `FolderError` if runs could not be written to the folder.
+    """
     _with_watch(lambda found: found.flush(timeout))
 
 
 def stop(timeout: float = 5.0) -> bool:
-    """Seals recorded runs, and ends the SDK; sessions go on unobserved. Returns whether its thread ended in time."""
+    """Seals recorded runs, and ends the SDK; sessions go on unobserved.
+
+    Returns whether its thread ended in time and no run was lost. If not, the logger has the cause.
+    """
     with _state.lock:
         found, _state.watch, _state.is_forked = _state.watch, None, False
         sessions = list(_state.sessions)
-    ended = found.stop(timeout) if found is not None else True
+    ended = found is None or _ended(found, timeout)
     for session in sessions:
         session._forget()
     return ended

@@ -6,6 +6,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
+use epwatch_sdk::FlushError;
 use pyo3::{
     PyErr, PyResult, create_exception,
     exceptions::{PyRuntimeError, PyValueError},
@@ -23,6 +24,21 @@ create_exception!(
     PyRuntimeError,
     "Reports did not reach the collector, or it refused them; they wait in the folder unless it refused them."
 );
+
+create_exception!(
+    epwatch,
+    FolderError,
+    UploadError,
+    "Recorded runs could not be stored in the folder; they are lost at the latest with the process."
+);
+
+/// The exception of a flush, seal or stop.
+pub(crate) fn flush_error(error: &FlushError) -> PyErr {
+    match error {
+        FlushError::Spool(_) => FolderError::new_err(chain(error)),
+        _ => UploadError::new_err(chain(error)),
+    }
+}
 
 /// Makes a call of the SDK. A panic, which is a bug of epwatch, becomes a `RuntimeError`.
 pub(crate) fn guarded<T>(call: impl FnOnce() -> PyResult<T>) -> PyResult<T> {

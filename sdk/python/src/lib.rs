@@ -13,7 +13,7 @@ mod watch;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::failure::{ConfigError, UploadError};
+    use crate::failure::{ConfigError, FolderError, UploadError};
     #[pymodule_export]
     use crate::session::{Session, is_off_cpu, is_on_npu, now};
     #[pymodule_export]

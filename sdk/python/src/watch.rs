@@ -23,7 +23,7 @@ use pyo3::{
 
 use crate::{
     config::Config,
-    failure::{ConfigError, UploadError, chain, guarded},
+    failure::{ConfigError, chain, flush_error, guarded},
     session::Session,
 };
 
@@ -279,8 +279,8 @@ impl Watch {
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
         let watch = self.inner()?;
         guarded(|| {
-            py.detach(|| watch.seal());
-            Ok(())
+            let sealed = py.detach(|| watch.seal());
+            sealed.map_err(|error| flush_error(&error))
         })
     }
 
@@ -289,15 +289,18 @@ impl Watch {
         let watch = self.inner()?;
         guarded(|| {
             let flushed = py.detach(|| watch.flush(timeout(seconds)));
-            flushed.map_err(|error| UploadError::new_err(chain(&error)))
+            flushed.map_err(|error| flush_error(&error))
         })
     }
 
-    /// Seals recorded runs and ends the thread. Returns whether it ended.
-    fn stop(&self, py: Python<'_>, seconds: f64) -> PyResult<bool> {
+    /// Seals recorded runs and ends the thread.
+    fn stop(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let watch = self.inner()?;
         self.is_ending.store(true, Relaxed);
-        guarded(|| Ok(py.detach(|| watch.stop(timeout(seconds)))))
+        guarded(|| {
+            let stopped = py.detach(|| watch.stop(timeout(seconds)));
+            stopped.map_err(|error| flush_error(&error))
+        })
     }
 
     /// Returns the snapshot as JSON and as text. May wait for the disk.

@@ -23,7 +23,7 @@ use crate::{
     lock::lock,
     spool::{Found, Limits, Loss, Spool},
     time::{Clock, Now},
-    upload::Refusal,
+    upload::{FlushError, Refusal},
 };
 
 mod baseline_file;
@@ -64,6 +64,8 @@ pub(crate) struct Driver {
     last_error: Option<String>,
     /// Refused since the last flush.
     refused: Option<Refusal>,
+    /// Why reports could not be stored, since the host was told last.
+    not_kept: Option<String>,
     directives: DirectiveFile,
     opened: Arc<OpenedSignal>,
     events: Events,
@@ -95,6 +97,7 @@ impl Driver {
             boot_id: String::new(),
             last_error: None,
             refused: None,
+            not_kept: None,
             events: Events::default(),
         }
     }
@@ -231,6 +234,9 @@ impl Driver {
             (sealed, std::mem::take(&mut core.baseline_updates))
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
+        if !losses.is_empty() {
+            self.not_kept.clone_from(&self.last_error);
+        }
         if !sealed.is_empty() {
             self.events.add(DriverEvent::Sealed {
                 reports: sealed.len(),
@@ -296,20 +302,43 @@ impl Driver {
         self.last_error.as_deref()
     }
 
+    /// Returns whether everything that was recorded and sealed since the last call is in the folder.
+    ///
+    /// # Errors
+    /// The cause if it is not.
+    pub(crate) fn take_kept(&mut self) -> Result<(), FlushError> {
+        if self.has_ended {
+            return Err(FlushError::Stopped);
+        }
+        if let Some(cause) = self.not_kept.take() {
+            return Err(FlushError::Spool(cause));
+        }
+        if self.spool.is_none() && self.has_consent() {
+            let cause = self.last_error.clone();
+            return Err(FlushError::Spool(cause.unwrap_or_default()));
+        }
+        Ok(())
+    }
+
     /// Takes what happened since the last call.
     pub(crate) fn take_events(&mut self) -> VecDeque<DriverEvent> {
         self.events.take()
     }
 
     /// Seals the rest and leaves the folder to the next process.
-    pub(crate) fn end(&mut self) {
+    ///
+    /// # Errors
+    /// As [`Self::take_kept`].
+    pub(crate) fn end(&mut self) -> Result<(), FlushError> {
         self.seal();
+        let kept = self.take_kept();
         self.has_ended = true;
         self.secret = None;
         let last = lock(&self.core).next_sequence - 1;
         if let Some(spool) = self.spool.take() {
             spool.end(last);
         }
+        kept
     }
 }
 

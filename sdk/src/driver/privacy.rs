@@ -69,6 +69,11 @@ impl Driver {
         privacy.is_given && privacy.wipe_at.is_none() && privacy.orphaned_at.is_none()
     }
 
+    /// Whether the host has given consent, as far as it is applied.
+    pub(super) fn has_consent(&self) -> bool {
+        self.privacy.is_given
+    }
+
     /// Applies what the host set, and opens the folder if it may.
     pub(crate) fn apply_consent(&mut self) {
         let state = self.privacy.consent.state();

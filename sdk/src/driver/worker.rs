@@ -110,7 +110,7 @@ pub(crate) enum Command {
     /// Compute the hash of a model's file.
     HashModel(SessionUid, PathBuf),
     /// Seal, leave the folder to the next process, and end.
-    Stop(QueueSender<()>),
+    Stop(QueueSender<Result<(), FlushError>>),
 }
 
 pub(crate) struct Worker {
@@ -176,10 +176,11 @@ impl Worker {
                 Err(ReceiveEnd::Closed) => break None,
             }
         };
-        self.guarded(|worker| lock(&worker.driver).end());
+        let mut ended = Err(FlushError::Spool("an internal error".to_owned()));
+        self.guarded(|worker| ended = lock(&worker.driver).end());
         self.tell();
         if let Some(answer) = stopped {
-            let _ = answer.try_send(());
+            let _ = answer.try_send(ended);
         }
     }
 
@@ -239,9 +240,14 @@ impl Worker {
     }
 
     fn flush(&mut self) -> Result<(), FlushError> {
-        lock(&self.driver).seal();
-        self.upload(UploadTrigger::Flush)
-            .map_err(FlushError::Upload)?;
+        let kept = {
+            let mut driver = lock(&self.driver);
+            driver.seal();
+            driver.take_kept()
+        };
+        let sent = self.upload(UploadTrigger::Flush);
+        kept?;
+        sent.map_err(FlushError::Upload)?;
         let mut driver = lock(&self.driver);
         if let Some(refusal) = driver.take_refused() {
             return Err(FlushError::Refused(refusal));

@@ -79,23 +79,21 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A flush that did not bring everything to the collector.
+/// A flush that did not bring everything to the collector, or a seal or stop that did not keep everything in the folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlushError {
     /// It takes longer than the timeout, and continues in the background.
-    #[error("failed to flush in time; it goes on")]
+    #[error("failed to finish in time; it goes on")]
     Timeout,
     /// The SDK was stopped.
-    #[error("failed to flush: the SDK is stopped")]
+    #[error("the SDK is stopped")]
     Stopped,
     /// The SDK could not be started again in this process, which was forked.
-    #[error(
-        "failed to flush: the SDK could not start again in this forked process; start one here"
-    )]
+    #[error("the SDK could not start again in this forked process; start one here")]
     Forked,
-    /// The folder cannot be used.
-    #[error("failed to flush: {0}")]
+    /// The folder cannot be used, or is full. Runs that are not in it are lost at the latest with the process.
+    #[error("failed to keep recorded runs: {0}")]
     Spool(String),
     /// The collector refused reports for good. They are counted, and not sent again.
     #[error("failed to flush: {0}")]

@@ -358,7 +358,7 @@ fn a_host_that_sends_by_itself_seals_when_it_wants() {
     attached.record(AttachedSession::now(), Duration::from_millis(8));
     // The interval is an hour.
     assert!(watch.next_upload().is_none());
-    watch.seal();
+    watch.seal().unwrap();
     let request = watch.next_upload().unwrap();
     assert_eq!(
         (request.kind(), request.n_reports()),

@@ -35,7 +35,7 @@ fn processes_of_an_app_share_one_file_of_baselines() {
         run(watch, "1", 30);
         watch.flush(PATIENCE).unwrap();
     }
-    assert!(both.iter().all(|watch| watch.stop(PATIENCE)));
+    assert!(both.iter().all(|watch| watch.stop(PATIENCE).is_ok()));
 
     let next = start(dir.path(), &collector);
     run(&next, "2", 10);
@@ -44,7 +44,7 @@ fn processes_of_an_app_share_one_file_of_baselines() {
         panic!("{:?}", reported(&collector));
     };
     assert_eq!((known[0].model_version.as_str(), known[0].n), ("1", 60));
-    assert!(next.stop(PATIENCE));
+    next.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_damaged_file_is_reported_as_lost_and_later_baselines_are_kept() {
         let watch = start(dir.path(), &collector);
         run(&watch, version, runs);
         watch.flush(PATIENCE).unwrap();
-        assert!(watch.stop(PATIENCE));
+        watch.stop(PATIENCE).unwrap();
         match version {
             "1" => assert_eq!(reported(&collector).absence(), Some(BaselineAbsence::Lost)),
             _ => assert_eq!(reported(&collector).known()[0].n, 30),
@@ -79,11 +79,11 @@ fn updates_wait_until_they_can_be_written() {
     fs::remove_dir(&file).unwrap();
     run(&watch, "1", 5);
     watch.flush(PATIENCE).unwrap();
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 
     let next = start(dir.path(), &collector);
     run(&next, "2", 10);
     next.flush(PATIENCE).unwrap();
     assert_eq!(reported(&collector).known()[0].n, 35);
-    assert!(next.stop(PATIENCE));
+    next.stop(PATIENCE).unwrap();
 }

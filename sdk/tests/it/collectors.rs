@@ -31,7 +31,7 @@ fn host(dir: &std::path::Path) -> Watch {
 
 fn next(watch: &Watch) -> UploadBatch {
     run(&session_of(watch, "m", "1"), 10);
-    watch.seal();
+    watch.seal().unwrap();
     watch.next_upload().unwrap()
 }
 
@@ -60,7 +60,7 @@ fn an_older_collectors_answer_names_no_request_and_acknowledges_nothing() {
         support::check_explains(&watch, "spool: 1 report,");
     }
     assert!(watch.health().dropped.is_empty());
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -106,10 +106,10 @@ fn a_newer_collectors_answer_is_read_as_far_as_it_is_known() {
         "as of the last seal"
     );
     run(&session_of(&watch, "m", "1"), 1);
-    watch.seal();
+    watch.seal().unwrap();
     assert_eq!(
         watch.health().directives_refused[&DirectiveRefusal::Malformed],
         1
     );
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }

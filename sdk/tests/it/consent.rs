@@ -52,7 +52,7 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
     // As the builder makes it: consent is off until it is given.
     let watch = start(SdkConfig::builder("app", &endpoint, KEY, &never));
     run(&session(&watch), 10);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     assert!(!never.exists());
     let nobody_came = listener.accept().unwrap_err();
     assert_eq!(nobody_came.kind(), std::io::ErrorKind::WouldBlock);
@@ -165,7 +165,7 @@ fn a_deletion_outlives_the_process_and_goes_also_without_consent() {
     let waiting = Path::new("deletions").join(old.to_hex());
     assert_eq!(files(dir.path()), ["lock".into(), waiting].into());
     crate::support::check_explains(&watch, "deletions that wait: 1");
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 
     let collector = Collector::start(KEY);
     let down = Status::unavailable("down");
@@ -188,7 +188,7 @@ fn a_withdrawal_that_a_kill_lost_is_repeated_in_the_next_process() {
     run(&session(&watch), 10);
     watch.flush(PATIENCE).unwrap_err();
     let old = secret(dir.path());
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     let kept = files(dir.path());
 
     // Hosts that read the choice later start like this, and continue as before.
@@ -199,7 +199,7 @@ fn a_withdrawal_that_a_kill_lost_is_repeated_in_the_next_process() {
     asks.set_consent(true);
     asks.flush(PATIENCE).unwrap();
     assert_eq!(collector.reports()[0].key.installation, old);
-    assert!(asks.stop(PATIENCE));
+    asks.stop(PATIENCE).unwrap();
 
     let next = start(config(dir.path(), &collector.endpoint()).with_consent(false));
     next.set_consent(false);
@@ -342,14 +342,14 @@ fn a_days_budget_ends_the_days_uploads() {
         1
     );
     let n_calls = collector.calls().len();
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 
     // A restart does not renew the budget.
     let two = config(dir.path(), &collector.endpoint()).with_unmetered_bytes_per_day(3_000);
     let watch = start(two);
     watch.flush(PATIENCE).unwrap_err();
     assert_eq!(collector.calls().len(), n_calls);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     let three = start(config(dir.path(), &collector.endpoint()));
     three.flush(PATIENCE).unwrap();
 }
@@ -369,7 +369,7 @@ fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
     // On a free network uploads resume without a call.
     watch.set_network(NetworkKind::Unmetered);
     until("the report", || collector.calls().len() == 1);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 
     let n_calls = collector.calls().len();
     let allowed = config(dir.path(), &collector.endpoint()).with_metered_bytes_per_day(100_000);

@@ -104,7 +104,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     assert_eq!(plan.directive_id(), Some("npu-off-7"));
     assert!(first.plan(&model("other")).use_npu());
     crate::support::check_explains(&first, "directive npu-off-7: do not use the NPU, model m");
-    assert!(first.stop(PATIENCE));
+    first.stop(PATIENCE).unwrap();
 
     // It applies to the first session of the next process.
     let next = watch(dir.path(), &collector.endpoint());
@@ -133,7 +133,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
         refused.is_empty(),
         "counted from the next report on: {refused:?}"
     );
-    assert!(next.stop(PATIENCE));
+    next.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn a_host_that_sends_by_itself_gets_directives_and_names_them() {
     );
     // Sampling applies to the later sessions, and the revoke to the variant.
     assert_eq!(health.directives_applied, 2);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_broken_file_costs_the_directives_and_nothing_else() {
     watch.flush(PATIENCE).unwrap();
     let refused = collector.reports()[0].health.directives_refused.clone();
     assert_eq!(refused, [(DirectiveRefusal::Malformed, 1)].into());
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_an_error() {
     assert_eq!(collector.reports().len(), 1);
     assert!(watch.next_upload().is_none());
     assert!(!watch.plan(&model("m")).use_npu());
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -235,7 +235,8 @@ fn a_directive_of_one_process_holds_in_another_on_the_same_folder() {
         assert!(watch.plan(&model("m")).use_npu());
     }
     assert!(!dir.path().join("directives").exists());
-    assert!(one.stop(PATIENCE) && other.stop(PATIENCE));
+    one.stop(PATIENCE).unwrap();
+    other.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -254,7 +255,7 @@ fn a_shorter_report_interval_holds_at_once() {
     until("a report sealed by directive", || {
         collector.calls().len() >= 2
     });
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -280,7 +281,7 @@ fn sampled_runs_are_fewer_and_all_are_counted() {
     let health = &reports.last().unwrap().health;
     assert_eq!(health.runs_observed, 5_101);
     assert_eq!(health.runs_recorded, 101 + series.n);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -321,7 +322,7 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     assert_eq!(second.health.runs_observed, 17);
     crate::support::check_explains(&first, "directive quiet: record nothing, model m");
     drop((session, other, later));
-    assert!(first.stop(PATIENCE));
+    first.stop(PATIENCE).unwrap();
 
     // The next process is silent from its first run on, except for one report, whose answer may hold a revoke.
     let next = watch(dir.path(), &collector.endpoint());
@@ -340,7 +341,7 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     let loud = collector.reports().pop().unwrap();
     assert_eq!(loud.series.iter().map(|s| s.n).sum::<u64>(), 10);
     assert_eq!(loud.sessions.len(), 1);
-    assert!(next.stop(PATIENCE));
+    next.stop(PATIENCE).unwrap();
 }
 
 #[test]
@@ -387,7 +388,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
         described.directive_id.clone()
     });
     assert_eq!(ids, ["off", ""]);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]

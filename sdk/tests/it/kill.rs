@@ -123,7 +123,7 @@ fn drain(dir: &Path, collector: &Collector) -> BTreeMap<ReportKey, Report> {
     // The next seal takes the streams that did not fit into the first list.
     watch.flush(PATIENCE).unwrap();
     assert_eq!(watch.explain().internal_errors, 0);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     let mut by_key: BTreeMap<ReportKey, Bytes> = BTreeMap::new();
     for bytes in collector.calls().into_iter().flatten() {
         let key = ReportKey::peek(&bytes).unwrap();

@@ -138,7 +138,7 @@ fn one_device(soc_model: &str) {
     );
     assert_eq!(results[0].input_id, "image-1");
     assert_eq!(results[0].tolerance, Some(0.25));
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 
     // The next process on the same firmware and runtime has nothing to do.
     let watch = rig.watch(dir.path());
@@ -227,7 +227,7 @@ fn one_device(soc_model: &str) {
         StartPhase::RecreationAfterRunError
     );
     assert_eq!(report.self_tests.len(), 8, "{:?}", report.self_tests);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     for test in results {
         emit(format_args!("{:?} {:?}", test.max_abs, test.cosine));
     }
@@ -255,7 +255,7 @@ fn die_in_the_test(dir: &Path) {
         std::process::exit(0)
     });
     emit(format_args!("{outcome:?}"));
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]

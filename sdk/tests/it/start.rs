@@ -43,5 +43,5 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     watch.flush(Duration::from_secs(30)).unwrap_err();
     assert!(calls_of_process() > of_process);
     assert!(folder.is_dir());
-    assert!(watch.stop(Duration::from_secs(30)));
+    watch.stop(Duration::from_secs(30)).unwrap();
 }

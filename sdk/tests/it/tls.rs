@@ -37,7 +37,7 @@ fn a_private_ca_is_trusted_in_addition_to_or_instead_of_the_roots() {
             let watch = start_and_run(config);
             watch.flush(PATIENCE).unwrap();
             assert!(watch.health().upload_failures.is_empty());
-            assert!(watch.stop(PATIENCE));
+            watch.stop(PATIENCE).unwrap();
         }
         assert_eq!(collector.reports().len(), 2);
     }
@@ -138,7 +138,7 @@ fn a_client_certificate_is_presented_and_a_renewed_one_needs_no_restart() {
     run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();
     support::check_explains(&watch, "spool: 1 report,");
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn the_next_process_sends_the_reports_left_by_the_last_one() {
     run(&session(&first), 10);
     first.flush(PATIENCE).unwrap_err();
     run(&session(&first), 5);
-    assert!(first.stop(PATIENCE));
+    first.stop(PATIENCE).unwrap();
 
     let second = start(dir.path(), &collector.endpoint());
     run(&session(&second), 3);
@@ -90,7 +90,7 @@ fn the_next_process_sends_the_reports_left_by_the_last_one() {
     assert_eq!(n_runs(&collector), 10 + 18);
     let installations: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
     assert_eq!(installations.len(), 1);
-    assert!(second.stop(PATIENCE));
+    second.stop(PATIENCE).unwrap();
 
     // All reports are acked and the ended stream is named, so the folder holds no report.
     let left = std::fs::read_dir(dir.path().join("streams"))
@@ -312,7 +312,7 @@ fn an_answer_that_is_not_the_collectors_to_this_request_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let watch = support::start(config(dir.path(), NOWHERE).with_uploads_by_host());
     run(&session(&watch), 10);
-    watch.seal();
+    watch.seal().unwrap();
     let before = watch.next_upload().unwrap();
     let of_another_call = support::acknowledged(&watch.next_upload().unwrap());
     let alike = v1::UploadResponse {
@@ -366,7 +366,7 @@ fn the_sdk_takes_no_strangers_answer_for_an_acknowledgement() {
     });
     assert_eq!(watch.explain().deletions_waiting, 1);
     // It survives the process.
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     let next = start(dir.path(), &collector.endpoint());
     support::until("the deletion", || collector.deleted().len() == 1);
     support::until("its end", || next.explain().deletions_waiting == 0);
@@ -379,7 +379,7 @@ fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
     run(&session(&watch), 10);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     let stream = dir.path().join("streams").join(watch.stream().to_string());
     let state = std::fs::read(stream.join("state")).unwrap();
     assert!(watch.next_upload().is_none());
@@ -423,12 +423,12 @@ fn a_stopped_sdk_returns_an_error_and_drops_later_runs() {
     let dir = tempfile::tempdir().unwrap();
     let watch = start(dir.path(), NOWHERE);
     let session = session(&watch);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     run(&session, 10);
     until("the end of the thread", || {
         matches!(watch.flush(PATIENCE), Err(FlushError::Stopped))
     });
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
 }
 
 /// A collector behind a network that loses everything: it accepts, and never answers.
@@ -447,9 +447,9 @@ fn a_stop_seals_first_and_breaks_off_a_call_that_hangs() {
     let _held = black_hole.accept().unwrap();
     run(&sessions, 20);
     // No time to wait for the thread; nothing is lost all the same.
-    watch.stop(Duration::ZERO);
+    let _ = watch.stop(Duration::ZERO);
     assert_eq!(watch.health().runs_recorded, 30);
-    assert!(watch.stop(PATIENCE));
+    watch.stop(PATIENCE).unwrap();
     let collector = Collector::start(KEY);
     let next = start(dir.path(), &collector.endpoint());
     next.flush(PATIENCE).unwrap();

@@ -310,6 +310,16 @@ fn an_app_in_c_is_called_with_the_problem() {
     assert!(printed.starts_with("failed to upload"), "{printed}");
 }
 
+/// Seal and stop returned OK while the runs went nowhere.
+#[test]
+fn an_app_in_c_is_told_of_runs_that_cannot_be_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "tests/it/lost.c";
+    let program = compiled("cc", "-std=c11", source, SANITIZED, folder.path());
+    // Not even root may create a folder there.
+    assert_eq!(run(&program, ["/proc/epwatch"]), "told\n");
+}
+
 /// Every call with a parent's handle was refused, and a child's `epw_start` waited for ever for a lock of the tables.
 #[test]
 fn a_forked_process_goes_on_with_its_parents_handles() {

@@ -33,6 +33,8 @@ int main(int argc, char **argv) {
   EpwModel model;
   EpwWatch watch;
   EpwSession session;
+  char why[1024] = "";
+  size_t length = 0;
   if (argc != 2) return 2;
   memset(&config, 0, sizeof config);
   config.size = sizeof config;
@@ -52,6 +54,11 @@ int main(int argc, char **argv) {
   IS(epw_observe(watch, NULL, NULL, &model, &session), OK);
   IS(epw_record(session, epw_now(), 8000), OK);
   IS(epw_flush(watch, 300000), UPLOAD);
+  /* With its cause: it was "failed to flush". */
+  if (epw_last_error(why, sizeof why - 1, &length) != EPW_STATUS_OK || strstr(why, "refused") == NULL) {
+    fprintf(stderr, "%s\n", why);
+    return 3;
+  }
   IS(epw_session_close(session), OK);
   IS(epw_stop(watch, 300000), OK);
   if (told.times == 0) return 1;

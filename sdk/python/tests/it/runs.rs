@@ -115,6 +115,13 @@ fn a_function_of_the_apps_gets_the_problem() {
     assert_eq!(printed, "as expected\n");
 }
 
+/// `seal` and `stop` said that all was well while the runs went nowhere.
+#[test]
+fn an_app_is_told_of_runs_that_cannot_be_kept() {
+    let (printed, _) = run("lost.py", &[&model("d_mlp.fp32.onnx")]);
+    assert_eq!(printed, "as expected\n");
+}
+
 #[test]
 fn a_program_that_ends_sends_its_runs() {
     let (printed, reports) = run("exit.py", &[&model("d_mlp.fp32.onnx")]);

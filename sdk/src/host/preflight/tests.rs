@@ -265,7 +265,7 @@ fn a_watch_adds_its_device_and_keeps_the_findings() {
     assert!(skeleton.unwrap().seen.ends_with("libQnnHtpV75Skel.so"));
     let explained = watch.explain().to_string();
     assert!(explained.contains("native_libraries_not_extracted"));
-    assert!(watch.stop(std::time::Duration::from_secs(30)));
+    watch.stop(std::time::Duration::from_secs(30)).unwrap();
 }
 
 #[test]

@@ -217,6 +217,6 @@ fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
     until(Thermal::Unknown);
     watch.set_consent(true);
     until(Thermal::Light);
-    assert!(watch.stop(Duration::from_secs(20)));
+    watch.stop(Duration::from_secs(20)).unwrap();
     until(Thermal::Unknown);
 }
