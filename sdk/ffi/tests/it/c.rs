@@ -351,6 +351,6 @@ fn the_guide_compiles() {
             compiled(compiler, standard, source, &flags, folder.path());
         }
     };
-    check("c", "cc", "-std=c11", 2);
+    check("c", "cc", "-std=c11", 3);
     check("cpp", "c++", "-std=c++17", 1);
 }
