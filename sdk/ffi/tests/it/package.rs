@@ -64,6 +64,33 @@ fn a_cmake_project_outside_the_tree_reports() {
     assert_eq!(codes, [1, 6]);
 }
 
+/// From an empty folder to the first report, by the document's program and commands.
+#[test]
+fn the_first_contact_of_the_guide_leads_to_a_report() {
+    let guide = fs::read_to_string(crate_file("../../docs/c.md")).unwrap();
+    let (_, section) = guide.split_once("\n## First contact\n").unwrap();
+    let block = |language: &str| {
+        let (_, rest) = section.split_once(&format!("\n```{language}\n")).unwrap();
+        rest.split("\n```").next().unwrap()
+    };
+    let given = |text: &str, from: &str, to: &str| {
+        assert!(text.contains(from), "{text}");
+        text.replace(from, to)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = installed(folder.path());
+    let collector = Collector::start(KEY);
+    let program = given(block("c"), "http://127.0.0.1:4717", &collector.endpoint());
+    let commands = given(block("sh"), "/opt/epwatch", prefix.to_str().unwrap());
+    let empty = folder.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    fs::write(empty.join("first.c"), program).unwrap();
+    let mut shell = Command::new("sh");
+    let printed = done(shell.args(["-e", "-c", &commands]).current_dir(&empty));
+    assert!(printed.contains("\"last_upload\":{"), "{printed}");
+    assert_eq!(n_runs(&collector.reports()), 100);
+}
+
 /// The line of the guide gave a program that did not start.
 #[test]
 fn a_program_linked_by_pkg_config_starts() {
