@@ -54,6 +54,50 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     assert_eq!(sources["closed"], PlacementSource::Unavailable);
 }
 
+/// `upload` was `SENT` and `stop` true while the runs went nowhere; a stop during an upload that hangs sealed nothing.
+#[test]
+fn runs_that_cannot_be_kept_are_told_and_a_stop_seals_first() {
+    if !is_nightly(
+        "the Kotlin library in a folder that cannot be used, and a stop during an upload (Maven)",
+    ) {
+        return;
+    }
+    const MOST_SESSIONS: u64 = 4_096;
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let classes = class_path(
+        folder.path(),
+        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
+    );
+    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    // Not even root may create a folder there.
+    let unusable = "/proc/epwatch";
+    let printed = java(&classes, "checks.LostApp", |command| {
+        command.args([KEY, unusable]).arg(&model);
+        command.arg((MOST_SESSIONS + 9).to_string());
+    });
+    assert_eq!(printed.line("upload"), "WAITING");
+    assert_eq!(printed.line("stopped"), "false");
+    let explained = printed.json("explain");
+    let problem = explained["host_problem"].to_string();
+    assert!(problem.contains(unusable), "{problem}");
+    assert_eq!(explained["host_missed_runs"], 9);
+
+    let data = folder.path().join("data");
+    let printed = java(&classes, "checks.HangingApp", |command| {
+        command.arg(KEY).args([&data, &model]);
+    });
+    // The thread waits for the answer; nothing is lost all the same.
+    assert_eq!(printed.line("stopped"), "false");
+    let receiver = Receiver::start();
+    java(&classes, "checks.PortalApp", |command| {
+        command
+            .args([&receiver.endpoint, KEY])
+            .args([&data, &model]);
+    });
+    assert_eq!(n_runs(&receiver.reports()), 10 + 20 + 10);
+}
+
 /// An empty answer was an acknowledgement, and a body without an end filled the app's memory.
 #[test]
 fn answers_of_captive_portals_acknowledge_nothing() {

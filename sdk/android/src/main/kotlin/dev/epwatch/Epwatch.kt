@@ -239,8 +239,8 @@ public object Epwatch {
 
     /**
      * As [explanation], as one JSON object with the names of `epwatch inspect --json`; `host_problem` is the latest
-     * problem of this library, `host_missed_runs` counts runs that were lost before the library was loaded. May wait for the
-     * disk.
+     * problem of this library, `host_missed_runs` counts runs that were lost before the library was loaded, or for which it
+     * had no place. May wait for the disk.
      */
     @WorkerThread
     @JvmStatic
@@ -279,8 +279,7 @@ public object Epwatch {
         val isQueued = later {
             var outcome = UploadOutcome.WAITING
             try {
-                sealAndSend()
-                outcome = outcome()
+                outcome = outcome(sealAndSend())
             } finally {
                 Debug.log { "upload: $outcome" }
                 done.onDone(outcome)
@@ -289,17 +288,26 @@ public object Epwatch {
         if (!isQueued) done.onDone(UploadOutcome.FAILED)
     }
 
-    private fun sealAndSend() {
+    /** Returns whether everything that was recorded is on disk, or was sent. */
+    private fun sealAndSend(): Boolean {
         openWaiting()
-        if (watch > 0) Native.seal(watch)
+        val isKept = seal()
         send()
+        return isKept
+    }
+
+    /** Writes what was recorded to the folder; returns whether that worked. */
+    private fun seal(): Boolean {
+        val isKept = watch <= 0 || Native.seal(watch) == 0
+        if (!isKept) problem = utf8(Native.lastError())
+        return isKept
     }
 
     /** What the state is after an upload. */
-    private fun outcome(): UploadOutcome {
+    private fun outcome(isKept: Boolean): UploadOutcome {
         if (watch <= 0 || uploader?.isRefused == true) return UploadOutcome.FAILED
         val known = explanation()
-        val isSent = known.spoolReports == 0L && known.deletionsWaiting == 0L
+        val isSent = isKept && known.spoolReports == 0L && known.deletionsWaiting == 0L
         return if (isSent) UploadOutcome.SENT else UploadOutcome.WAITING
     }
 
@@ -312,19 +320,27 @@ public object Epwatch {
     public fun preflight(facts: PreflightFacts): Int =
         handle(1000) { Native.preflight(it, facts.texts(), facts.rpcLibrary).toLong() }.toInt()
 
-    /** Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Returns whether it has ended. */
+    /**
+     * Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Runs are written to the folder on this
+     * thread first, because the SDK's own may wait for a collector that does not answer. Returns whether the SDK has ended
+     * and every run was written.
+     */
     @WorkerThread
     @JvmStatic
     public fun stop(timeoutMs: Long): Boolean {
+        openWaiting()
+        val isKept = seal()
+        var isEnded = true
         later {
             openWaiting()
             val ended = watch
             watch = 0
             problem = "Epwatch.stop was called"
-            if (ended > 0) Native.stop(ended, timeoutMs)
+            if (ended > 0) isEnded = Native.stop(ended, timeoutMs) == 0
         }
         thread.shutdown()
-        return thread.awaitTermination(timeoutMs, TimeUnit.MILLISECONDS)
+        // The second value is set before the thread ends.
+        return thread.awaitTermination(timeoutMs, TimeUnit.MILLISECONDS) && isEnded && isKept
     }
 
     /** Runs work on the SDK's thread, unless that has ended. What it throws is a problem of the SDK, not of the app. */

@@ -28,6 +28,8 @@ public class ObservedSession internal constructor(
     /** Guarded by this. */
     private var early: EarlyRuns? = early
 
+    @Volatile private var isClosed = false
+
     /** Names of the inputs, in ONNX Runtime's order; `null` if each has one shape. */
     private val inputsWithShapes: List<String>? = namesOfFreeInputs(session)
 
@@ -135,6 +137,7 @@ public class ObservedSession internal constructor(
     }
 
     override fun close() {
+        isClosed = true
         val left = synchronized(this) { early.also { early = null } }
         val opened = handle
         if (opened > 0) Native.closeSession(opened)
@@ -161,8 +164,12 @@ public class ObservedSession internal constructor(
 
     /** Keeps something that happens before the library is loaded, and opens the session once it is. */
     private inline fun keep(what: (EarlyRuns) -> Unit) {
-        synchronized(this) { early?.let(what) ?: return }
-        openIfReady(session)
+        val isKept = synchronized(this) { early?.let(what) != null }
+        when {
+            isKept -> openIfReady(session)
+            // The library has no place for the session.
+            Epwatch.isLoaded() && !isClosed -> Epwatch.missed(1)
+        }
     }
 
     private fun record(began: Long, latency: Long, shape: ByteArray?) {
