@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Component, Path, PathBuf},
 };
 
 use crate::{graph::Dim, shapes::list};
@@ -73,6 +73,21 @@ impl ModelOutline {
         let custom = self.ops.iter().filter(|(domain, _)| is_custom(domain));
         custom
             .flat_map(|(domain, ops)| ops.iter().map(move |op| format!("{domain}:{op}")))
+            .collect()
+    }
+
+    /// Files next to the model that hold its tensors or compiled graphs, by their paths from the model's folder. A path out
+    /// of the folder is left out: ONNX Runtime refuses it.
+    pub fn data_files(&self) -> BTreeSet<&Path> {
+        let tensors = self.elsewhere.iter().map(|of| Path::new(&of.location));
+        let graphs = self.contexts.iter().filter_map(|of| of.file.as_deref());
+        let is_inside = |path: &&Path| {
+            let mut parts = path.components().peekable();
+            parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        tensors
+            .chain(graphs.map(Path::new))
+            .filter(is_inside)
             .collect()
     }
 

@@ -69,6 +69,22 @@ fn a_graph_that_was_compiled_before_names_its_chipset() {
     );
 }
 
+/// They go with the model to another machine, and nothing outside its folder does.
+#[test]
+fn data_files_are_named_by_their_paths_in_the_folder() {
+    let files =
+        |found: &ModelOutline| Vec::from_iter(found.data_files().into_iter().map(PathBuf::from));
+    let of_tensor = files(&outline("broken/data_short"));
+    assert_eq!(of_tensor, [Path::new("short.bin")]);
+    let of_graph = files(&outline("context_sm8650"));
+    assert_eq!(of_graph, [Path::new("context_sm8650_qnn.bin")]);
+    let mut found = outline("broken/data_short");
+    for location in ["../w.bin", "/etc/passwd", "", "a/../../b"] {
+        location.clone_into(&mut found.elsewhere[0].location);
+        assert!(found.data_files().is_empty(), "{location}");
+    }
+}
+
 #[test]
 fn ops_inputs_and_dimensions_are_read() {
     assert_eq!(outline("custom_op").custom_ops(), ["my.domain:Foo"]);
