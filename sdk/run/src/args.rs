@@ -61,9 +61,16 @@ pub struct Command {
     /// The device's firmware in reports [default: a hash of what the device says].
     #[arg(long, value_name = "NAME")]
     pub(crate) firmware: Option<String>,
+    /// Tells this device apart from others of its kind that are measured at the same time.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) phone: Option<String>,
     /// The folder that gets a file a launch. Launches whose file is there are not made again.
     #[arg(long, value_name = "DIR", required_unless_present = "job")]
     pub(crate) out: Option<PathBuf>,
+    /// For a program on another machine that started this: each file goes to standard output too, as a line with its name.
+    /// Ends when standard input ends, or is silent for a minute.
+    #[arg(long, hide = true)]
+    pub(crate) attended: bool,
     /// One launch, as the parent process describes it.
     #[arg(long, hide = true, exclusive = true)]
     pub(crate) job: Option<PathBuf>,

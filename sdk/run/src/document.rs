@@ -74,6 +74,9 @@ pub(crate) struct MeasuredOn {
     pub(crate) chipset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) device: Option<String>,
+    /// One of several devices of the same kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) phone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) firmware: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

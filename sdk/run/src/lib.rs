@@ -9,6 +9,7 @@
 //! outputs with the CPU's.
 
 mod args;
+mod attended;
 mod conditions;
 mod document;
 mod inputs;

@@ -33,6 +33,7 @@ use signal_hook::{
 
 use crate::{
     args::Command,
+    attended,
     conditions::output_of,
     document::{Arm, MeasuredOn, Placed, RunDocument},
     job::{Ep, Job, Task},
@@ -118,6 +119,8 @@ struct Plan {
     out: PathBuf,
     /// How this program is told to be the runner.
     subcommand: Vec<String>,
+    /// Whether each file goes to standard output too.
+    attended: bool,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -202,12 +205,16 @@ impl Plan {
         for signal in [SIGINT, SIGTERM] {
             flag::register(signal, Arc::clone(&interrupted))?;
         }
+        if command.attended {
+            attended::watch_standard_input(Arc::clone(&interrupted));
+        }
         Ok(Self {
             sides,
             launches: command.launches,
             job,
             out,
             subcommand: subcommand.iter().map(ToString::to_string).collect(),
+            attended: command.attended,
             interrupted,
         })
     }
@@ -221,14 +228,14 @@ impl Plan {
                 Some(document) => document,
                 None => {
                     let document = self.child(&job)?;
-                    write(&document, &file)?;
+                    self.write(&document, &file)?;
                     document
                 }
             };
             if !has_session(&document) {
                 // One file says it all: no launch of this model would have a run.
                 let file = self.file(side.arm, 1);
-                write(&document, &file)?;
+                self.write(&document, &file)?;
                 say(format_args!(
                     "{}: no session, see {}",
                     side.arm.as_str(),
@@ -252,6 +259,18 @@ impl Plan {
                 order.len(),
                 file.display()
             ));
+        }
+        if self.attended {
+            attended::send_end()?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, document: &RunDocument, file: &Path) -> anyhow::Result<()> {
+        let written = document.write(file);
+        written.with_context(|| format!("failed to write {}", file.display()))?;
+        if self.attended {
+            attended::send(document, file)?;
         }
         Ok(())
     }
@@ -289,10 +308,10 @@ impl Plan {
             let why = throttled(&document);
             let Some(why) = why.filter(|_| !last) else {
                 // The last try is kept as it is: the gate says that it was throttled.
-                return write(&document, &job.out);
+                return self.write(&document, &job.out);
             };
             let aside = job.out.with_extension(format!("try-{attempt}"));
-            write(&document, &aside)?;
+            self.write(&document, &aside)?;
             say(format_args!(
                 "made again: {why}; the first one is {}",
                 aside.display()
@@ -396,11 +415,6 @@ fn has_session(document: &RunDocument) -> bool {
     document.placement.as_ref().is_none_or(Placed::is_ok)
 }
 
-fn write(document: &RunDocument, file: &Path) -> anyhow::Result<()> {
-    let written = document.write(file);
-    written.with_context(|| format!("failed to write {}", file.display()))
-}
-
 /// Tells of progress on standard error.
 pub fn say(text: impl std::fmt::Display) {
     // A closed stderr leaves nothing to do.
@@ -468,6 +482,7 @@ fn target(command: &Command) -> MeasuredOn {
     MeasuredOn {
         chipset: chipset.or_else(|| known(device.chipset.as_str())),
         device: name.or_else(|| known(&device.model)),
+        phone: command.phone.clone(),
         firmware: firmware.or_else(|| known(&device.os_version)),
         os: known(&format!("{} {}", device.os, device.abi)),
     }

@@ -59,6 +59,7 @@ struct RunDocument {
 struct MeasuredOn {
     chipset: Option<String>,
     device: Option<String>,
+    phone: Option<String>,
     firmware: Option<String>,
     os: Option<String>,
 }
@@ -143,13 +144,13 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
             row: document.launch.map_or(String::new(), |n| n.to_string()),
             chipset: document.target.chipset.or(on),
             device: document.target.device,
+            phone: document.target.phone,
             firmware: document.target.firmware,
             os: document.target.os,
             runtime: document.runtime.name(document.source),
             model_id: document.model.name.clone(),
             model: document.model.name,
             model_sha256: document.model.sha256.map(|hex| hex.to_ascii_lowercase()),
-            ..RunTarget::default()
         },
         runs_us,
         warmup: document.warmup,
