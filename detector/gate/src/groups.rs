@@ -99,13 +99,13 @@ fn grouped(
     (groups.into_values().collect(), left)
 }
 
-/// A group for each device, if the candidate's launches are of several.
+/// A group for each device and firmware, if the candidate's launches are of several.
 fn by_device(
     mut group: Group,
     chipset: Option<&str>,
     is_recorded: bool,
 ) -> Result<Vec<Group>, LaunchesError> {
-    let name = |one: &MeasuredFile| {
+    let device = |one: &MeasuredFile| {
         let RunTarget {
             chipset,
             device,
@@ -114,6 +114,19 @@ fn by_device(
         } = &one.run.target;
         let parts = [chipset, device, phone].into_iter().flatten();
         parts.map(String::as_str).collect::<Vec<_>>().join(" ")
+    };
+    let mut firmwares: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for one in group.candidate.iter().filter(|_| !is_recorded) {
+        let known = firmwares.entry(device(one)).or_default();
+        known.extend(one.run.target.firmware.clone());
+    }
+    let name = |one: &MeasuredFile| {
+        let device = device(one);
+        let has_several = firmwares.get(&device).is_some_and(|known| known.len() > 1);
+        match one.run.target.firmware.as_ref().filter(|_| has_several) {
+            Some(firmware) if !device.is_empty() => format!("{device}, firmware {firmware}"),
+            _ => device,
+        }
     };
     let names: BTreeSet<String> = group.candidate.iter().map(name).collect();
     if names.iter().filter(|name| !name.is_empty()).count() < 2 {

@@ -69,6 +69,34 @@ fn each_device_votes_once() {
     );
 }
 
+/// A firmware may change what the driver does, so that each has its own answer.
+#[test]
+fn each_firmware_of_a_device_is_a_cell() {
+    let on = |firmware: &str, side: &str, us: u64| {
+        let mut launches = arm("a", side, &[us; 12]);
+        for one in &mut launches {
+            one.run.target.firmware = Some(firmware.to_owned());
+        }
+        launches
+    };
+    let both = |side: &str, us: u64| [on("f1", side, 8_000), on("f2", side, us)].concat();
+    let found = judge(both("candidate", 10_400), both("baseline", 8_000), "").unwrap();
+    for (firmware, result) in [("f1", Outcome::Pass), ("f2", Outcome::Fail)] {
+        let cell = format!("SM8650 a, firmware {firmware}");
+        assert_eq!(check_on(&found, &cell, "regression").result, result);
+    }
+    let firmwares = found
+        .targets
+        .iter()
+        .map(|target| target.firmware.as_deref());
+    assert_eq!(Vec::from_iter(firmwares), [Some("f1"), Some("f2")]);
+    let other = [on("f1", "baseline", 8_000), on("f3", "baseline", 8_000)].concat();
+    check_refused(
+        judge(both("candidate", 8_000), other, ""),
+        "no file of --runs is of (SM8650 a, firmware f3)",
+    );
+}
+
 /// Ten of twelve pairs are slower: of one device that is a regression, of ten devices one does so by chance.
 #[test]
 fn chances_are_adjusted_for_the_number_of_devices() {
