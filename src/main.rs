@@ -208,7 +208,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Directive(args) => Box::pin(directive::run(args)),
         Command::Migrate(args) => Box::pin(migrate::run(args)),
         Command::Engines(args) => Box::pin(until_interrupted(engines::run(args))),
-        Command::Gate(args) => Box::pin(until_interrupted(gate::run(*args))),
+        Command::Gate(args) => Box::pin(gate::run(*args)),
         Command::Inspect(args) => Box::pin(until_interrupted(inspect::run(args))),
         Command::Page(args) => Box::pin(page::run(args)),
         Command::Load(args) => Box::pin(load::run(args)),

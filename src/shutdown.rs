@@ -94,20 +94,41 @@ impl Shutdown {
     }
 }
 
+/// Time from a signal to the end of a command that removes what it made on other machines.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Runs a command, or drops it at the first signal with the folders that it made. A command that computes or reads and
 /// never waits cannot be dropped: its process ends all the same after [`BLOCKED_COMMAND_TIMEOUT`].
 pub(crate) async fn until_interrupted<T>(
     command: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
     let mut shutdown = Shutdown::listen(Hangup::Ends)?;
+    end_at_last(BLOCKED_COMMAND_TIMEOUT)?;
+    shutdown.unless_requested(command).await?
+}
+
+/// The same for a command that makes something elsewhere, which is removed after its end or at the first signal. A second
+/// signal abandons the removal.
+pub(crate) async fn until_interrupted_and_removed<T>(
+    command: impl Future<Output = anyhow::Result<T>>,
+    removal: impl Future<Output = ()>,
+) -> anyhow::Result<T> {
+    let mut shutdown = Shutdown::listen(Hangup::Ends)?;
+    end_at_last(REMOVAL_TIMEOUT)?;
+    let ended = shutdown.unless_requested(command).await;
+    shutdown.unless_requested(removal).await?;
+    ended?
+}
+
+/// Ends the process so long after a signal, on another thread, which runs while the command blocks its own.
+fn end_at_last(limit: Duration) -> io::Result<()> {
     let mut last_resort = Shutdown::listen(Hangup::Ends)?;
-    // On another thread, which runs while the command blocks this one.
     tokio::spawn(async move {
         last_resort.requested().await;
-        tokio::time::sleep(BLOCKED_COMMAND_TIMEOUT).await;
+        tokio::time::sleep(limit).await;
         std::process::exit(INTERRUPTED.into());
     });
-    shutdown.unless_requested(command).await?
+    Ok(())
 }
 
 #[cfg(test)]

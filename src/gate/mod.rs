@@ -2,11 +2,11 @@
 
 mod baseline;
 mod certify;
+mod device;
 mod distance;
 pub(crate) mod dsse;
 mod fix;
 mod keygen;
-mod local;
 mod percent;
 mod policy_ops;
 mod reports;
@@ -23,6 +23,7 @@ use std::{
 use anyhow::Context;
 use baseline::Baseline;
 use certify::{CertifyArgs, Judged};
+use device::{DeviceArgs, LaunchFiles, LeftBehind, Measured};
 use epwatch_engines::QnnVersion;
 use epwatch_gate::{
     advice::{ModelNode, advise},
@@ -36,7 +37,6 @@ use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, NodeForm, graph_fac
 use epwatch_proto::ModelHash;
 use epwatch_server::Period;
 use jiff::Timestamp;
-use local::{LaunchFiles, LocalArgs, Measured};
 use percent::Percent;
 use policy_ops::OtherOps;
 use reports::ReportArgs;
@@ -46,6 +46,7 @@ use crate::{
     input_file::{self, InputKind},
     inspect::{self, AppOptions, EpOption, InspectedEp, SocModel, SocTier},
     output::{self, No, WrongUse},
+    shutdown::{until_interrupted, until_interrupted_and_removed},
     signing_key::SigningKey,
 };
 
@@ -85,15 +86,15 @@ pub(crate) struct Args {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        required_unless_present_any = ["runs", "ep", "local"]
+        required_unless_present_any = ["runs", "ep", "place"]
     )]
     soc: Vec<SocTier>,
     /// Another EP than QNN's, on this machine as it is: openvino, or one that --ort has (xnnpack, coreml, webgpu). No --soc
     /// then.
     #[arg(long, value_name = "EP", value_enum, conflicts_with = "runs")]
     ep: Option<InspectedEp>,
-    /// The app's ONNX Runtime for this machine: with --ep 1.24 or later that has the EP, with --local any [default of
-    /// --local: a fetched one].
+    /// The app's ONNX Runtime. With --ep it is for this machine, 1.24 or later, and has the EP. With --local, --ssh or --adb
+    /// it is any for the device [default on a machine of this kind: a fetched one].
     #[arg(long, value_name = "LIB")]
     ort: Option<PathBuf>,
     /// Launches of the model that were measured elsewhere, one launch (a process with one session) a file. A file is
@@ -156,7 +157,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
     #[command(flatten)]
-    local: LocalArgs,
+    device: DeviceArgs,
     #[command(flatten)]
     report: ReportArgs,
     #[command(flatten)]
@@ -183,19 +184,24 @@ impl Args {
 
 pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     match args.command.take() {
-        Some(GateCommand::Fix(args)) => return Box::pin(fix::fix(args)).await,
+        Some(GateCommand::Fix(args)) => return until_interrupted(fix::fix(args)).await,
         Some(GateCommand::Keygen(args)) => return keygen::keygen(&args),
         Some(GateCommand::Trend(args)) => return trend::trend(&args),
         None => {}
     }
-    let ended = gated(&args).await;
+    let left = LeftBehind::default();
+    let gate = Box::pin(gated(&args, &left));
+    let ended = match args.device.is_elsewhere() {
+        true => until_interrupted_and_removed(gate, left.remove()).await,
+        false => until_interrupted(gate).await,
+    };
     if let Err(error) = &ended {
         args.report.annotate_wrong_use(error)?;
     }
     ended
 }
 
-async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
+async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     let (policy, policy_file) = policy(args)?;
     let chosen = Chosen::of(args, &policy)?;
     let key = args
@@ -219,16 +225,10 @@ async fn gated(args: &Args) -> anyhow::Result<ExitCode> {
         found = targets(args, &chosen, &policy, &mut judged).await?;
     }
     let mut latency = None;
-    let made = made_here(args, &chosen, &policy).await?;
-    let runs = if args.local.local {
-        &made.candidate
-    } else {
-        &args.runs
-    };
-    let before = if args.local.local {
-        &made.baseline
-    } else {
-        &chosen.baseline.launches
+    let made = made_here(args, &chosen, &policy, left).await?;
+    let (runs, before) = match args.device.option() {
+        Some(_) => (&made.candidate, &made.baseline),
+        None => (&args.runs, &chosen.baseline.launches),
     };
     if !runs.is_empty() {
         let model = model_of_runs(args, &chosen, &policy)?;
@@ -329,7 +329,7 @@ impl Chosen {
             baseline: Baseline::of(
                 &args.baseline,
                 !args.runs.is_empty(),
-                !socs.is_empty() || args.local.local,
+                !socs.is_empty() || args.device.option().is_some(),
             )?,
             socs,
         })
@@ -345,15 +345,20 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     let wrong = |text: &str| Err(WrongUse(text.to_owned()));
     args.inspected_ep().check(
         !args.soc.is_empty(),
-        args.ort.as_deref().filter(|_| !args.local.local),
+        args.ort
+            .as_deref()
+            .filter(|_| args.device.option().is_none()),
     )?;
     if args.ep == Some(InspectedEp::Cpu) {
         return wrong(
             "--ep cpu asks for no accelerator, so that nothing can leave it: `epwatch inspect --ep cpu` shows the nodes",
         );
     }
-    if !args.ep_option.is_empty() && chosen.socs.is_empty() {
-        return wrong("--ep-option is of sessions that are made here: give --soc or --ep");
+    let makes_sessions = !chosen.socs.is_empty() || args.device.option().is_some();
+    if !args.ep_option.is_empty() && !makes_sessions {
+        return wrong(
+            "--ep-option is of sessions that are made here: give --soc, --ep, --local, --ssh or --adb",
+        );
     }
     if args.ep == Some(InspectedEp::Qnn) && chosen.socs.is_empty() {
         return wrong("--ep qnn is judged by chipset: give --soc");
@@ -361,16 +366,20 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     if args.certify.certify.is_some() && args.inspected_ep() != InspectedEp::Qnn {
         return wrong("--certify stores placements by chipset: give --soc, and no --ep");
     }
-    let (is_local, places) = (args.local.local, !chosen.socs.is_empty());
-    let measures = !args.runs.is_empty() || is_local;
-    if args.ort.is_some() && args.ep.is_none() && !is_local {
-        return wrong("--ort is of sessions that are made here: give --ep or --local");
+    let (makes, places) = (args.device.option(), !chosen.socs.is_empty());
+    let measures = !args.runs.is_empty() || makes.is_some();
+    if args.ort.is_some() && args.ep.is_none() && makes.is_none() {
+        return wrong(
+            "--ort is of sessions that are made here: give --ep, --local, --ssh or --adb",
+        );
     }
-    if is_local && chosen.models.is_empty() {
-        return wrong("--local measures a model: give MODEL");
+    if let Some(option) = makes.filter(|_| chosen.models.is_empty()) {
+        return wrong(&format!("{option} measures a model: give MODEL"));
     }
-    if is_local && chosen.socs.len() > 1 {
-        return wrong("--local measures on one chipset: give one with --soc");
+    if let Some(option) = makes.filter(|_| chosen.socs.len() > 1) {
+        return wrong(&format!(
+            "{option} measures on one chipset: give one with --soc"
+        ));
     }
     if measures && chosen.socs.len() > 1 {
         return wrong("--runs are of one chipset: give one with --soc");
@@ -476,20 +485,25 @@ fn model_of(
     })
 }
 
-/// Makes the launches of `--local`.
-async fn made_here(args: &Args, chosen: &Chosen, policy: &Policy) -> anyhow::Result<LaunchFiles> {
-    if !args.local.local {
+/// Makes the launches of `--local`, `--ssh` or `--adb`.
+async fn made_here(
+    args: &Args,
+    chosen: &Chosen,
+    policy: &Policy,
+    left: &LeftBehind,
+) -> anyhow::Result<LaunchFiles> {
+    let Some(option) = args.device.option() else {
         if let Some(key) = policy.of_runner() {
             let text = format!(
-                "{key} of --policy is for launches that the gate makes: give --local, or take it out"
+                "{key} of --policy is for launches that the gate makes: give --local, --ssh or --adb, or take it out"
             );
             return Err(WrongUse(text).into());
         }
         return Ok(LaunchFiles::default());
-    }
+    };
     let model = model_of_runs(args, chosen, policy)?;
     let Some(model) = model else {
-        return Err(WrongUse("--local measures a model: give MODEL".to_owned()).into());
+        return Err(WrongUse(format!("{option} measures a model: give MODEL")).into());
     };
     let own = of_model(policy, Some(&model))?;
     let shapes = args.app.shapes(&args.shape);
@@ -504,7 +518,7 @@ async fn made_here(args: &Args, chosen: &Chosen, policy: &Policy) -> anyhow::Res
         shapes: &shapes,
         policy: &own,
     };
-    args.local.measure(&measured).await
+    args.device.measure(&measured, left).await
 }
 
 /// The model of measured launches, which is the model for their chipset.
@@ -683,7 +697,7 @@ async fn targets(
                 checks,
                 mistakes: Vec::new(),
             };
-            if args.runs.is_empty() && !args.local.local {
+            if args.runs.is_empty() && args.device.option().is_none() {
                 target.add_unanswered(policy.asked_of_launches());
             }
             targets.push(target);

@@ -162,5 +162,9 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
     let folder = tempfile::tempdir().unwrap();
     let policy = policy(folder.path(), 2);
     let words = format!("gate {model} --soc SM8650 --policy {policy}");
-    check_fails(&mut epwatch(&words), 2, "give --local, or take it out");
+    check_fails(
+        &mut epwatch(&words),
+        2,
+        "give --local, --ssh or --adb, or take it out",
+    );
 }

@@ -1,0 +1,465 @@
+//! Launches that the gate makes itself: on this machine, on a board over ssh, on phones on a cable.
+//!
+//! The runner of `epwatch run` makes them. Elsewhere its files go there first, and its launches come back ([`remote`]).
+
+mod adb;
+mod call;
+mod remote;
+mod ssh;
+mod transport;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+};
+
+use anyhow::{Context, bail};
+use epwatch_engines::{Engine, QnnVersion};
+use epwatch_gate::policy::Policy;
+use epwatch_manifest::{FreeDim, GraphFacts, InputShape, ModelOutline, graph_facts, manifest_of};
+use epwatch_proto::placement::QNN_EP;
+use serde_json::Value;
+use tempfile::{NamedTempFile, TempDir};
+use tokio::process::Command;
+
+use self::{
+    call::{LIBRARIES, RunnerCall},
+    remote::DeviceSession,
+    ssh::Ssh,
+    transport::Transport,
+};
+use crate::{
+    engines,
+    inspect::{EpOption, Placed, SocModel},
+    manifest,
+    output::WrongUse,
+};
+
+pub(super) use remote::LeftBehind;
+
+/// How and where launches are made.
+#[derive(Debug, clap::Args)]
+pub(super) struct DeviceArgs {
+    /// Measure on this machine: launches of MODEL, in turn with launches of a model as --baseline. Each is a process of its
+    /// own. With --soc it is QNN's emulator, which shows placement and outputs, and whose run times keep no limit.
+    #[arg(long, group = "place", conflicts_with_all = ["runs", "ep"])]
+    local: bool,
+    /// Measure on a board, by the user's own ssh, without a password. The model, the runner and the app's libraries go into
+    /// a folder there, which is removed at the end.
+    #[arg(long, value_name = "HOST", group = "place", conflicts_with_all = ["runs", "ep"])]
+    ssh: Option<String>,
+    /// With --ssh: ssh's configuration [default: the user's].
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    ssh_config: Option<PathBuf>,
+    /// Measure on phones, by the user's own adb, side by side. Without a serial, on the only one.
+    #[arg(
+        long,
+        value_name = "SERIAL",
+        num_args = 0..,
+        group = "place",
+        conflicts_with_all = ["runs", "ep"],
+        requires_all = ["runner", "ort"]
+    )]
+    adb: Option<Vec<String>>,
+    /// With --ssh or --adb: the program `epwatch-run`, built for the device [default of --ssh: this program, if the board is
+    /// of this machine's kind].
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "place",
+        conflicts_with = "local"
+    )]
+    runner: Option<PathBuf>,
+    /// With --ssh or --adb: a file that the app's libraries need next to them, for example the DSP's library. Once for each.
+    /// Libraries of QNN next to --qnn-backend are taken along anyway.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "place",
+        conflicts_with = "local"
+    )]
+    push: Vec<PathBuf>,
+    /// With --ssh or --adb: the folder on the device in which a session makes its own [default: /tmp of a board,
+    /// /data/local/tmp of a phone].
+    #[arg(long, value_name = "DIR", requires = "place", conflicts_with = "local")]
+    workdir: Option<String>,
+    /// With launches made here: the app's QNN plugin, on a device with an NPU.
+    #[arg(long, value_name = "LIB", requires_all = ["place", "qnn_backend"])]
+    qnn_provider: Option<PathBuf>,
+    /// With launches made here: the app's libQnnHtp.so.
+    #[arg(long, value_name = "LIB", requires = "qnn_provider")]
+    qnn_backend: Option<PathBuf>,
+    /// With launches made here: what the model computes. It is noise, zeros, ones, ramp, or a folder with input_0.pb,
+    /// input_1.pb and so on [default: the policy's outputs.golden, or noise].
+    #[arg(long, value_name = "KIND|FOLDER", requires = "place")]
+    inputs: Option<String>,
+    /// With launches made here: the folder that keeps the launches. The same command goes on where it was broken off, and
+    /// `--runs` judges the files again [default: a temporary one].
+    #[arg(long, value_name = "DIR", requires = "place")]
+    keep: Option<PathBuf>,
+}
+
+/// What the launches are of.
+#[derive(Debug)]
+pub(super) struct Measured<'a> {
+    pub(super) model: &'a Path,
+    /// libonnxruntime of the app; `None` for a fetched one.
+    pub(super) ort: Option<&'a Path>,
+    pub(super) baseline: Option<&'a Path>,
+    /// The chipset that QNN's emulator stands for; `None` for the CPU or the app's own libraries.
+    pub(super) soc: Option<&'a SocModel>,
+    pub(super) qnn_version: QnnVersion,
+    pub(super) ep_options: &'a [EpOption],
+    pub(super) dims: &'a [FreeDim],
+    pub(super) shapes: &'a [InputShape],
+    pub(super) policy: &'a Policy,
+}
+
+/// Files of the launches that were made.
+#[derive(Debug, Default)]
+pub(super) struct LaunchFiles {
+    pub(super) candidate: Vec<PathBuf>,
+    pub(super) baseline: Vec<PathBuf>,
+    /// Removed with them, if nobody keeps them.
+    _folder: Option<TempDir>,
+}
+
+impl DeviceArgs {
+    /// The option that makes launches; `None` without one.
+    pub(super) fn option(&self) -> Option<&'static str> {
+        let given = [
+            ("--local", self.local),
+            ("--ssh", self.ssh.is_some()),
+            ("--adb", self.adb.is_some()),
+        ];
+        let given = given.into_iter().find(|(_, is_given)| *is_given);
+        given.map(|(option, _)| option)
+    }
+
+    /// Whether launches are made on another machine.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.ssh.is_some() || self.adb.is_some()
+    }
+
+    /// Makes the launches, and adds to their files what only the model's graph says.
+    pub(super) async fn measure(
+        &self,
+        of: &Measured<'_>,
+        left: &LeftBehind,
+    ) -> anyhow::Result<LaunchFiles> {
+        let mut temporary = None;
+        let folder = match &self.keep {
+            Some(folder) => folder.clone(),
+            None => {
+                let made = tempfile::Builder::new().prefix("epwatch-run-").tempdir()?;
+                temporary.insert(made).path().to_owned()
+            }
+        };
+        let mut call = RunnerCall::default();
+        add_model(&mut call, of.model, "candidate");
+        self.add_runtime(&mut call, of).await?;
+        self.add_policy(&mut call, of.policy);
+        // Until the runner has ended.
+        let _macs = macs(of.model, of.shapes)?.inspect(|file| {
+            call.text(["--manifest"]);
+            call.file(file.path(), "candidate");
+        });
+        if let Some(old) = of.baseline {
+            call.text(["--against"]);
+            add_model(&mut call, old, "baseline");
+        }
+        let _old_macs = match of.baseline {
+            Some(old) => macs(old, of.shapes)?.inspect(|file| {
+                call.text(["--against-manifest"]);
+                call.file(file.path(), "baseline");
+            }),
+            None => None,
+        };
+        call.text(of.dims.iter().map(|dim| format!("--dim={dim}")));
+        let folders = match self.devices().await? {
+            devices if devices.is_empty() => {
+                local(&call, &folder).await?;
+                vec![folder]
+            }
+            devices => self.elsewhere(devices, call, &folder, left).await?,
+        };
+        let mut files = LaunchFiles {
+            _folder: temporary,
+            ..LaunchFiles::default()
+        };
+        for folder in folders {
+            files.candidate.extend(documents(&folder, "candidate-")?);
+            files.baseline.extend(documents(&folder, "baseline-")?);
+        }
+        for (paths, model) in [
+            (&mut files.candidate, Some(of.model)),
+            (&mut files.baseline, of.baseline),
+        ] {
+            let facts = model.and_then(|model| graph_facts(model, of.shapes).ok());
+            for path in paths.iter().filter(|_| facts.is_some()) {
+                let shown = || format!("failed to complete {}", path.display());
+                complete(path, facts.as_ref()).with_context(shown)?;
+            }
+        }
+        Ok(files)
+    }
+
+    /// The other machines; none for `--local`.
+    async fn devices(&self) -> anyhow::Result<Vec<Arc<dyn Transport>>> {
+        let parent = |default: &'static str| -> Result<&str, WrongUse> {
+            let parent = self.workdir.as_deref().unwrap_or(default);
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+            if !parent.starts_with('/') || !parent.chars().all(is_plain) {
+                let text = format!(
+                    "--workdir {parent:?}: expected an absolute path of letters, digits and ._-"
+                );
+                return Err(WrongUse(text));
+            }
+            Ok(parent.trim_end_matches('/'))
+        };
+        let mut devices: Vec<Arc<dyn Transport>> = Vec::new();
+        if let Some(host) = &self.ssh {
+            let ssh = Ssh::new(host, self.ssh_config.as_deref(), parent("/tmp")?)?;
+            devices.push(Arc::new(ssh));
+        }
+        if let Some(serials) = &self.adb {
+            for phone in adb::phones(serials, parent("/data/local/tmp")?).await? {
+                devices.push(Arc::new(phone));
+            }
+        }
+        Ok(devices)
+    }
+
+    /// Makes the launches on other machines, side by side. Returns the folders that have them.
+    async fn elsewhere(
+        &self,
+        devices: Vec<Arc<dyn Transport>>,
+        mut call: RunnerCall,
+        keep: &Path,
+        left: &LeftBehind,
+    ) -> anyhow::Result<Vec<PathBuf>> {
+        for path in &self.push {
+            call.needs(path.clone(), below(LIBRARIES, path));
+        }
+        let own = std::env::current_exe()?;
+        let (runner, subcommand): (&Path, &[&str]) = match &self.runner {
+            Some(runner) => (runner, &[]),
+            None => {
+                call.of_this_machine.insert(0, "--runner");
+                (&own, &["run"])
+            }
+        };
+        let is_alone = devices.len() == 1;
+        let mut folders = Vec::new();
+        let mut phones = Vec::new();
+        for (at, on) in devices.into_iter().enumerate() {
+            let folder = match is_alone {
+                true => keep.to_owned(),
+                false => keep.join(format!("phone-{}", at + 1)),
+            };
+            let shown = || format!("failed to make {}", folder.display());
+            fs::create_dir_all(&folder).with_context(shown)?;
+            folders.push(folder);
+            phones.push((on, (!is_alone).then(|| (at + 1).to_string())));
+        }
+        let sessions: Vec<DeviceSession<'_>> = phones
+            .into_iter()
+            .zip(&folders)
+            .map(|((on, phone), keep)| DeviceSession {
+                on,
+                call: &call,
+                runner,
+                subcommand,
+                phone,
+                keep,
+                left,
+            })
+            .collect();
+        futures::future::try_join_all(sessions.iter().map(DeviceSession::measure)).await?;
+        Ok(folders)
+    }
+
+    async fn add_runtime(&self, call: &mut RunnerCall, of: &Measured<'_>) -> anyhow::Result<()> {
+        let given = self.qnn_provider.as_ref().zip(self.qnn_backend.as_ref());
+        let mut fetched = None;
+        if given.is_none() && of.soc.is_some() && self.adb.is_none() {
+            let ensured = engines::ensure_qnn(of.qnn_version).await;
+            fetched =
+                Some(ensured.context("without QNN's emulator there is no chipset to run on")?);
+        }
+        let ort = match (of.ort, &fetched) {
+            (Some(path), _) => path.to_owned(),
+            (None, Some((ort, _))) => ort.ort_library(),
+            (None, None) => engines::ensure(Engine::OnnxRuntime).await?.ort_library(),
+        };
+        if of.ort.is_none() {
+            call.of_this_machine.push("--ort");
+        }
+        call.text(["--ort"]);
+        call.file(ort, LIBRARIES);
+        let qnn = match (given, &fetched) {
+            (Some((provider, backend)), _) => Some((provider.clone(), backend.clone())),
+            (None, Some((_, qnn))) => Some((qnn.qnn_provider_library(), qnn.qnn_htp_library())),
+            (None, None) => None,
+        };
+        if let Some((provider, backend)) = qnn {
+            if given.is_none() {
+                call.of_this_machine
+                    .push("--qnn-provider and --qnn-backend");
+            }
+            call.is_on_npu = true;
+            add_neighbours(call, &backend)?;
+            call.text(["--qnn-provider"]);
+            call.file(provider, LIBRARIES);
+            call.text(["--qnn-backend"]);
+            call.file(backend, LIBRARIES);
+            call.text(
+                of.ep_options
+                    .iter()
+                    .map(|option| format!("--ep-option={option}")),
+            );
+        }
+        if let Some(soc) = of.soc {
+            call.text(["--chipset".to_owned(), soc.chipset()]);
+            if let Some(id) = soc.qnn_id.filter(|_| fetched.is_some()) {
+                call.text(["--soc-model".to_owned(), id.to_string()]);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_policy(&self, call: &mut RunnerCall, policy: &Policy) {
+        let latency = &policy.latency;
+        for (option, number) in [
+            ("--launches", latency.launches),
+            ("--runs", latency.runs),
+            (
+                "--warmup",
+                latency.warmup.and_then(|n| u32::try_from(n).ok()),
+            ),
+        ] {
+            if let Some(number) = number {
+                call.text([option.to_owned(), number.to_string()]);
+            }
+        }
+        let golden = policy
+            .outputs
+            .golden
+            .as_ref()
+            .map(|path| path.display().to_string());
+        if let Some(inputs) = self.inputs.clone().or(golden) {
+            call.text(["--inputs"]);
+            match Path::new(&inputs).is_dir() {
+                true => call.folder(inputs, "inputs"),
+                false => call.text([inputs]),
+            }
+        }
+    }
+}
+
+/// Makes the launches on this machine.
+async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("run")
+        .args(call.local())
+        .arg("--out")
+        .arg(folder)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let ended = command.status().await;
+    let ended = ended.context("failed to start `epwatch run`")?;
+    match ended.code() {
+        Some(0) => Ok(()),
+        Some(2) => Err(WrongUse("the runner cannot measure this, see above".to_owned()).into()),
+        _ => bail!(
+            "the runner ended with {ended}, see above; --keep DIR goes on with the launches that it made"
+        ),
+    }
+}
+
+/// A model, with the files that hold its tensors. A model that cannot be read is the runner's to refuse.
+fn add_model(call: &mut RunnerCall, model: &Path, side: &'static str) {
+    call.file(model, side);
+    let folder = model.parent().unwrap_or(Path::new(""));
+    let outline = ModelOutline::of(model).ok();
+    for file in outline.iter().flat_map(ModelOutline::data_files) {
+        call.needs(folder.join(file), format!("{side}/{}", file.display()));
+    }
+}
+
+/// QNN's back end loads other libraries of QNN from its own folder, and a wheel has more in a folder next to that one.
+fn add_neighbours(call: &mut RunnerCall, backend: &Path) -> anyhow::Result<()> {
+    let folder = backend.parent().unwrap_or(Path::new("."));
+    let of_wheel = PathBuf::from(format!("{}.libs", folder.display()));
+    let is_of_qnn = |name: &str| name.contains("Qnn") || name.contains("Htp");
+    for (folder, is_whole) in [(folder, false), (of_wheel.as_path(), true)] {
+        if is_whole && !folder.is_dir() {
+            continue;
+        }
+        let entries = fs::read_dir(folder);
+        for entry in entries.with_context(|| format!("failed to read {}", folder.display()))? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if name.contains(".so") && (is_whole || is_of_qnn(&name)) {
+                call.needs(path.clone(), below(LIBRARIES, &path));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn below(folder: &str, path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    format!("{folder}/{name}")
+}
+
+/// A file of a model's MACs; `None` if they cannot be counted.
+fn macs(model: &Path, shapes: &[InputShape]) -> anyhow::Result<Option<NamedTempFile>> {
+    let counted = manifest_of(model, shapes).ok();
+    counted.as_ref().map(manifest::temporary).transpose()
+}
+
+/// Documents of one side, in the order of their numbers.
+fn documents(folder: &Path, side: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?
+    {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let number = name
+            .strip_prefix(side)
+            .and_then(|rest| rest.strip_suffix(".json"));
+        if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// Adds to a launch's placement where its CPU nodes stand in the graph, and the tensors that cross.
+fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
+    let Some(facts) = facts else {
+        return Ok(());
+    };
+    let mut document: Value = serde_json::from_slice(&fs::read(path)?)?;
+    let Some(placement) = document.get_mut("placement").and_then(Value::as_object_mut) else {
+        return Ok(());
+    };
+    let names = placement.remove("npu_nodes");
+    let npu_nodes: Vec<String> = names
+        .map(serde_json::from_value)
+        .transpose()?
+        .unwrap_or_default();
+    let mut placed: Placed = serde_json::from_value(Value::Object(placement.clone()))?;
+    placed.locate(facts, QNN_EP, &npu_nodes);
+    if let Value::Object(located) = serde_json::to_value(&placed)? {
+        placement.extend(located);
+    }
+    fs::write(path, serde_json::to_vec(&document)?)?;
+    Ok(())
+}
