@@ -1,13 +1,17 @@
 //! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
 
+mod aihub;
 mod baseline;
+mod calibrate;
 mod certify;
 mod device;
 mod distance;
 pub(crate) mod dsse;
 mod fix;
 mod keygen;
+mod op_advice;
 mod percent;
+mod policy_file;
 mod policy_ops;
 mod reports;
 mod runs;
@@ -20,21 +24,21 @@ use std::{
     process::ExitCode,
 };
 
+use aihub::AihubArgs;
 use anyhow::Context;
 use baseline::Baseline;
 use certify::{CertifyArgs, Judged};
 use device::{DeviceArgs, LaunchFiles, LeftBehind, Measured};
 use epwatch_engines::QnnVersion;
 use epwatch_gate::{
-    advice::{ModelNode, advise},
-    ops::{OpForm, Precision, QnnAge},
+    comparison::{ALL_PAIRS, FIRST_PAIRS},
+    launches::JudgedLaunches,
     placement::Inspected,
     policy::{LatencyLimits, PlacementLimits, Policy, Preset},
     read::{HdrUnit, ReadOptions},
-    verdict::{Check, GatedFile, NotChecked, Outcome, Target, Verdict},
+    verdict::{GatedFile, NotChecked, Outcome, Target, Verdict},
 };
-use epwatch_manifest::{GraphFacts, InputShape, ModelOutline, NodeForm, graph_facts};
-use epwatch_proto::ModelHash;
+use epwatch_manifest::{InputShape, ModelOutline, graph_facts};
 use epwatch_server::Period;
 use jiff::Timestamp;
 use percent::Percent;
@@ -86,12 +90,12 @@ pub(crate) struct Args {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        required_unless_present_any = ["runs", "ep", "place"]
+        required_unless_present_any = ["runs", "ep", "place", "aihub"]
     )]
     soc: Vec<SocTier>,
     /// Another EP than QNN's, on this machine as it is: openvino, or one that --ort has (xnnpack, coreml, webgpu). No --soc
     /// then.
-    #[arg(long, value_name = "EP", value_enum, conflicts_with = "runs")]
+    #[arg(long, value_name = "EP", value_enum, conflicts_with_all = ["runs", "place"])]
     ep: Option<InspectedEp>,
     /// The app's ONNX Runtime. With --ep it is for this machine, 1.24 or later, and has the EP. With --local, --ssh or --adb
     /// it is any for the device [default on a machine of this kind: a fetched one].
@@ -100,7 +104,7 @@ pub(crate) struct Args {
     /// Launches of the model that were measured elsewhere, one launch (a process with one session) a file. A file is
     /// ONNX Runtime's profile, AI Hub's result, latencies as JSON array, CSV or HDR log, or another kind (docs/gate.md
     /// lists them).
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "place")]
     runs: Vec<PathBuf>,
     /// Files that the model is compared with. With --soc, the earlier model (.onnx): nodes that are new on the CPU
     /// fail. With --runs, the earlier model's launches, as many, measured in turn on one device. With both, files that
@@ -153,11 +157,16 @@ pub(crate) struct Args {
     /// or 2.47 to 2.51 as the QNN SDK does. Each is fetched once, about 250 MB. There is no older one for this machine.
     #[arg(long, value_name = "VERSION", default_value_t)]
     qnn_version: QnnVersion,
+    /// What `gate calibrate` found on this device: limits below their floor are named in the report.
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// How long one chipset may take.
     #[arg(long, value_name = "TIME", default_value = "10m")]
     timeout: Period,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    aihub: AihubArgs,
     #[command(flatten)]
     report: ReportArgs,
     #[command(flatten)]
@@ -166,6 +175,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum GateCommand {
+    Calibrate(Box<calibrate::GateCalibrateArgs>),
     Fix(fix::FixArgs),
     Keygen(keygen::GateKeygenArgs),
     Trend(trend::TrendArgs),
@@ -176,6 +186,11 @@ impl Args {
         self.ep.unwrap_or_default()
     }
 
+    /// Whether launches are made before they are judged.
+    fn makes_launches(&self) -> bool {
+        self.device.option().is_some() || !self.aihub.aihub.is_empty()
+    }
+
     /// True of `gate fix`, which runs both models in its own process.
     pub(crate) fn loads_onnx_runtime(&self) -> bool {
         matches!(self.command, Some(GateCommand::Fix(_)))
@@ -184,21 +199,36 @@ impl Args {
 
 pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     match args.command.take() {
-        Some(GateCommand::Fix(args)) => return until_interrupted(fix::fix(args)).await,
+        Some(GateCommand::Calibrate(args)) => {
+            let left = LeftBehind::default();
+            let calibrated = Box::pin(calibrate::calibrate(&args, &left));
+            return until_ended(calibrated, &args.device, &left).await;
+        }
+        Some(GateCommand::Fix(args)) => {
+            return until_interrupted(Box::pin(fix::fix(args))).await;
+        }
         Some(GateCommand::Keygen(args)) => return keygen::keygen(&args),
         Some(GateCommand::Trend(args)) => return trend::trend(&args),
         None => {}
     }
     let left = LeftBehind::default();
-    let gate = Box::pin(gated(&args, &left));
-    let ended = match args.device.is_elsewhere() {
-        true => until_interrupted_and_removed(gate, left.remove()).await,
-        false => until_interrupted(gate).await,
-    };
+    let ended = until_ended(Box::pin(gated(&args, &left)), &args.device, &left).await;
     if let Err(error) = &ended {
         args.report.annotate_wrong_use(error)?;
     }
     ended
+}
+
+/// Runs to the end or to a signal, and removes what was made on other machines.
+async fn until_ended(
+    command: impl Future<Output = anyhow::Result<ExitCode>>,
+    device: &DeviceArgs,
+    left: &LeftBehind,
+) -> anyhow::Result<ExitCode> {
+    match device.is_elsewhere() {
+        true => until_interrupted_and_removed(command, left.remove()).await,
+        false => until_interrupted(command).await,
+    }
 }
 
 async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
@@ -212,6 +242,11 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         .transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
     check_use(args, &chosen)?;
+    let calibration = args
+        .calibration
+        .as_deref()
+        .map(calibrate::read)
+        .transpose()?;
     args.report.make_folder()?;
     check_ops(args, &chosen, &policy)?;
     let mut judged = Vec::new();
@@ -225,32 +260,31 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         found = targets(args, &chosen, &policy, &mut judged).await?;
     }
     let mut latency = None;
-    let made = made_here(args, &chosen, &policy, left).await?;
-    let (runs, before) = match args.device.option() {
-        Some(_) => (&made.candidate, &made.baseline),
-        None => (&args.runs, &chosen.baseline.launches),
-    };
-    if !runs.is_empty() {
-        let model = model_of_runs(args, &chosen, &policy)?;
-        let shapes = args.app.shapes(&args.shape);
-        let files = RunFiles {
-            runs,
-            baseline: before,
-            model: model.as_deref(),
-            shapes: &shapes,
-            chipset: chosen.socs.first().map(shown),
-            options: ReadOptions {
-                hdr_unit: args.hdr_unit,
-            },
-        };
-        let own = of_model(&policy, model.as_deref())?;
-        let measured = runs::launches(&files, &own)?;
+    let farmed = on_farm(args, &chosen, &policy).await?;
+    if let Some(farmed) = farmed {
+        not_checked = farmed.not_checked;
+        found.extend(farmed.targets);
+    }
+    let made = made_here(args, &chosen, &policy, left, None).await?;
+    if let Some(mut measured) = judged_files(args, &chosen, &policy, &made)? {
+        if needs_more(args, &policy, &measured) {
+            output::remark(format_args!(
+                "{FIRST_PAIRS} pairs do not decide: {ALL_PAIRS} do, with these among them"
+            ));
+            let made = made_here(args, &chosen, &policy, left, Some(made)).await?;
+            measured = judged_files(args, &chosen, &policy, &made)?.unwrap_or(measured);
+        }
         latency = runs::certified(&measured.launches);
         not_checked = measured.not_checked;
         if !chosen.socs.is_empty() {
             not_checked.retain(|part| part.id != "placement");
         }
         found.extend(measured.targets);
+    }
+    if let Some(calibration) = &calibration {
+        for target in &mut found {
+            calibration.note(target, &policy.latency, &policy.load);
+        }
     }
     not_checked.extend(unused(&policy, &found));
     not_checked.extend(unused_models(&policy, &found));
@@ -329,7 +363,7 @@ impl Chosen {
             baseline: Baseline::of(
                 &args.baseline,
                 !args.runs.is_empty(),
-                !socs.is_empty() || args.device.option().is_some(),
+                !socs.is_empty() || args.makes_launches(),
             )?,
             socs,
         })
@@ -367,7 +401,7 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
         return wrong("--certify stores placements by chipset: give --soc, and no --ep");
     }
     let (makes, places) = (args.device.option(), !chosen.socs.is_empty());
-    let measures = !args.runs.is_empty() || makes.is_some();
+    let measures = !args.runs.is_empty() || args.makes_launches();
     if args.ort.is_some() && args.ep.is_none() && makes.is_none() {
         return wrong(
             "--ort is of sessions that are made here: give --ep, --local, --ssh or --adb",
@@ -375,6 +409,9 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     }
     if let Some(option) = makes.filter(|_| chosen.models.is_empty()) {
         return wrong(&format!("{option} measures a model: give MODEL"));
+    }
+    if !args.aihub.aihub.is_empty() && chosen.models.is_empty() {
+        return wrong("--aihub measures a model: give MODEL");
     }
     if let Some(option) = makes.filter(|_| chosen.socs.len() > 1) {
         return wrong(&format!(
@@ -442,26 +479,7 @@ fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
             .map_err(|error| WrongUse(format!("limits of the command line: {error}")))?;
         return Ok((policy, None));
     };
-    let shown = path.display();
-    let text = input_file::read_text(path, InputKind::Document)
-        .map_err(|error| WrongUse(format!("failed to read --policy {shown}: {error}")))?;
-    let policy = Policy::parse(&text)
-        .map_err(|error| WrongUse(format!("--policy {shown} cannot be used: {error}")))?;
-    for name in policy.chipsets() {
-        let known = name.parse::<SocModel>().map(|soc| soc.chipset());
-        if known.as_deref() != Ok(name) {
-            let expected = match known {
-                Ok(chipset) => format!("expected {chipset}"),
-                Err(expected) => expected,
-            };
-            let text = format!("--policy {shown} names the chipset {name}: {expected}");
-            return Err(WrongUse(text).into());
-        }
-    }
-    let file = GatedFile {
-        path: shown.to_string(),
-        sha256: ModelHash::of(text.as_bytes()).to_string(),
-    };
+    let (policy, file) = policy_file::read(path)?;
     Ok((policy, Some(file)))
 }
 
@@ -485,13 +503,56 @@ fn model_of(
     })
 }
 
-/// Makes the launches of `--local`, `--ssh` or `--adb`.
+/// Reads the launches of the command line, or those that were made, and judges them. `None` without launches.
+fn judged_files(
+    args: &Args,
+    chosen: &Chosen,
+    policy: &Policy,
+    made: &LaunchFiles,
+) -> anyhow::Result<Option<JudgedLaunches>> {
+    let (runs, baseline) = match args.device.option() {
+        Some(_) => (&made.candidate, &made.baseline),
+        None => (&args.runs, &chosen.baseline.launches),
+    };
+    if runs.is_empty() {
+        return Ok(None);
+    }
+    let model = model_of_runs(args, chosen, policy)?;
+    let shapes = args.app.shapes(&args.shape);
+    let files = RunFiles {
+        runs,
+        baseline,
+        model: model.as_deref(),
+        shapes: &shapes,
+        chipset: chosen.socs.first().map(shown),
+        device: None,
+        options: ReadOptions {
+            hdr_unit: args.hdr_unit,
+        },
+    };
+    let own = of_model(policy, model.as_deref())?;
+    Ok(Some(runs::launches(&files, &own)?))
+}
+
+/// Whether the first look of `--local` leaves a regression open. A policy with a number of launches has no second look.
+fn needs_more(args: &Args, policy: &Policy, measured: &JudgedLaunches) -> bool {
+    let mut checks = measured.targets.iter().flat_map(|target| &target.checks);
+    args.device.is_here()
+        && policy.latency.launches.is_none()
+        && checks.any(|check| check.id == "regression" && check.result == Outcome::Undecided)
+}
+
+/// Makes the launches of `--local`, `--ssh` or `--adb`: of the first look, or the rest after it.
 async fn made_here(
     args: &Args,
     chosen: &Chosen,
     policy: &Policy,
     left: &LeftBehind,
+    first: Option<LaunchFiles>,
 ) -> anyhow::Result<LaunchFiles> {
+    if !args.aihub.aihub.is_empty() {
+        return Ok(LaunchFiles::default());
+    }
     let Some(option) = args.device.option() else {
         if let Some(key) = policy.of_runner() {
             let text = format!(
@@ -505,7 +566,10 @@ async fn made_here(
     let Some(model) = model else {
         return Err(WrongUse(format!("{option} measures a model: give MODEL")).into());
     };
-    let own = of_model(policy, Some(&model))?;
+    let mut own = of_model(policy, Some(&model))?;
+    if first.is_some() {
+        own.to_mut().latency.launches = u32::try_from(ALL_PAIRS).ok();
+    }
     let shapes = args.app.shapes(&args.shape);
     let measured = Measured {
         model: &model,
@@ -518,7 +582,43 @@ async fn made_here(
         shapes: &shapes,
         policy: &own,
     };
-    args.device.measure(&measured, left).await
+    args.device.measure(&measured, left, first).await
+}
+
+/// Makes the jobs of `--aihub`, and judges each phone by itself. `None` without it.
+async fn on_farm(
+    args: &Args,
+    chosen: &Chosen,
+    policy: &Policy,
+) -> anyhow::Result<Option<JudgedLaunches>> {
+    if args.aihub.aihub.is_empty() {
+        return Ok(None);
+    }
+    let model = model_of_runs(args, chosen, policy)?;
+    let Some(model) = model else {
+        return Err(WrongUse("--aihub measures a model: give MODEL".to_owned()).into());
+    };
+    let own = of_model(policy, Some(&model))?;
+    let before = chosen.baseline.of_model(&model, 1)?;
+    let measured = args.aihub.measure(&model, before, &own).await?;
+    let shapes = args.app.shapes(&args.shape);
+    let mut judged = JudgedLaunches::default();
+    for on in &measured {
+        let files = RunFiles {
+            runs: &on.candidate,
+            baseline: &on.baseline,
+            model: Some(&model),
+            shapes: &shapes,
+            chipset: chosen.socs.first().map(shown),
+            device: Some(on.device.clone()),
+            options: ReadOptions::default(),
+        };
+        judged.add(on.judged(|| runs::launches(&files, &own))?);
+    }
+    if !chosen.socs.is_empty() {
+        judged.not_checked.retain(|part| part.id != "placement");
+    }
+    Ok(Some(judged))
 }
 
 /// The model of measured launches, which is the model for their chipset.
@@ -635,7 +735,6 @@ async fn targets(
         ep => ep.runtime(args.ort.as_deref()).await?.name,
     };
     let n_models = chosen.models.len();
-    let qnn = age(args.qnn_version);
     for (model, socs) in by_model(args, chosen, policy)? {
         let own = of_model(policy, Some(&model))?;
         let policy: &Policy = &own;
@@ -671,7 +770,7 @@ async fn targets(
             if let Ok(facts) = &facts
                 && args.inspected_ep() == InspectedEp::Qnn
             {
-                advised(&mut checks, &on.chipset, facts, qnn);
+                op_advice::advised(&mut checks, &on.chipset, facts, args.qnn_version);
             }
             for node in checks.iter_mut().flat_map(|check| &mut check.nodes) {
                 let types = facts
@@ -697,7 +796,7 @@ async fn targets(
                 checks,
                 mistakes: Vec::new(),
             };
-            if args.runs.is_empty() && args.device.option().is_none() {
+            if args.runs.is_empty() && !args.makes_launches() {
                 target.add_unanswered(policy.asked_of_launches());
             }
             targets.push(target);
@@ -714,40 +813,6 @@ async fn targets(
         targets.sort_by_key(order);
     }
     Ok(targets)
-}
-
-/// Returns the version as docs/ops.md distinguishes them.
-fn age(version: QnnVersion) -> QnnAge {
-    match version {
-        QnnVersion::NEWEST => QnnAge::Newest,
-        QnnVersion::OLDEST => QnnAge::Oldest,
-        _ => QnnAge::Between,
-    }
-}
-
-/// Advises the nodes of checks by their forms in the model.
-fn advised(checks: &mut [Check], chipset: &str, facts: &GraphFacts, qnn: QnnAge) {
-    let nodes: Vec<ModelNode<'_>> = facts
-        .forms()
-        .map(|(name, op_type, form)| ModelNode {
-            name,
-            form: OpForm {
-                op_type,
-                titles: &form.titles,
-                precision: precision(form),
-                qnn,
-            },
-        })
-        .collect();
-    advise(checks, chipset, &nodes);
-}
-
-fn precision(form: &NodeForm) -> Precision {
-    match (form.is_quantised, form.is_partly_quantised) {
-        (true, _) => Precision::EightBit,
-        (false, true) => Precision::Partly,
-        (false, false) => Precision::Float,
-    }
 }
 
 fn shown(soc: &SocModel) -> String {

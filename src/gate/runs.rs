@@ -32,6 +32,8 @@ pub(super) struct RunFiles<'a> {
     pub(super) shapes: &'a [InputShape],
     /// The chipset that they are of.
     pub(super) chipset: Option<String>,
+    /// The device that they are of, where the files do not name it.
+    pub(super) device: Option<String>,
     pub(super) options: ReadOptions,
 }
 
@@ -40,7 +42,12 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
     let options = files.options;
     let read = |paths: &[PathBuf]| -> Result<Vec<MeasuredFile>, WrongUse> {
         let each = paths.iter().map(|path| measured(path, options));
-        Ok(each.collect::<Result<Vec<_>, _>>()?.concat())
+        let mut all = each.collect::<Result<Vec<_>, _>>()?.concat();
+        for one in &mut all {
+            let device = &mut one.run.target.device;
+            *device = device.take().or_else(|| files.device.clone());
+        }
+        Ok(all)
     };
     let (candidate, baseline) = (read(files.runs)?, read(files.baseline)?);
     let layers = candidate
@@ -65,7 +72,7 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
 }
 
 /// Reads a file, from its beginning to its end once, so that it may be a pipe.
-fn measured(path: &Path, options: ReadOptions) -> Result<Vec<MeasuredFile>, WrongUse> {
+pub(super) fn measured(path: &Path, options: ReadOptions) -> Result<Vec<MeasuredFile>, WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("{shown}: {error}"));
     let file = input_file::open(path, InputKind::Run).map_err(|error| wrong(&error))?;

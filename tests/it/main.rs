@@ -19,6 +19,8 @@ mod faults;
 mod fleet;
 mod gate;
 mod gate_adb;
+mod gate_aihub;
+mod gate_calibrate;
 mod gate_cases;
 mod gate_compare;
 mod gate_fix;

@@ -1,12 +1,13 @@
 //! Bounds of medians and chances of counts, as the rules use them.
 
 use epwatch_stats::order_stat::{median_bound_rank, median_lower_bound};
-use statrs::distribution::{Binomial, DiscreteCDF, Hypergeometric};
+use statrs::distribution::{Beta, Binomial, ContinuousCDF, DiscreteCDF, Hypergeometric};
 
 /// Width of the bounds in standard deviations, one-sided.
 const Z: f64 = 2.0;
 /// Fewest values that have bounds at this width: all of them lie on one side with a chance of 1/64.
 pub(crate) const LEAST: usize = 6;
+const CONFIDENCE: f64 = 0.95;
 /// Most launches or pairs that are reported as a way to decide.
 const MOST_LAUNCHES: usize = 200;
 
@@ -19,6 +20,21 @@ pub(crate) fn lower(values: &[f64]) -> Option<f64> {
 pub(crate) fn upper(values: &[f64]) -> Option<f64> {
     let negated: Vec<f64> = values.iter().map(|value| -value).collect();
     lower(&negated).map(|bound| -bound)
+}
+
+/// Rank, from 1, of the value that is the lower bound; `None` below six values.
+pub(crate) fn rank(n: usize) -> Option<usize> {
+    median_bound_rank(n, Z)
+}
+
+/// Largest share that `found` of n launches do not exclude with a confidence of 95 % (C. J. Clopper and E. S. Pearson,
+/// *Biometrika* 26, 1934, one-sided).
+pub(crate) fn most_share(found: u64, n: usize) -> f64 {
+    if found >= n as u64 {
+        return 1.0;
+    }
+    let law = Beta::new(found as f64 + 1.0, (n as u64 - found) as f64).expect("positive numbers");
+    law.inverse_cdf(CONFIDENCE)
 }
 
 /// Smallest number of launches above `n` that decides, if the launches against keep their share of n. It decides if its

@@ -59,6 +59,19 @@ pub struct Comparison {
 impl Comparison {
     /// Judges all pairs measured so far.
     pub fn of(pairs: &[Pair], min_effect: f64) -> Self {
+        Self::by(pairs, min_effect, Intermittent::of)
+    }
+
+    /// The result alone, which takes less time.
+    pub(crate) fn result(pairs: &[Pair], min_effect: f64) -> Judged {
+        Self::by(pairs, min_effect, Intermittent::without_modes).judged
+    }
+
+    fn by(
+        pairs: &[Pair],
+        min_effect: f64,
+        intermittent: impl FnOnce(&[&Launch], &[&Launch]) -> Intermittent,
+    ) -> Self {
         let ratio_of = |pair: &Pair| pair.candidate.median_us() / pair.baseline.median_us();
         let ratios: Vec<f64> = pairs.iter().map(ratio_of).collect();
         let (baseline, candidate): (Vec<&Launch>, Vec<&Launch>) =
@@ -68,7 +81,7 @@ impl Comparison {
             low: bounds::lower(&ratios),
             high: bounds::upper(&ratios),
             chance: sign_test(&ratios),
-            intermittent: Intermittent::of(&baseline, &candidate),
+            intermittent: intermittent(&baseline, &candidate),
             judged: Judged::Undecided(Some(FIRST_PAIRS)),
             ratios,
         };

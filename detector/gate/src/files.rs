@@ -52,6 +52,11 @@ pub enum LaunchesError {
         /// Of the baseline.
         baselines: usize,
     },
+    /// Too few pairs for a calibration.
+    #[error(
+        "{0} pairs of launches are left on a cool device, and a calibration needs 12; let it cool, and measure more"
+    )]
+    FewPairs(usize),
     /// A file given twice.
     #[error("{0} and {1} are the same launch; measure each anew")]
     SameLaunch(String, String),
@@ -95,6 +100,12 @@ pub enum LaunchesError {
         /// The part of the file that is wrong.
         error: LaunchError,
     },
+    /// A table alone.
+    #[error(
+        "a perf.yaml alone says nothing of a change: give the table of the release before to --baseline, or latency.median_ms in \
+         --policy"
+    )]
+    OneTable,
     /// A table without a row that both have.
     #[error("no row of --runs is in --baseline too")]
     NoRow,

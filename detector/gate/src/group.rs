@@ -11,7 +11,7 @@ use crate::{
     files::{JudgedBy, LaunchesError, MeasuredFile, check_targets},
     groups::{Group, is_paired},
     layers::Layers,
-    limits::{cost, floor},
+    limits::{FailsBy, cost, floor},
     macs::of_layers,
     measured::{self, judge_eps},
     mistakes::Mistake,
@@ -413,8 +413,8 @@ fn skipped() -> Check {
 /// A limit that the baseline's own launches break is none of the candidate's.
 fn below_floor(baseline: &[Launch], n: usize, cv_max: Option<f64>) -> Option<Mistake> {
     let cvs: Vec<f64> = baseline.iter().map(Launch::cv).collect();
-    let share = cost(&cvs, cv_max?, n)?;
-    (share > FREE_OF_COST).then(|| Mistake::below_floor(share, floor(&cvs, n)))
+    let share = cost(&cvs, cv_max?, n, FailsBy::Median)?;
+    (share > FREE_OF_COST).then(|| Mistake::below_floor(share, floor(&cvs, n, FailsBy::Median)))
 }
 
 /// Whether the first runs that are judged take longer than the others.

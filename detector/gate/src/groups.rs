@@ -8,6 +8,9 @@ use crate::{
     run::{Run, RunTarget},
 };
 
+/// The target of launches that name no chipset.
+pub const UNNAMED: &str = "measured";
+
 /// Whether launches of this kind are measured in turn on one device, so that they pair up.
 pub(crate) fn is_paired(run: &Run) -> bool {
     !run.source.starts_with("aihub") && !run.runs_us.is_empty()
@@ -134,7 +137,7 @@ fn by_device(
         let named = named.find_map(|one| one.run.target.chipset.as_deref());
         chipset
             .or(named)
-            .unwrap_or("measured")
+            .unwrap_or(UNNAMED)
             .clone_into(&mut group.label);
         return Ok(vec![group]);
     }

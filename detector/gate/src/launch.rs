@@ -65,6 +65,15 @@ impl Launch {
         &self.ascending_us
     }
 
+    /// The launch of a model that takes so many times as long.
+    #[must_use]
+    pub fn times(&self, times: f64) -> Self {
+        Self {
+            ascending_us: self.ascending_us.iter().map(|us| us * times).collect(),
+            cv: self.cv,
+        }
+    }
+
     /// The smallest run time that at least the share `q` of the runs do not exceed (nearest rank).
     pub fn quantile_us(&self, q: f64) -> f64 {
         let n = self.ascending_us.len();

@@ -21,7 +21,7 @@ use crate::{
 pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
 
 /// What a group of launches came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct JudgedLaunches {
     /// In the order of the files' rows.
     pub targets: Vec<Target>,
@@ -29,6 +29,19 @@ pub struct JudgedLaunches {
     pub not_checked: Vec<NotChecked>,
     /// The candidate's launches, where single runs were read.
     pub launches: Vec<Launch>,
+}
+
+impl JudgedLaunches {
+    /// Adds launches of another device. A part that both do not have is said once.
+    pub fn add(&mut self, other: Self) {
+        self.targets.extend(other.targets);
+        self.launches.extend(other.launches);
+        for part in other.not_checked {
+            if !self.not_checked.contains(&part) {
+                self.not_checked.push(part);
+            }
+        }
+    }
 }
 
 /// Judges all launches.
@@ -96,6 +109,7 @@ pub fn judged(
         launches.extend(judged.launches);
     }
     let nothing = || match (is_table, by.chipset) {
+        (true, _) if !has_baseline => LaunchesError::OneTable,
         (true, _) => LaunchesError::NoRow,
         (_, Some(chipset)) => LaunchesError::NoChipset(chipset.to_owned()),
         _ => LaunchesError::NothingToJudge,

@@ -1,7 +1,7 @@
 //! Judges a model before it ships, from launches that were measured elsewhere.
 //!
 //! Input: placements, run times of launches, and layer counts. Output: a [`verdict::Verdict`] or a [`Judged`] with the
-//! numbers behind it. No I/O, no clock, no randomness. A launch (a process with one session) is the unit. Runs of one
+//! numbers behind it. No I/O and no clock; what is drawn has a fixed seed. A launch (a process with one session) is the unit. Runs of one
 //! launch share its clocks and its heat, so they are not independent. A test over runs fails unchanged models.
 //!
 //! - [`policy`]: the limits; [`placement`]: what `inspect` found against them, without statistics; [`change`]: against the
@@ -13,6 +13,8 @@
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`measured`]: launches without a baseline against the limits of the policy.
 //! - [`limits`]: absolute limits, the CV's limit, and what a limit costs on a healthy model.
+//! - [`farm_job`]: jobs of a device farm that failed.
+//! - [`calibration`]: launches of one model against itself, for the floor of each limit on a device.
 //! - [`unpaired`]: single launches on different phones of one kind, as a device farm measures.
 //! - [`ops`]: other forms of ops, as they were measured by chipset; [`advice`]: what of them fits a node.
 //! - [`time`]: estimates of time of nodes on the CPU and of crossings, as ranges.
@@ -22,15 +24,17 @@ pub mod advice;
 mod answers;
 mod arms;
 mod bounds;
+pub mod calibration;
 pub mod change;
 pub mod comparison;
 pub mod dsse;
 pub mod evidence;
+pub mod farm_job;
 mod files;
 #[doc(hidden)]
 pub mod fuzz;
 mod group;
-mod groups;
+pub mod groups;
 pub mod intermittent;
 mod judged;
 pub mod launch;

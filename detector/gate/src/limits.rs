@@ -40,30 +40,69 @@ pub fn judge_cv(launches: &[Launch], cv_max: f64) -> Judged {
     }
 }
 
-/// Chance at most that a healthy model breaks a limit with the median of so many launches.
+/// Launches of a healthy model that fail a limit, if more of them are beyond it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailsBy {
+    /// The median over launches, as a limit of the CV.
+    Median,
+    /// The lower bound of that median, as any other limit.
+    Bound,
+}
+
+impl FailsBy {
+    /// Fewest launches beyond a limit that fail it; `None` if none do.
+    fn least(self, launches: usize) -> Option<usize> {
+        match (self, launches) {
+            (_, 0) => None,
+            (Self::Median, n) => Some(n.div_ceil(2)),
+            (Self::Bound, 1) => Some(1),
+            (Self::Bound, n) if n < bounds::LEAST => None,
+            (Self::Bound, n) => Some(n + 1 - bounds::rank(n)?),
+        }
+    }
+
+    /// Chance at most that a gate of so many launches fails, if a launch is beyond the limit with this chance.
+    fn chance(self, launches: usize, beyond: f64) -> f64 {
+        let least = self.least(launches);
+        least.map_or(0.0, |least| {
+            bounds::at_least(least as u64, launches, beyond)
+        })
+    }
+}
+
+/// Chance at most that a healthy model breaks a limit with so many launches.
 ///
 /// `healthy` holds one number for each launch of a calibration, A against A. Its share beyond the limit is the chance
-/// of any launch to be beyond. The median breaks the limit if at least half of the launches are beyond. `None`
-/// without a calibration or launches.
-pub fn cost(healthy: &[f64], limit: f64, launches: usize) -> Option<f64> {
+/// of any launch to be beyond. `None` without a calibration or launches.
+pub fn cost(healthy: &[f64], limit: f64, launches: usize, by: FailsBy) -> Option<f64> {
     if healthy.is_empty() || launches == 0 {
         return None;
     }
-    let beyond = healthy.iter().filter(|value| **value > limit).count();
-    let share = beyond as f64 / healthy.len() as f64;
-    Some(bounds::at_least(
-        launches.div_ceil(2) as u64,
-        launches,
-        share,
-    ))
+    let beyond = beyond(healthy, limit) as f64 / healthy.len() as f64;
+    Some(by.chance(launches, beyond))
 }
 
 /// The device's floor: the smallest number of a calibration that as a limit fails a healthy model in 1 % of all
 /// verdicts or less. A policy's limit below it is a warning in each report.
-pub fn floor(healthy: &[f64], launches: usize) -> Option<f64> {
-    let free = |limit: &f64| cost(healthy, *limit, launches).is_some_and(|c| c <= FREE_OF_COST);
+pub fn floor(healthy: &[f64], launches: usize, by: FailsBy) -> Option<f64> {
+    let free = |limit: &f64| cost(healthy, *limit, launches, by).is_some_and(|c| c <= FREE_OF_COST);
     let limits = healthy.iter().copied().filter(free);
     limits.min_by(f64::total_cmp)
+}
+
+/// The floor's upper bound, which holds for 19 of 20 calibrations. It takes the largest share beyond a limit that the launches
+/// do not exclude. `None` if they are too few.
+pub fn floor_bound(healthy: &[f64], launches: usize, by: FailsBy) -> Option<f64> {
+    let free = |limit: &f64| {
+        let share = bounds::most_share(beyond(healthy, *limit) as u64, healthy.len());
+        launches > 0 && by.chance(launches, share) <= FREE_OF_COST
+    };
+    let limits = healthy.iter().copied().filter(free);
+    limits.min_by(f64::total_cmp)
+}
+
+fn beyond(healthy: &[f64], limit: f64) -> usize {
+    healthy.iter().filter(|value| **value > limit).count()
 }
 
 #[cfg(test)]
@@ -115,14 +154,32 @@ mod tests {
 
     #[test]
     fn a_limit_below_the_floor_costs_and_one_above_does_not() {
+        use FailsBy::{Bound, Median};
         let healthy: Vec<f64> = (1..=20).map(|i| f64::from(i) / 100.0).collect();
-        assert_eq!(cost(&healthy, 0.2, 6), Some(0.0));
-        assert_eq!(cost(&healthy, 0.0, 6), Some(1.0));
+        assert_eq!(cost(&healthy, 0.2, 6, Median), Some(0.0));
+        assert_eq!(cost(&healthy, 0.0, 6, Median), Some(1.0));
         // One launch of a quarter beyond; three of six.
-        assert!((cost(&healthy, 0.15, 1).unwrap() - 0.25).abs() < 1e-12);
-        assert!((cost(&healthy, 0.15, 6).unwrap() - 0.169_433).abs() < 1e-6);
-        assert_eq!(floor(&healthy, 6), Some(0.19));
-        assert_eq!(floor(&healthy, 1), Some(0.2));
-        assert_eq!((floor(&[], 6), cost(&healthy, 0.1, 0)), (None, None));
+        assert!((cost(&healthy, 0.15, 1, Median).unwrap() - 0.25).abs() < 1e-12);
+        assert!((cost(&healthy, 0.15, 6, Median).unwrap() - 0.169_433).abs() < 1e-6);
+        assert_eq!(floor(&healthy, 6, Median), Some(0.19));
+        assert_eq!(floor(&healthy, 1, Median), Some(0.2));
+        assert_eq!(
+            (floor(&[], 6, Median), cost(&healthy, 0.1, 0, Median)),
+            (None, None)
+        );
+        // All six beyond it fail a bound: with 9 of 20 beyond, in 0.8 % of all gates.
+        assert_eq!(floor(&healthy, 6, Bound), Some(0.11));
+        assert_eq!(floor(&healthy, 3, Bound), Some(0.01));
+    }
+
+    /// `scipy.stats.beta.ppf(0.95, k + 1, n - k)`: 0.1391 for 0 of 20, 0.3437 for 3 of 20.
+    #[test]
+    fn a_bound_of_the_floor_lies_above_it() {
+        let healthy: Vec<f64> = (1..=20).map(|i| f64::from(i) / 100.0).collect();
+        assert!((bounds::most_share(0, 20) - 0.139_108).abs() < 1e-5);
+        assert!((bounds::most_share(3, 20) - 0.343_664).abs() < 1e-5);
+        assert_eq!(floor_bound(&healthy, 6, FailsBy::Bound), Some(0.15));
+        // Twenty launches do not say so much of the median of six.
+        assert_eq!(floor_bound(&healthy, 6, FailsBy::Median), None);
     }
 }

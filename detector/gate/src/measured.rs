@@ -16,8 +16,6 @@ use crate::{
 
 /// A launch is late as a whole if a larger share of its runs is late.
 const LATE_AS_A_WHOLE: f64 = 0.5;
-/// Late runs that a deadline allows where the policy has no other share.
-const DEFAULT_MAX_LATE: f64 = 0.01;
 /// Times the limit from which a wrong unit is likelier than a slow model.
 const MOST_TIMES: f64 = 200.0;
 
@@ -114,9 +112,7 @@ pub fn judge_limits(launches: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
         let values = each(launches, of);
         limit.map(|limit| limited(id, &values, limit, " ms", SLOW_RUN * limit))
     };
-    let most_late = limits
-        .deadline_ms
-        .map(|_| limits.max_late.unwrap_or(DEFAULT_MAX_LATE));
+    let most_late = limits.deadline_ms.map(|_| limits.max_late());
     let cv = limits.cv_max.map(|limit| {
         let robust = median(&each(launches, &Launch::robust_cv)).unwrap_or(0.0);
         let unit = format!(" ({robust:.3} by the median deviation)");

@@ -175,6 +175,52 @@ impl Mistake {
         )
     }
 
+    pub(crate) fn below_calibration(
+        key: &str,
+        limit: f64,
+        floor: f64,
+        at_most: Option<f64>,
+    ) -> Self {
+        let at_most = at_most.map_or(String::new(), |most| format!(" (at most {most:.3})"));
+        Self::new(
+            "limit_below_floor",
+            format!(
+                "{key} = {limit} is below this device's floor of {floor:.3}{at_most}: the calibrated model itself fails it in more than \
+                 1 % of gates"
+            ),
+            format!("raise {key}"),
+        )
+    }
+
+    pub(crate) fn no_power(decides: Option<f64>, asked: f64, pairs: Option<usize>) -> Self {
+        let finds = match decides {
+            Some(times) => format!("slowdowns from {times} times on, and not {asked} times"),
+            None => "no slowdown up to 3 times".to_owned(),
+        };
+        let fix = match pairs {
+            Some(pairs) => format!(
+                "latency.launches = {pairs} finds {asked} times, or let the device do nothing else"
+            ),
+            None => "let the device do nothing else while it is measured".to_owned(),
+        };
+        Self::new(
+            "little_power",
+            format!("by its calibration, 95 % of gates of 12 pairs on this device find {finds}"),
+            fix,
+        )
+    }
+
+    /// A calibration of elsewhere.
+    pub(crate) fn other_calibration(what: &str) -> Self {
+        Self::new(
+            "other_calibration",
+            format!(
+                "the calibration is of another device or runtime ({what}), so that its floors are not used"
+            ),
+            "epwatch gate calibrate on this device",
+        )
+    }
+
     pub(crate) fn outputs_vary(n: usize) -> Self {
         Self::new(
             "outputs_vary",

@@ -8,6 +8,9 @@ use serde::Deserialize;
 /// Least share of the MACs on the NPU where a policy has no other.
 pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
 
+/// Late runs that a deadline allows where a policy has no other share.
+const DEFAULT_MAX_LATE: f64 = 0.01;
+
 /// A policy that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
@@ -287,6 +290,11 @@ impl Policy {
 }
 
 impl LatencyLimits {
+    /// Largest share of runs that may be late.
+    pub(crate) fn max_late(&self) -> f64 {
+        self.max_late.unwrap_or(DEFAULT_MAX_LATE)
+    }
+
     /// Whether a limit can fail without a baseline.
     pub fn has_limits(&self) -> bool {
         let limits = [self.median_ms, self.p95_ms, self.deadline_ms, self.cv_max];

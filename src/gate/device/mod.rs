@@ -44,11 +44,11 @@ pub(super) use remote::LeftBehind;
 pub(super) struct DeviceArgs {
     /// Measure on this machine: launches of MODEL, in turn with launches of a model as --baseline. Each is a process of its
     /// own. With --soc it is QNN's emulator, which shows placement and outputs, and whose run times keep no limit.
-    #[arg(long, group = "place", conflicts_with_all = ["runs", "ep"])]
+    #[arg(long, group = "place")]
     local: bool,
     /// Measure on a board, by the user's own ssh, without a password. The model, the runner and the app's libraries go into
     /// a folder there, which is removed at the end.
-    #[arg(long, value_name = "HOST", group = "place", conflicts_with_all = ["runs", "ep"])]
+    #[arg(long, value_name = "HOST", group = "place")]
     ssh: Option<String>,
     /// With --ssh: ssh's configuration [default: the user's].
     #[arg(long, value_name = "FILE", requires = "ssh")]
@@ -59,7 +59,6 @@ pub(super) struct DeviceArgs {
         value_name = "SERIAL",
         num_args = 0..,
         group = "place",
-        conflicts_with_all = ["runs", "ep"],
         requires_all = ["runner", "ort"]
     )]
     adb: Option<Vec<String>>,
@@ -123,7 +122,7 @@ pub(super) struct LaunchFiles {
     pub(super) candidate: Vec<PathBuf>,
     pub(super) baseline: Vec<PathBuf>,
     /// Removed with them, if nobody keeps them.
-    _folder: Option<TempDir>,
+    folder: Option<TempDir>,
 }
 
 impl DeviceArgs {
@@ -138,21 +137,28 @@ impl DeviceArgs {
         given.map(|(option, _)| option)
     }
 
+    /// Whether launches are made on this machine.
+    pub(super) fn is_here(&self) -> bool {
+        self.local
+    }
+
     /// Whether launches are made on another machine.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.ssh.is_some() || self.adb.is_some()
     }
 
-    /// Makes the launches, and adds to their files what only the model's graph says.
+    /// Makes the launches, and adds to their files what only the model's graph says. Launches that were made before count.
     pub(super) async fn measure(
         &self,
         of: &Measured<'_>,
         left: &LeftBehind,
+        before: Option<LaunchFiles>,
     ) -> anyhow::Result<LaunchFiles> {
-        let mut temporary = None;
-        let folder = match &self.keep {
-            Some(folder) => folder.clone(),
-            None => {
+        let mut temporary = before.and_then(|files| files.folder);
+        let folder = match (&self.keep, &temporary) {
+            (Some(folder), _) => folder.clone(),
+            (None, Some(folder)) => folder.path().to_owned(),
+            (None, None) => {
                 let made = tempfile::Builder::new().prefix("epwatch-run-").tempdir()?;
                 temporary.insert(made).path().to_owned()
             }
@@ -186,7 +192,7 @@ impl DeviceArgs {
             devices => self.elsewhere(devices, call, &folder, left).await?,
         };
         let mut files = LaunchFiles {
-            _folder: temporary,
+            folder: temporary,
             ..LaunchFiles::default()
         };
         for folder in folders {
@@ -450,6 +456,10 @@ fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
     let Some(placement) = document.get_mut("placement").and_then(Value::as_object_mut) else {
         return Ok(());
     };
+    if placement.contains_key("crossings") {
+        // An earlier call has completed it.
+        return Ok(());
+    }
     let names = placement.remove("npu_nodes");
     let npu_nodes: Vec<String> = names
         .map(serde_json::from_value)

@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 
 pub use crate::clickhouse::{ClickHouse, RELEASES, Release};
 pub use crate::mounts::with_own_mounts;
-pub use crate::python::{Environment, ci_wheels, epwatch_wheel, wheels};
+pub use crate::python::{Environment, ci_wheels, epwatch_wheel, packages, wheels};
 pub use crate::telemetry::{has_telemetry, with_telemetry};
 pub use crate::tool::{is_installed, not_installed, tool};
 

@@ -56,6 +56,33 @@ pub fn wheels(requirements: &Path) -> PathBuf {
     })
 }
 
+/// Returns a folder for `PYTHONPATH` with the packages of a file of requirements, as [`wheels`] fetches them.
+///
+/// # Panics
+/// As [`wheels`].
+pub fn packages(requirements: &Path) -> PathBuf {
+    let wheels = wheels(requirements);
+    let name = wheels
+        .file_name()
+        .unwrap()
+        .to_string_lossy()
+        .replace("wheels", "packages");
+    let is_whole = |folder: &Path| folder.join("whole").is_file();
+    cached(&name, &is_whole, &|_, out| {
+        let mut pip = tool("python3");
+        pip.args(["-m", "pip", "install", "-q", "--no-deps", "--no-index"]);
+        pip.args(["--disable-pip-version-check", "--target"])
+            .arg(out);
+        let found = fs::read_dir(&wheels)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        pip.args(found.filter(|path| path.extension() == Some(OsStr::new("whl"))));
+        let installed = pip.output().unwrap();
+        assert!(installed.status.success(), "{}", text(&installed));
+        fs::write(out.join("whole"), "").unwrap();
+    })
+}
+
 /// Returns the wheels that CI installs next to epwatch's.
 pub fn ci_wheels() -> PathBuf {
     wheels(&of_package("tests/requirements/ci.txt"))

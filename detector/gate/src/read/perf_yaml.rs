@@ -17,6 +17,8 @@ const MOST_ROWS: usize = 50_000;
 const MOST_TOOLS: usize = 16;
 /// Deepest nesting of the table.
 const MOST_DEPTH: usize = 32;
+/// The key of tables of language models.
+const TOKENS: &str = "tokens_per_second:";
 
 /// One row: precisions / P / components / C / performance_metrics / DEVICE / RUNTIME.
 #[derive(Default)]
@@ -32,8 +34,10 @@ type RowKey = [String; 4];
 pub(super) fn read(input: impl BufRead) -> Result<Vec<Run>, ReadError> {
     let mut rows: BTreeMap<RowKey, PerfRow> = BTreeMap::new();
     let mut path: Vec<(usize, String)> = Vec::new();
+    let mut has_tokens = false;
     lines(KIND, input, |at, line| {
         let text = line.trim_start();
+        has_tokens |= text.trim_start_matches("- ").starts_with(TOKENS);
         if text.is_empty() || text.starts_with(['#', '-']) {
             return Ok(());
         }
@@ -100,6 +104,12 @@ pub(super) fn read(input: impl BufRead) -> Result<Vec<Run>, ReadError> {
         .filter_map(|(key, row)| row.run(&key))
         .collect();
     match runs.is_empty() {
+        true if has_tokens => Err(malformed(
+            KIND,
+            "tokens a second of a language model, and no time of a run",
+            "a table with inference_time_milliseconds; profile the parts of the model (prompt, token) in jobs of their own, and \
+             give those results",
+        )),
         true => Err(malformed(
             KIND,
             "no inference time",
@@ -162,11 +172,17 @@ mod tests {
         assert_eq!(runtime, Some("onnx_runtime 1.23.0"));
     }
 
+    /// As qai-hub-models writes the tables of its language models.
+    const LLM: &str = "supported_devices:\n  - Snapdragon 8 Elite QRD\nprecisions:\n  w4a16:\n    components:\n      Llama:\n        \
+        performance_metrics:\n          Snapdragon 8 Elite QRD:\n            genie:\n              llm_metrics:\n                \
+        - context_length: 4096\n                  tokens_per_second: 23.4718\n";
+
     #[test]
     fn other_tables_are_refused_with_their_line() {
         for (text, says) in [
             ("precisions:\n  float: {}\n", "no inference time"),
             ("precisions:\n  x\n", "line 2"),
+            (LLM, "tokens a second of a language model"),
             (&TEXT.replace("0.832", "fast"), "line 11: no milliseconds"),
             (&TEXT.replace("npu: 103", "npu: -1"), "line 14: no count"),
         ] {

@@ -1,0 +1,337 @@
+//! `epwatch gate --aihub`: the official qai-hub client against a stand-in of its service.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use epwatch_runtimes::{packages, tool};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+use crate::support::{Running, check_ended, check_ends, check_fails, epwatch, until};
+
+const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aihub_service.py");
+const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/qai_hub.txt");
+const NEW: &str = "e_mixed.q8head32";
+const OLD: &str = "e_mixed.qu8";
+
+fn path(model: &str) -> String {
+    format!("{MODELS}/{model}.onnx")
+}
+
+/// The stand-in, and a folder for what the client keeps.
+struct Farm {
+    folder: TempDir,
+    packages: PathBuf,
+    _service: Running,
+}
+
+impl Farm {
+    /// Starts a service in which the new model takes so many microseconds, and the old one 8,000.
+    fn new(us: u64, more: &Value) -> Self {
+        let (folder, packages) = (
+            tempfile::tempdir().unwrap(),
+            packages(Path::new(REQUIREMENTS)),
+        );
+        let sha256 = |model: &str| {
+            let hash = Sha256::digest(fs::read(path(model)).unwrap());
+            epwatch_proto::hex(&hash)
+        };
+        let times = BTreeMap::from([(sha256(NEW), us), (sha256(OLD), 8_000)]);
+        let mut scenario = json!({"times_us": times});
+        for (key, value) in more.as_object().unwrap() {
+            scenario[key] = value.clone();
+        }
+        let file = folder.path().join("scenario.json");
+        fs::write(&file, scenario.to_string()).unwrap();
+        let mut service = tool("python3");
+        service
+            .arg(SERVICE)
+            .arg(&file)
+            .arg(folder.path().join("log"));
+        let (service, port) = Running::start(service.env("PYTHONPATH", &packages));
+        let url = format!("http://127.0.0.1:{port}");
+        let config = format!(
+            "[api]\napi_url = {url}\nweb_url = {url}\napi_token = of-the-test\nverbose = True\n"
+        );
+        fs::write(folder.path().join("client.ini"), config).unwrap();
+        Self {
+            folder,
+            packages,
+            _service: service,
+        }
+    }
+
+    fn jobs(&self) -> PathBuf {
+        self.folder.path().join("jobs")
+    }
+
+    /// A gate of the new model against the old one on a Galaxy S24.
+    fn gate(&self, words: &str) -> Command {
+        self.gate_on("Samsung Galaxy S24", words)
+    }
+
+    fn gate_on(&self, device: &str, words: &str) -> Command {
+        let mut gate = epwatch(&format!(
+            "gate {} --baseline {} --poll 100ms {words}",
+            path(NEW),
+            path(OLD)
+        ));
+        gate.arg("--jobs")
+            .arg(self.jobs())
+            .args(["--aihub", device]);
+        gate.env("PYTHONPATH", &self.packages)
+            .env("QAIHUB_CLIENT_INI", self.folder.path().join("client.ini"));
+        gate
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn submitted(&self) -> usize {
+        self.log()
+            .lines()
+            .filter(|line| *line == "POST /api/v1/jobs/")
+            .count()
+    }
+
+    fn state(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.jobs().join("jobs.json")).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Farm {
+    fn drop(&mut self) {
+        // The real client does nothing that the stand-in does not know.
+        if !std::thread::panicking() {
+            let log = self.log();
+            assert!(!log.contains("unexpected"), "{log}");
+        }
+    }
+}
+
+fn document(stdout: &str) -> Value {
+    serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+}
+
+fn check<'a>(document: &'a Value, id: &str) -> &'a Value {
+    let checks = document["targets"][0]["checks"].as_array().unwrap();
+    let found = checks.iter().find(|check| check["id"] == id);
+    found.unwrap_or_else(|| panic!("{document:#}"))
+}
+
+#[test]
+fn jobs_go_from_the_command_to_a_verdict() {
+    for (us, code, result) in [(8_200, 0, "pass"), (16_000, 1, "fail")] {
+        let farm = Farm::new(us, &json!({}));
+        let (stdout, stderr) = check_ends(&mut farm.gate("--json --preset macs-only"), code);
+        let found = document(&stdout);
+        assert_eq!(
+            found["targets"][0]["chipset"], "Samsung Galaxy S24",
+            "{found:#}"
+        );
+        let regression = check(&found, "regression");
+        assert_eq!(regression["result"], result, "{found:#}");
+        assert_eq!(found["targets"][0]["against"]["origin"], "jobs");
+        // Jobs, time and cost are said before a job starts.
+        let said = stderr
+            .find("2 compile jobs on your account at AI Hub, then 2 profile jobs.")
+            .unwrap();
+        assert!(said < stderr.find("compile job j1").unwrap(), "{stderr}");
+        // The raw results are kept, and are files of --runs.
+        let files = ["candidate-1-001.pb", "baseline-1-001.pb"].map(|name| farm.jobs().join(name));
+        let mut again = epwatch(&format!(
+            "gate --runs {} --baseline {}",
+            files[0].display(),
+            files[1].display()
+        ));
+        check_ends(&mut again, code);
+    }
+}
+
+#[test]
+fn each_class_of_failure_has_its_sentence_and_exit_code() {
+    let of_model = |kind: u32| json!({"failures": {"candidate-1-compile": [kind]}});
+    let of_phone = |kinds: &[u32]| json!({"failures": {"candidate-1-001.pb": kinds}});
+    for (scenario, code, words) in [
+        (
+            of_model(3),
+            1,
+            "the service does not support this model there",
+        ),
+        (
+            of_model(3000),
+            1,
+            "something is wrong with the model; AI Hub says: reason of JOB_FAILURE_TYPE_MODEL_UNKNOWN",
+        ),
+        (
+            of_model(3050),
+            1,
+            "the compile job j1 failed (3050): a tool of QNN failed on the model",
+        ),
+        (of_phone(&[12001]), 1, "the phone ran out of memory"),
+        (of_model(13003), 1, "the model cannot be used there"),
+        (
+            of_model(13001),
+            2,
+            "an option is wrong; see --compile-options and --profile-options",
+        ),
+        (of_model(13002), 2, "the model file is corrupt"),
+        (of_phone(&[13000]), 2, "the inputs do not fit the model"),
+        (
+            of_phone(&[13050]),
+            2,
+            "the model was compiled for another version of QNN",
+        ),
+        (
+            of_phone(&[2]),
+            3,
+            "a failure that this program does not know",
+        ),
+        (of_phone(&[1001]), 3, "an error of the service"),
+        (of_phone(&[2001]), 3, "the profiler crashed"),
+        (of_phone(&[2200]), 3, "a cloud service failed"),
+        (
+            of_phone(&[12000]),
+            3,
+            "it took longer than the service allows",
+        ),
+        (
+            of_phone(&[21000, 12102, 21000]),
+            3,
+            "failed 3 times (21000): a service was not available",
+        ),
+        (
+            json!({"failures": {"baseline-1-compile": [3050]}}),
+            3,
+            "of the baseline the compile job j2 failed (3050)",
+        ),
+    ] {
+        let farm = Farm::new(8_200, &scenario);
+        let (_, stderr) = check_ends(&mut farm.gate(""), code);
+        assert!(stderr.contains(words), "{scenario}: {stderr}");
+    }
+    // A transient failure is made again.
+    let farm = Farm::new(8_200, &of_phone(&[21000, 12102]));
+    check_ends(&mut farm.gate("--preset macs-only"), 0);
+    assert_eq!(farm.submitted(), 6);
+}
+
+#[test]
+fn what_the_service_refuses_is_told_with_the_way_out() {
+    let at =
+        |place: &str, status: u32, body: &str| json!({"status": {place: [status]}, "body": body});
+    let models = "POST /api/v1/models/";
+    for (scenario, code, words) in [
+        (
+            at("GET /api/v1/devices/", 401, ""),
+            2,
+            "AI Hub: Failed to authenticate.",
+        ),
+        (
+            at(models, 413, "The model is too large."),
+            2,
+            "The model is too large.",
+        ),
+        (
+            at(models, 426, "Please upgrade qai-hub."),
+            2,
+            "Please upgrade qai-hub.",
+        ),
+        // The client itself asks again.
+        (at(models, 429, "slow down"), 0, "profile job"),
+        (at("GET /api/v1/devices/", 503, ""), 0, "profile job"),
+    ] {
+        let farm = Farm::new(8_200, &scenario);
+        let (_, stderr) = check_ends(&mut farm.gate("--preset macs-only"), code);
+        assert!(stderr.contains(words), "{scenario}: {stderr}");
+    }
+    let farm = Farm::new(8_200, &json!({}));
+    let near = "no device 'Samsung Galaxy S42'; near: Samsung Galaxy S24";
+    check_fails(&mut farm.gate_on("Samsung Galaxy S42", ""), 2, near);
+    let mut gate = farm.gate("");
+    check_fails(
+        gate.env_remove("PYTHONPATH").env("PYTHONNOUSERSITE", "1"),
+        2,
+        "has no qai-hub",
+    );
+    check_fails(
+        &mut farm.gate("--aihub-python /no/such/python"),
+        2,
+        "give a Python that has qai-hub",
+    );
+    check_fails(
+        farm.gate("").env("QAIHUB_CLIENT_INI", "/no/such.ini"),
+        2,
+        "no usable configuration",
+    );
+    check_fails(
+        &mut farm.gate("--resume"),
+        2,
+        "has no jobs; leave it out to begin",
+    );
+    let model = path(NEW);
+    for (words, told) in [
+        (format!("gate {model} --aihub phone"), "--jobs"),
+        ("gate --aihub phone --jobs /tmp".to_owned(), "give MODEL"),
+    ] {
+        check_fails(&mut epwatch(&words), 2, told);
+    }
+    assert_eq!(farm.submitted(), 0);
+}
+
+/// The jobs are at AI Hub, whatever becomes of the command.
+#[tokio::test]
+async fn jobs_survive_ctrl_c_and_a_kill_between_submission_and_answer() {
+    let farm = Farm::new(8_200, &json!({"queued": 12}));
+    let mut gate = farm.gate("");
+    let gate = gate
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("both compile jobs are known", || {
+        let ids = fs::read_to_string(farm.jobs().join("jobs.json"));
+        let is_known = ids.is_ok_and(|text| text.contains("\"j1\"") && text.contains("\"j2\""));
+        std::future::ready(is_known)
+    })
+    .await;
+    let pid = Pid::from_raw(i32::try_from(gate.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let ended = gate.wait_with_output().unwrap();
+    let (_, stderr) = check_ended(&ended, 130);
+    let named = "jobs that go on at AI Hub: j1, j2; the same command with --resume waits for them";
+    assert!(stderr.contains(named), "{stderr}");
+    check_fails(
+        &mut farm.gate(""),
+        2,
+        "has the jobs of an earlier call: give --resume",
+    );
+    let mut other = farm.gate("--resume --profile-options=--max_profiler_iterations=10");
+    check_fails(
+        &mut other,
+        2,
+        "are of another model, device or option: give another --jobs",
+    );
+    // As if the kill had come before the answer.
+    let mut state = farm.state();
+    let name = format!(
+        "epwatch {} candidate-1-compile try 1",
+        state["token"].as_str().unwrap()
+    );
+    let job = state["jobs"][0].as_object_mut().unwrap();
+    assert_eq!(job.remove("id").unwrap(), "j1");
+    job.insert("submitting".to_owned(), name.into());
+    fs::write(farm.jobs().join("jobs.json"), state.to_string()).unwrap();
+    check_ends(&mut farm.gate("--resume --preset macs-only"), 0);
+    assert_eq!(farm.state()["jobs"][0]["id"], "j1");
+    // Two compile jobs and two profile jobs.
+    assert_eq!(farm.submitted(), 4, "{}", farm.log());
+}
