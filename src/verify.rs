@@ -9,7 +9,7 @@ use std::{
 
 use epwatch_gate::{
     dsse::Envelope,
-    evidence::{Statement, Subject},
+    evidence::{SEEN, Statement, Subject},
 };
 use epwatch_manifest::sha256_of_file;
 use epwatch_server::Period;
@@ -27,7 +27,8 @@ use crate::{
 /// How far the clock of the machine that signed may be ahead.
 const MOST_AHEAD: Duration = Duration::from_secs(300);
 
-/// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age; or files of a release.
+/// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age; or files of a release; or
+/// a report of `epwatch run --report`, which it prints.
 ///
 /// Needs no network. Exit code 0: the evidence is signed with the key, its result is pass, and everything given is what
 /// was judged. Exit code 1: something of this does not hold. Exit code 2: wrong use, or no evidence.
@@ -94,6 +95,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let statement: Statement = serde_json::from_slice(&statement).map_err(|error| wrong(&error))?;
     if !args.file.is_empty() {
         return verify_release(args, &statement, &key);
+    }
+    if statement.predicate_type == SEEN {
+        // A report of a device says what was seen, and passes nothing.
+        if !args.model.is_empty() || args.policy.is_some() || args.max_age.is_some() {
+            return Err(wrong(&"it is a report of a device, which judges nothing").into());
+        }
+        output::json(&statement.predicate)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut verified = verified(&key, statement).map_err(|why| wrong(&why))?;
     verified.problems = problems(args, &verified, Timestamp::now())?;

@@ -57,6 +57,7 @@ mod robots;
 mod runtime_telemetry;
 mod schema;
 mod secrets;
+mod seen_report;
 mod signals;
 mod silence;
 mod startup;

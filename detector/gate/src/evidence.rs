@@ -15,6 +15,9 @@ pub const TEST_RESULT: &str = "https://in-toto.io/attestation/test-result/v0.1";
 /// The predicate with the document `epwatch.gate/1` (`gate`) and its time (`made_at`).
 pub const GATE: &str = "https://epwatch.dev/attestation/gate/v1";
 
+/// The predicate with a volunteer's report of a device (`epwatch.seen/1`). It holds no result of a gate.
+pub const SEEN: &str = "https://epwatch.dev/attestation/seen/v1";
+
 /// Annotation of the policy among the files of [`TEST_RESULT`]'s configuration.
 const ROLE: &str = "role";
 const POLICY: &str = "policy";

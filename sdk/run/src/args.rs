@@ -71,6 +71,10 @@ pub struct Command {
     /// Ends when standard input ends, or is silent for a minute.
     #[arg(long, hide = true)]
     pub(crate) attended: bool,
+    /// Writes what was seen here into one signed file, for the table in docs/device.md. It has no paths and no names of the model
+    /// or its nodes. FILE.pub gets its public key.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// One launch, as the parent process describes it.
     #[arg(long, hide = true, exclusive = true)]
     pub(crate) job: Option<PathBuf>,

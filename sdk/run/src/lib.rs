@@ -16,6 +16,7 @@ mod inputs;
 mod job;
 mod launch;
 mod parent;
+mod report;
 mod schedule;
 mod session;
 

@@ -38,6 +38,7 @@ use crate::{
     document::{Arm, MeasuredOn, Placed, RunDocument},
     job::{Ep, Job, Task},
     launch::launch,
+    report,
     schedule::{MOST_TRIES, order},
 };
 
@@ -98,7 +99,7 @@ pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
     // One process at a time makes the launches of a folder. The system gives it back, however the process ends.
     let folder = File::open(&plan.out)?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => plan.make()?,
+        Ok(()) => plan.make_and_report(command.report.as_deref())?,
         Err(Errno::WOULDBLOCK) => {
             let text = format!("--out {} is in use by another run", plan.out.display());
             return Err(WrongUse(text).into());
@@ -217,6 +218,21 @@ impl Plan {
             attended: command.attended,
             interrupted,
         })
+    }
+
+    /// Makes all launches. A refusal of the device is what a report is for, so that it is written then, too.
+    fn make_and_report(&self, report: Option<&Path>) -> anyhow::Result<()> {
+        let made = self.make();
+        let is_interrupted = made.as_ref().is_err_and(|error| error.is::<Ended>());
+        if let Some(file) = report.filter(|_| !is_interrupted) {
+            let key = report::write(&self.out, file, made.is_err())?;
+            say(format_args!(
+                "{} has what was seen here; send it with {}",
+                file.display(),
+                key.display()
+            ));
+        }
+        made
     }
 
     fn make(&self) -> anyhow::Result<()> {
