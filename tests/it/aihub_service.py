@@ -80,8 +80,8 @@ def result(job_id, job):
     at = int(named(job)[0].rsplit("-", 1)[1].split(".")[0])
     detail = pb.ProfileDetail(execution_time=us, cold_load_time=1_234_000, major_version=1, minor_version=2)
     detail.all_execution_times.extend(us + (us // 800) * (n * (6 + at) % 13) for n in range(100))
-    for name, kind, unit in [("conv0", "Conv", 3), ("conv1", "Conv", 3), ("head_fc1", "Gemm", scenario.get("head_unit", 3))]:
-        detail.layer_details.add(name=name, layer_type_name=kind, compute_unit=unit, execution_time=100)
+    for name, kind in [("conv0", "Conv"), ("conv1", "Conv"), ("conv2", "Conv"), ("head_fc1", "Gemm"), ("head_fc2", "Gemm")]:
+        detail.layer_details.add(name=name, layer_type_name=kind, compute_unit=3, execution_time=100)
     detail.segment_details.add(id="s0", compute_unit=3, delegate_name="QNN")
     detail.tool_versions.add(name="onnx_runtime", version="1.23.0")
     return pb.JobResult(inference_job_result=pb.InferenceJobResult(inference_job_id=job_id, detail=detail))
