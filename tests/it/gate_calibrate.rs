@@ -58,7 +58,7 @@ fn a_calibration_names_limits_below_the_floor_in_later_reports() {
     assert_eq!(below.count(), 2, "{report:#}");
 
     let mut other = found;
-    other["of"]["device"] = "another phone".into();
+    other["of"]["runtime"] = "another runtime".into();
     fs::write(&file, other.to_string()).unwrap();
     let (stdout, _) = check_ends(&mut epwatch(&gate), 1);
     assert!(
