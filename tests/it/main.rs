@@ -43,6 +43,8 @@ mod migrate;
 mod night;
 mod oncall;
 mod one_fleet;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod openvino;
 mod orders;
 mod page;
 mod page_scope;

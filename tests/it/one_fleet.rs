@@ -203,6 +203,16 @@ impl Version {
 
     /// Stores a report of every device.
     pub(crate) async fn store(self, client: Client, at: Timestamp) {
+        self.store_with(client, at, |report| report).await;
+    }
+
+    /// As [`Self::store`], with a change to each report.
+    pub(crate) async fn store_with(
+        self,
+        client: Client,
+        at: Timestamp,
+        change: impl Fn(Report) -> Report,
+    ) {
         let second = u64::try_from(at.as_second()).unwrap();
         let first = 1_000 * (1_000 * second + u64::from(self.fleet));
         let received = (0..DEVICES).map(|device| ReceivedReport {
@@ -213,24 +223,29 @@ impl Version {
                 ..SendClock::default()
             },
             is_unproven: false,
-            report: self.report(device, at),
+            report: change(self.report(device, at)),
         });
         let received: Vec<ReceivedReport> = received.collect();
         sample_rows::store(client, Duration::from_secs(1), &received).await;
     }
 }
 
-/// Judges the window that ends then, and stores the verdicts.
-pub(crate) async fn judge(client: Client, end: Timestamp) -> Vec<CohortVerdict> {
+/// A detector of windows of a minute, which are judged at their end.
+pub(crate) fn detector_config() -> DetectorConfig {
     let seconds = |n| Period(Duration::from_secs(n));
-    let config = DetectorConfig {
+    DetectorConfig {
         window: seconds(60),
         step: seconds(60),
         bucket: seconds(1),
         ingest_delay: Some(seconds(0)),
         lookback: seconds(3_600),
         ..DetectorConfig::default()
-    };
+    }
+}
+
+/// Judges the window that ends then, and stores the verdicts.
+pub(crate) async fn judge(client: Client, end: Timestamp) -> Vec<CohortVerdict> {
+    let config = detector_config();
     let evaluator = Evaluator::new(Source::new(client.clone(), 10_000), config);
     let evaluation = evaluator.evaluate(end).await.unwrap();
     assert!(evaluation.failures.is_empty(), "{:?}", evaluation.failures);
