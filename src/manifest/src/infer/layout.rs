@@ -5,7 +5,7 @@ use crate::{
     tensor::{Tensor, element, product},
 };
 
-use super::{Dims, Inputs, MOST, axis, broadcast, size, sizes};
+use super::inputs::{Dims, Inputs, MOST, axis, broadcast, size, sizes};
 
 pub(super) fn flatten(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     let dims = inputs.shape(0)?;

@@ -2,6 +2,7 @@
 //!
 //! An op that is not in the table leaves its outputs to the shapes declared in the model. A size beyond 2^40 gives no shape.
 
+mod inputs;
 mod layout;
 mod product;
 mod values;
@@ -9,44 +10,14 @@ mod window;
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use self::inputs::{Dims, broadcast};
 use crate::{
     graph::Node,
     tensor::{Tensor, element},
 };
 
+pub(crate) use self::inputs::Inputs;
 pub(crate) use product::{equation, is_projecting};
-
-type Dims = Vec<u64>;
-
-/// Largest size of a dimension, a stride or a padding.
-const MOST: i64 = 1 << 40;
-
-/// The input at a place; an empty tensor where there is none.
-pub(crate) struct Inputs<'a>(pub(crate) Vec<&'a Tensor>);
-
-impl<'a> Inputs<'a> {
-    pub(crate) fn get(&self, at: usize) -> Option<&'a Tensor> {
-        self.0.get(at).copied()
-    }
-
-    pub(crate) fn shape(&self, at: usize) -> Option<&'a [u64]> {
-        self.get(at)?.shape.as_deref()
-    }
-
-    fn ints(&self, at: usize) -> Option<&'a [i64]> {
-        self.get(at)?.ints.as_deref()
-    }
-
-    fn element(&self, at: usize) -> u64 {
-        self.get(at).map_or(0, |tensor| tensor.element)
-    }
-
-    /// Whether the input is there, but its values are not known.
-    fn is_unknown(&self, at: usize) -> bool {
-        self.get(at)
-            .is_some_and(|tensor| tensor.ints.is_none() && tensor.element != 0)
-    }
-}
 
 /// How the outputs of an op follow from its inputs.
 enum Rule {
@@ -235,42 +206,4 @@ pub(crate) fn outputs(node: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
 
 fn like_first(_: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     inputs.shape(0).map(Into::into)
-}
-
-/// A size from a model: 0 to 2^40.
-fn size(value: i64) -> Option<u64> {
-    (0..=MOST).contains(&value).then(|| value.unsigned_abs())
-}
-
-fn sizes(values: &[i64]) -> Option<Dims> {
-    values.iter().copied().map(size).collect()
-}
-
-/// An axis, which may count from the end.
-fn axis(axis: i64, rank: usize) -> Option<usize> {
-    let rank = i64::try_from(rank).ok()?;
-    let axis = if axis < 0 {
-        axis.checked_add(rank)?
-    } else {
-        axis
-    };
-    usize::try_from(axis).ok().filter(|_| axis < rank)
-}
-
-fn broadcast(inputs: &Inputs<'_>, which: impl IntoIterator<Item = usize>) -> Option<Dims> {
-    let mut out: Dims = Vec::new();
-    for at in which {
-        let dims = inputs.shape(at)?;
-        let missing = dims.len().saturating_sub(out.len());
-        out.splice(0..0, std::iter::repeat_n(1, missing));
-        let from = out.len() - dims.len();
-        for (ours, theirs) in out[from..].iter_mut().zip(dims) {
-            match (*ours, *theirs) {
-                (1, theirs) => *ours = theirs,
-                (ours, theirs) if theirs == 1 || theirs == ours => {}
-                _ => return None,
-            }
-        }
-    }
-    Some(out)
 }

@@ -2,7 +2,7 @@
 
 use crate::{einsum::Equation, graph::Node, tensor::Tensor};
 
-use super::{Dims, Inputs, broadcast, size};
+use super::inputs::{Dims, Inputs, broadcast, size};
 
 pub(super) fn gemm(node: &Node, inputs: &Inputs<'_>, right: usize) -> Option<Dims> {
     let (&[a0, a1], &[b0, b1]) = (inputs.shape(0)?, inputs.shape(right)?) else {

@@ -5,7 +5,7 @@ use crate::{
     tensor::{Tensor, element, product},
 };
 
-use super::{Dims, Inputs, broadcast, sizes};
+use super::inputs::{Dims, Inputs, broadcast, sizes};
 
 pub(super) fn identity(_: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
     inputs.get(0).cloned().into_iter().collect()

@@ -2,7 +2,7 @@
 
 use crate::graph::Node;
 
-use super::{Dims, Inputs, MOST, size, sizes};
+use super::inputs::{Dims, Inputs, MOST, size, sizes};
 
 /// The sliding window of a convolution or a pooling along one axis.
 struct Sliding {
