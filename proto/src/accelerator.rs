@@ -66,7 +66,7 @@ pub struct Row {
     pub label: &'static str,
     /// `Unknown` where one EP drives several kinds, by its options.
     pub device: DeviceType,
-    /// Names of the EP in lower case, without [`AFFIXES`].
+    /// Names of the EP in lower case, without `executionprovider`, `delegate` and other affixes.
     pub names: &'static [&'static str],
     /// Where the names and the device are from.
     pub source: &'static str,
