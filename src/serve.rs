@@ -11,7 +11,7 @@ use crate::{
     output,
     page::RunningPage,
     part_status,
-    server_config::{Runs, ServerArgs},
+    server_config::{ListenArgs, Runs, ServerArgs},
     shutdown::Shutdown,
     version,
 };
@@ -24,12 +24,15 @@ use crate::{
 pub(crate) struct Args {
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    listening: ListenArgs,
     /// Print the addresses it listens on as one JSON document once it runs.
     #[arg(long)]
     json: bool,
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
+    args.server.listen = args.listening.listen;
     let mut config = args.server.load(Runs::Both)?;
     let mut shutdown = Shutdown::listen(config.at_hangup())?;
     let drain = config.collector.batch.drain_timeout.0;

@@ -28,6 +28,14 @@ pub(crate) struct ServerArgs {
     /// the embedded engine.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) clickhouse: Option<String>,
+    /// Where devices send to, of a command with [`ListenArgs`].
+    #[arg(skip)]
+    pub(crate) listen: Option<SocketAddr>,
+}
+
+/// The option of commands that devices send to.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListenArgs {
     /// Where devices send to [default: 127.0.0.1:4717].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<SocketAddr>,
@@ -157,7 +165,24 @@ impl ServerConfig {
 mod tests {
     use std::{collections::BTreeSet, path::Path};
 
+    use clap::CommandFactory;
+
     use super::*;
+
+    /// A detector and its test page take nothing from devices.
+    #[test]
+    fn only_what_devices_send_to_has_listen() {
+        let command = crate::Cli::command();
+        let at = |path: &[&str]| {
+            let found = path
+                .iter()
+                .try_fold(&command, |command, name| command.find_subcommand(name));
+            let mut options = found.unwrap().get_arguments();
+            options.any(|option| option.get_long() == Some("listen"))
+        };
+        assert!(at(&["serve"]) && at(&["collector"]));
+        assert!(!at(&["detector"]) && !at(&["detector", "test-page"]) && !at(&["migrate"]));
+    }
 
     /// People copy the example, so it must hold every default.
     #[test]

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     all_in_one, fault_points, output,
-    server_config::{Runs, ServerArgs},
+    server_config::{ListenArgs, Runs, ServerArgs},
     shutdown::Shutdown,
     store::Store,
     telemetry, version,
@@ -30,6 +30,8 @@ pub(crate) struct Args {
     pub(crate) command: Option<CollectorCommand>,
     #[command(flatten)]
     server: ServerArgs,
+    #[command(flatten)]
+    listening: ListenArgs,
     /// Print the addresses it listens on as one JSON document once it runs.
     #[arg(long)]
     json: bool,
@@ -118,7 +120,8 @@ fn endpoint(
     (url(shown), Some(warning))
 }
 
-pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
+    args.server.listen = args.listening.listen;
     let mut config = args.server.load(Runs::Collector)?;
     if config.store.clickhouse.is_none() {
         anyhow::bail!(output::no_server_is_named());

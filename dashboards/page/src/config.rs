@@ -61,9 +61,11 @@ impl PageConfig {
             problems.push(("listen", text));
         }
         if !is_loopback && self.hosts.is_empty() {
-            let text = "must list the names under which readers open the page, because page.listen is \
-                        not loopback";
-            problems.push(("hosts", text.to_owned()));
+            let text = format!(
+                "{} is not loopback, so page.hosts must list the names under which readers open the page",
+                self.listen
+            );
+            problems.push(("listen", text));
         }
         let is_name = |host: &String| {
             !host.is_empty()
@@ -109,7 +111,7 @@ mod tests {
             listen: SocketAddr::from(([0, 0, 0, 0], 4720)),
             ..PageConfig::default()
         };
-        assert_eq!(keys(open.clone()), ["listen", "hosts"]);
+        assert_eq!(keys(open.clone()), ["listen", "listen"]);
         let closed = PageConfig {
             token_file: Some("/run/secrets/page".into()),
             hosts: vec!["epwatch.example".into()],
