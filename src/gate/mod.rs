@@ -413,6 +413,11 @@ fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     if !args.aihub.aihub.is_empty() && chosen.models.is_empty() {
         return wrong("--aihub measures a model: give MODEL");
     }
+    if args.makes_launches() && !args.app.custom_ops.is_empty() {
+        return wrong(
+            "--custom-ops is for sessions with --soc or --ep: launches are made without such libraries",
+        );
+    }
     if let Some(option) = makes.filter(|_| chosen.socs.len() > 1) {
         return wrong(&format!(
             "{option} measures on one chipset: give one with --soc"
@@ -526,6 +531,7 @@ fn judged_files(
         shapes: &shapes,
         chipset: chosen.socs.first().map(shown),
         device: None,
+        is_on_cpu: args.device.is_on_cpu(chosen.socs.first()),
         options: ReadOptions {
             hdr_unit: args.hdr_unit,
         },
@@ -611,6 +617,7 @@ async fn on_farm(
             shapes: &shapes,
             chipset: chosen.socs.first().map(shown),
             device: Some(on.device.clone()),
+            is_on_cpu: false,
             options: ReadOptions::default(),
         };
         judged.add(on.judged(|| runs::launches(&files, &own))?);

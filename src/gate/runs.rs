@@ -35,6 +35,8 @@ pub(super) struct RunFiles<'a> {
     /// The device that they are of, where the files do not name it.
     pub(super) device: Option<String>,
     pub(super) options: ReadOptions,
+    /// They were made here, on the CPU.
+    pub(super) is_on_cpu: bool,
 }
 
 /// Reads the launches and judges them. With MODEL the placement of profiles is judged too.
@@ -67,6 +69,7 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
         model: model.as_ref().map(|(file, _)| file),
         macs: model.as_ref().and_then(|(_, macs)| macs.as_ref()),
         chipset: files.chipset.as_deref(),
+        is_on_cpu: files.is_on_cpu,
     };
     judged(candidate, baseline, by).map_err(|error| WrongUse(error.to_string()))
 }

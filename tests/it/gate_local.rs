@@ -93,6 +93,24 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
     // On the CPU of this machine, where two launches decide nothing.
     let found = measured("mixed_v2.head32", &words(1));
     assert_eq!(found["targets"].as_array().unwrap().len(), 1, "{found:#}");
+    // No node is expected on an NPU, so that the run times are compared.
+    let checks = found["targets"][0]["checks"].as_array().unwrap();
+    let ids: Vec<&str> = checks
+        .iter()
+        .map(|check| check["id"].as_str().unwrap())
+        .collect();
+    assert!(!ids.contains(&"npu_used"), "{found:#}");
+    let is_regression = |check: &&Value| check["id"] == "regression";
+    let regression = checks.iter().find(is_regression).unwrap();
+    assert_ne!(regression["result"], "skip", "{found:#}");
+    // Without --baseline the launches of one are not judged.
+    let alone = format!(
+        "--policy {} --keep {}",
+        policy(folder.path(), 1),
+        keep.display()
+    );
+    let alone = measured("mixed_v2.head32", &alone)["targets"].to_string();
+    assert!(!alone.contains("regression"), "{alone}");
     let first = fs::read(keep.join("baseline-001.json")).unwrap();
     measured("mixed_v2.head32", &words(2));
     assert_eq!(

@@ -30,7 +30,8 @@ fn a_report_says_what_was_seen_and_nothing_of_its_sender() {
     fs::create_dir(&folder).unwrap();
     let model = folder.join("secret-project.onnx");
     fs::copy(format!("{MODELS}/e_mixed.q8head32.onnx"), &model).unwrap();
-    let words = "--soc-model 68 --chipset SM8635 --device phone --ep-option profiling_file_path=/home/alice/x";
+    let words =
+        "--soc-model 68 --chipset SM8635 --device phone --ep-option profiling_file_path=alice.csv";
     check_succeeds(&mut runner(&folder, &model, words));
     let report = folder.join("report.json");
     let key = folder.join("report.json.pub");

@@ -31,6 +31,8 @@ pub struct JudgedBy<'a> {
     pub macs: Option<&'a ModelMacs>,
     /// The chipset, if the command line names it.
     pub chipset: Option<&'a str>,
+    /// The launches were asked to run on the CPU, so that none is expected on an NPU.
+    pub is_on_cpu: bool,
 }
 
 /// Files that cannot be judged together.

@@ -50,6 +50,7 @@ pub fn read(bytes: &[u8]) {
     };
     for macs in [None, Some(&macs)] {
         let by = JudgedBy {
+            is_on_cpu: false,
             policy: &policy,
             model: None,
             macs,

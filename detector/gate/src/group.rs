@@ -96,7 +96,9 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let mut notes = Vec::from_iter(in_order(&mut candidate, &mut baseline));
     let mut target = target(label, &candidate, &baseline, by);
     let eps = candidate.iter().filter_map(|one| one.run.eps.as_ref());
-    target.checks.extend(judge_eps(eps));
+    target
+        .checks
+        .extend(judge_eps(eps).filter(|_| !by.is_on_cpu));
     let placed = placement(&mut target, &mut candidate, &mut baseline, by, &mut notes)?;
 
     let limits = &by.policy.latency;
@@ -149,7 +151,7 @@ pub(crate) fn add_asked(target: &mut Target, by: JudgedBy<'_>, chipset: &str) {
     target.add_unanswered(by.policy.asked_of_launches());
     // With --soc the emulator's session is judged by them.
     let is_made = |check: &Check| check.id != "session" || check.result == Outcome::Pass;
-    if by.chipset.is_none() && target.checks.iter().all(is_made) {
+    if by.chipset.is_none() && !by.is_on_cpu && target.checks.iter().all(is_made) {
         target.add_unanswered(by.policy.asked_of_placement(chipset));
     }
 }

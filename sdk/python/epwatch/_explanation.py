@@ -44,7 +44,7 @@ def _color(ep: str) -> str:
 
     if is_on_npu(ep):
         return _NPU
-    return _CPU if ep == "CPUExecutionProvider" else _OTHER
+    return _CPU if ep in ("CPUExecutionProvider", "CPU") else _OTHER
 
 
 def _weight(ep: dict[str, Any], has_macs: bool) -> float:

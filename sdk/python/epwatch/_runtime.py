@@ -92,6 +92,8 @@ def session_of(
     """
     if not runtime[:1].isalpha():
         raise ValueError(f"runtime: expected a name and a version, for example 'LiteRT 2.3.0', got {runtime!r}")
+    if isinstance(requested, str):
+        raise TypeError(f"requested: expected a list of accelerators, for example ['XNNPACK'], got {requested!r}")
     subgraphs = None
     if partitions is not None:
         subgraphs = [(ep, [(name, op_type, "") for name, op_type in ops]) for ep, ops in partitions]

@@ -163,10 +163,21 @@ fn of_folder(folder: &Path, is_broken_off: bool) -> anyhow::Result<SeenReport> {
         .values()
         .find_map(|side| side.look.as_ref().or(side.made.first()));
     let first = first.with_context(|| format!("{} has no launch to report", folder.display()))?;
-    let is_path = |value: &String| value.contains(['/', '\\']);
+    // Names of dimensions are the model's. Of an option that may be a file the value is a name, too.
+    let is_file = |key: &str, value: &str| {
+        value.contains(['/', '\\', '.'])
+            || ["path", "file", "dir"]
+                .iter()
+                .any(|part| key.contains(part))
+    };
     let options = first.runtime.options.iter();
+    let options = options.filter(|(key, _)| !key.starts_with("dim "));
     let options = options.map(|(key, value)| {
-        let value = if is_path(value) { "(a path)" } else { value };
+        let value = if is_file(key, value) {
+            "(a path)"
+        } else {
+            value
+        };
         (key.clone(), value.to_owned())
     });
     let models: Vec<SeenModel> = sides.values().rev().filter_map(Launches::seen).collect();

@@ -9,7 +9,8 @@ mod ssh;
 mod transport;
 
 use std::{
-    fs,
+    fs::{self, File, TryLockError},
+    io::Write,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -142,6 +143,13 @@ impl DeviceArgs {
         self.local
     }
 
+    /// Whether launches are made, and on the CPU.
+    pub(super) fn is_on_cpu(&self, soc: Option<&SocModel>) -> bool {
+        self.option().is_some()
+            && self.qnn_provider.is_none()
+            && (soc.is_none() || self.adb.is_some())
+    }
+
     /// Whether launches are made on another machine.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.ssh.is_some() || self.adb.is_some()
@@ -197,7 +205,9 @@ impl DeviceArgs {
         };
         for folder in folders {
             files.candidate.extend(documents(&folder, "candidate-")?);
-            files.baseline.extend(documents(&folder, "baseline-")?);
+            if of.baseline.is_some() {
+                files.baseline.extend(documents(&folder, "baseline-")?);
+            }
         }
         for (paths, model) in [
             (&mut files.candidate, Some(of.model)),
@@ -257,6 +267,7 @@ impl DeviceArgs {
                 (&own, &["run"])
             }
         };
+        let _lock = locked(keep)?;
         let is_alone = devices.len() == 1;
         let mut folders = Vec::new();
         let mut phones = Vec::new();
@@ -361,6 +372,22 @@ impl DeviceArgs {
                 true => call.folder(inputs, "inputs"),
                 false => call.text([inputs]),
             }
+        }
+    }
+}
+
+/// Makes a folder of launches one process's own. The system gives it back, however the process ends.
+fn locked(folder: &Path) -> anyhow::Result<File> {
+    let shown = folder.display();
+    fs::create_dir_all(folder).with_context(|| format!("failed to make --keep {shown}"))?;
+    let lock = File::open(folder).with_context(|| format!("failed to open --keep {shown}"))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => {
+            Err(WrongUse(format!("--keep {shown} is in use by another gate")).into())
+        }
+        Err(TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("failed to lock --keep {shown}"))
         }
     }
 }
@@ -470,6 +497,9 @@ fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
     if let Value::Object(located) = serde_json::to_value(&placed)? {
         placement.extend(located);
     }
-    fs::write(path, serde_json::to_vec(&document)?)?;
+    // A full disk must not cost the launch.
+    let mut file = NamedTempFile::new_in(path.parent().context("a launch is in a folder")?)?;
+    file.write_all(&serde_json::to_vec(&document)?)?;
+    file.persist(path)?;
     Ok(())
 }

@@ -78,7 +78,14 @@ impl Transport for Ssh {
     }
 
     fn by_hand(&self, line: &str) -> String {
-        format!("ssh {} {line}", self.host)
+        match &self.config {
+            Some(config) => format!(
+                "ssh -F {} {} {line}",
+                quoted(&config.display().to_string()),
+                self.host
+            ),
+            None => format!("ssh {} {line}", self.host),
+        }
     }
 
     fn greeting(&self) -> &'static str {

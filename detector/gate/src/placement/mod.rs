@@ -420,6 +420,7 @@ impl InspectedChipset {
         // Files of launches do not name the chipset as QNN does, and have no reasons.
         let chipset = match self.chipset.as_str() {
             "" | "unknown" => "LIST",
+            other if other.starts_with("other:") => "LIST",
             chipset => chipset,
         };
         let accelerator = self.asked().accelerator;

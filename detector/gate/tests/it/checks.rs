@@ -29,6 +29,7 @@ impl By<'_> {
             sha256: format!("hash of {model}"),
         });
         let by = JudgedBy {
+            is_on_cpu: false,
             policy: &Policy::parse(self.policy).unwrap(),
             model: model.as_ref(),
             macs: self.macs,

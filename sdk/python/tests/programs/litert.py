@@ -137,5 +137,10 @@ try:
     raise AssertionError("a version without a name was taken")
 except ValueError as error:
     assert "LiteRT 2.3.0" in str(error), error
+try:
+    epwatch.session_of(model="m", version="1", runtime=RUNTIME, requested="XNNPACK", partitions=None)
+    raise AssertionError("a text was taken for a list")
+except TypeError as error:
+    assert "['XNNPACK']" in str(error), error
 epwatch.flush()
 print("as expected")
