@@ -278,7 +278,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
         ),
         RuntimeNotKnown => page_of(
             "epwatch was given no ONNX Runtime and no placement, so it does not know where nodes run.",
-            "Pass the runtime and the session when the session is observed; of another runtime than ONNX Runtime, pass its placement.",
+            "Pass the runtime and the session where it is observed; if it is not ONNX Runtime's, pass its placement.",
             "In C, `epw_observe` takes the OrtApi and the OrtSession of the app, and `epw_observe_assignment` a placement. Runs are recorded all the same; only the placement is missing.",
             &[],
             "the SDK's own look for a runtime: sdk/src/host",

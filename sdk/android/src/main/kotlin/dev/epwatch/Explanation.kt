@@ -100,6 +100,7 @@ public data class Explanation(
  * @property cpuNodes nodes on the CPU, as many as fit into a report; `cpuNodesTruncated` if there are more.
  * @property fingerprint hash of all pairs of node and EP.
  * @property reasons why the NPU did not get nodes.
+ * @property runtime name and version of another runtime than ONNX Runtime; `null` for that one.
  */
 public data class SessionExplanation(
     public val model: String,
@@ -119,6 +120,7 @@ public data class SessionExplanation(
     public val fingerprint: String?,
     public val fingerprintNormalised: String?,
     public val reasons: List<Reason>,
+    public val runtime: String? = null,
 ) {
     /** For example `QNNExecutionProvider 30 nodes, CPUExecutionProvider 1 nodes; fp16_not_supported`. */
     internal fun placement(): String {
@@ -148,6 +150,7 @@ public data class SessionExplanation(
             fingerprint = known.textOrNull("fingerprint"),
             fingerprintNormalised = known.textOrNull("fingerprint_normalised"),
             reasons = known.each("reasons", Reason::of),
+            runtime = known.textOrNull("runtime"),
         )
     }
 }
