@@ -449,7 +449,7 @@ fn floor_of_whole(healthy: &[f64], launches: usize) -> Option<f64> {
 mod tests {
     use super::*;
 
-    /// 200 pairs of a small convolution on ONNX Runtime's CPU EP, on two cores that compiled beside it.
+    /// 200 recorded pairs of launches of one small convolution on ONNX Runtime's CPU EP. Compilers ran on the same two cores.
     const RECORDED: &str = include_str!("../tests/fixtures/launches.csv");
 
     fn recorded() -> Vec<Pair> {

@@ -28,7 +28,7 @@ pub struct FailedJob {
     pub kind: String,
     /// The number of the service.
     pub failure: i64,
-    /// The service's sentence.
+    /// AI Hub's own text about the failure; may be empty.
     pub reason: String,
     /// Times that the job was made.
     pub tries: usize,

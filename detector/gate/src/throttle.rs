@@ -12,13 +12,13 @@ const HOT_BATTERY_C: f64 = 37.0;
 pub struct DeviceState {
     /// Android's thermal status before the launch.
     pub thermal_before: Option<u8>,
-    /// The same after it.
+    /// Android's thermal status after the launch.
     pub thermal_after: Option<u8>,
     /// Temperature of the battery in degrees Celsius.
     pub battery_c: Option<f64>,
     /// Time of a fixed piece of work on the CPU before the launch, in microseconds.
     pub probe_us: Option<f64>,
-    /// The same after it.
+    /// Time of the same work after the launch, in microseconds.
     pub probe_after_us: Option<f64>,
 }
 

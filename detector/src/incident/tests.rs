@@ -600,7 +600,7 @@ fn a_fault_that_lives_on_in_the_next_version_is_a_part_of_it() {
     assert!(is_sent && outlasts.superseded.is_none());
 }
 
-/// Nobody was told of a wrong fix: it was a silent part of a page that somebody had acknowledged.
+/// A next version with the same fault is sent, although somebody acknowledged the page that it is a part of.
 #[test]
 fn a_fix_that_is_none_is_sent_although_the_fault_was_acknowledged() {
     let mut life = firing();

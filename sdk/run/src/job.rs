@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) model: PathBuf,
-    /// The file's SHA-256.
+    /// SHA-256 of the model's file, in hex: a kept launch must have the same.
     pub(crate) sha256: String,
     /// What both models are called: they are two versions of one.
     pub(crate) name: String,

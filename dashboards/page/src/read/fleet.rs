@@ -69,7 +69,7 @@ pub(crate) struct FleetPage {
 }
 
 impl FleetPage {
-    /// Returns the open incidents that people were told of. Others are parts of one of these.
+    /// Returns the open incidents that are sent to channels. An incident that is a part of another one is not sent.
     pub(crate) fn told(&self) -> impl Iterator<Item = &OpenIncident> {
         self.open.iter().filter(|open| open.row.part_of.is_none())
     }

@@ -166,7 +166,7 @@ impl IncidentRow {
         self.state().is_some_and(State::is_notified)
     }
 
-    /// Whether it is open, and people are told of it by itself.
+    /// Whether it is open, and is not a part of another incident: channels are sent this one.
     pub(crate) fn is_told(&self) -> bool {
         self.is_open() && self.part_of.is_none()
     }
