@@ -8,6 +8,7 @@ mod device;
 mod distance;
 pub(crate) mod dsse;
 mod fix;
+mod folder_lock;
 mod keygen;
 mod op_advice;
 mod percent;

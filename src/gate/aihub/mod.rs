@@ -1,7 +1,6 @@
 //! `epwatch gate --aihub`: makes the launches on phones of Qualcomm's farm, with the user's own client.
 
 use std::{
-    fs::{self, File, TryLockError},
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -18,6 +17,7 @@ use epwatch_server::Period;
 use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncWriteExt, process::Command};
 
+use super::folder_lock;
 use crate::{
     input_file::{self, InputKind},
     output::{self, WrongUse},
@@ -156,19 +156,7 @@ impl AihubArgs {
     ) -> anyhow::Result<Vec<OnDevice>> {
         let folder = self.jobs.as_deref().context("clap requires --jobs")?;
         let plan = self.plan(folder, model, baseline, policy)?;
-        let shown = folder.display();
-        fs::create_dir_all(folder).with_context(|| format!("failed to make --jobs {shown}"))?;
-        // One process at a time. The system gives it back, however the process ends.
-        let lock = File::open(folder).with_context(|| format!("failed to open --jobs {shown}"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(WrongUse(format!("--jobs {shown} is in use by another gate")).into());
-            }
-            Err(TryLockError::Error(error)) => {
-                return Err(error).with_context(|| format!("failed to lock --jobs {shown}"));
-            }
-        }
+        let _lock = folder_lock::locked(folder, "--jobs")?;
         self.check_begun(folder, &plan)?;
         output::remark(plan.in_words());
         let left = LeftJobs { folder };

@@ -9,7 +9,7 @@ mod ssh;
 mod transport;
 
 use std::{
-    fs::{self, File, TryLockError},
+    fs,
     io::Write,
     path::{Path, PathBuf},
     process::Stdio,
@@ -31,6 +31,7 @@ use self::{
     ssh::Ssh,
     transport::Transport,
 };
+use super::folder_lock;
 use crate::{
     engines,
     inspect::{EpOption, Placed, SocModel},
@@ -267,7 +268,7 @@ impl DeviceArgs {
                 (&own, &["run"])
             }
         };
-        let _lock = locked(keep)?;
+        let _lock = folder_lock::locked(keep, "--keep")?;
         let is_alone = devices.len() == 1;
         let mut folders = Vec::new();
         let mut phones = Vec::new();
@@ -372,22 +373,6 @@ impl DeviceArgs {
                 true => call.folder(inputs, "inputs"),
                 false => call.text([inputs]),
             }
-        }
-    }
-}
-
-/// Makes a folder of launches one process's own. The system gives it back, however the process ends.
-fn locked(folder: &Path) -> anyhow::Result<File> {
-    let shown = folder.display();
-    fs::create_dir_all(folder).with_context(|| format!("failed to make --keep {shown}"))?;
-    let lock = File::open(folder).with_context(|| format!("failed to open --keep {shown}"))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => {
-            Err(WrongUse(format!("--keep {shown} is in use by another gate")).into())
-        }
-        Err(TryLockError::Error(error)) => {
-            Err(error).with_context(|| format!("failed to lock --keep {shown}"))
         }
     }
 }
