@@ -1,9 +1,12 @@
 //! Rewrites nodes that an NPU refuses into forms that compute the same and that it takes. Weights, external data and
 //! everything else are copied byte by byte.
 
+mod around;
 mod data;
 mod edit;
+mod einsum;
 mod encode;
+mod norm;
 mod outside;
 mod parts;
 mod rewritten;

@@ -3,7 +3,8 @@
 
 use super::{
     encode::{NewNode, NewTensor, NewValue},
-    rules::{Flat, Plan, Planned, Planner},
+    norm::Flat,
+    rules::{Plan, Planned, Planner},
 };
 use crate::{
     forms::{layer_norm, one_axis},
