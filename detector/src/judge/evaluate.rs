@@ -1,55 +1,41 @@
 //! One evaluation: every cohort of one window, from the store to verdicts.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_model::{
-    CohortEvidence, CohortKey, CohortVerdict, Incident, Installation, ModelKey, Origin, Placement,
-    Reason, Severity, SpeedReference, TakenOver, VerdictClass, VersionOnChipset, WindowStatistics,
+    CohortEvidence, CohortKey, CohortVerdict, Incident, Installation, ModelKey, Origin, Reason,
+    Severity, SpeedReference, TakenOver, VerdictClass, VersionOnChipset, WindowStatistics,
 };
-use epwatch_proto::accelerator::{is_same_accelerator, split_cohort};
-use epwatch_proto::chipset::names_one_chipset;
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::incident::{Recovery, to_recover};
 use crate::judge::base_rates::BaseRates;
-use crate::judge::baseline::{
-    Baseline, BaselineLatency, Certificate, placement_references, runtimes_of,
-};
+use crate::judge::baseline::Baseline;
 use crate::judge::cohort_evidence::evidence_of;
 use crate::judge::cv_rules;
 use crate::judge::deadline;
 use crate::judge::describe::{describe_modes, describe_spread};
 use crate::judge::hash::HashSet;
 use crate::judge::past_version::{PastVersion, drop_faulty_pasts};
+use crate::judge::pasts::lacks_pasts;
 use crate::judge::pinned_references::PinnedReferences;
-use crate::judge::signals::{
-    Controls, Limits, MIN_ELIGIBLE, MIN_HITS, PeerRatios, PlacementChange, SignalEvidence,
-};
+use crate::judge::references::{baseline_of, others_of, previous_of};
+use crate::judge::signals::{Controls, Limits, MIN_ELIGIBLE, PeerRatios, SignalEvidence};
 use crate::judge::sybil_resistance::Senders;
 use crate::judge::verdict::{CpuNodes, completeness, doubt, doubt_networks, judge, quiet};
 use crate::judge::window::{CohortWindow, count_devices};
 use crate::read::{
-    Asked, Before, EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span,
-    Succession, batches,
+    EvaluationInputs, FoundModel, ModelWindows, Source, SourceError, Span, Succession, batches,
 };
 use crate::run::config::DetectorConfig;
 
 /// Installations from earlier windows from which a page must hold on them alone.
 const MIN_PROVEN: u64 = 20;
-
-/// Share of the devices with a self baseline below which the store's are read.
-const SCARCE: f64 = 0.5;
-
-/// Windows before the judged one that are not the past of their own version yet.
-const SETTLING_WINDOWS: i64 = 2;
-
-/// Most devices of a cohort whose pasts are read from the store if only some devices did not report theirs.
-const FEW_DEVICES: u64 = 12;
 
 /// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
 const BATCHES_AT_ONCE: usize = 2;
@@ -100,14 +86,14 @@ struct JudgedChipset<'a> {
 }
 
 /// Values that all cohorts of one evaluation share.
-struct EvaluationRun {
+pub(super) struct EvaluationRun {
     config: DetectorConfig,
     shows: Shows,
-    span: Span,
-    inputs: EvaluationInputs,
+    pub(super) span: Span,
+    pub(super) inputs: EvaluationInputs,
     limits: Limits,
     rates: BaseRates,
-    pinned: PinnedReferences,
+    pub(super) pinned: PinnedReferences,
 }
 
 /// Judges windows; holds nothing between them but what its source keeps of the look-back.
@@ -482,114 +468,6 @@ impl EvaluationRun {
         })
     }
 
-    /// Fills in self baselines from the store if most devices sent none: of the version before, else of this one.
-    async fn fill_device_baselines(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
-        let own = |settled| (Before::SameVersion, settled);
-        let in_turn = [(Before::PreviousVersion, false), own(true), own(false)];
-        for (before, is_settled) in in_turn {
-            let scarce = read.cohorts.iter().enumerate();
-            let scarce = scarce.filter(|(_, window)| {
-                let asked = match before {
-                    Before::PreviousVersion => true,
-                    // Otherwise the version's own faults would become the past of its devices.
-                    Before::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
-                };
-                let lacks = window.share_with_past() < SCARCE || window.has_faulty_pasts();
-                asked && lacks
-            });
-            // By the end of the past that counts, which for most is the start of the window.
-            let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
-            for (at, window) in scarce {
-                let (version, until) = match before {
-                    Before::PreviousVersion => {
-                        let past = self.past_of(window, read);
-                        let until = past.until.unwrap_or(self.span.start());
-                        (past.version, until.min(self.span.start()))
-                    }
-                    Before::SameVersion => {
-                        let version = window.key.model_version.clone();
-                        let until = match is_settled {
-                            true => self.settled_until(&window.key),
-                            false => self.own_past_until(&window.key),
-                        };
-                        (Some(version), until)
-                    }
-                };
-                if let Some(version) = version {
-                    let key = (read.model.clone(), version, window.key.chipset.clone());
-                    wanted.entry(until).or_default().push((at, key));
-                }
-            }
-            for (until, wanted) in wanted {
-                let votes = wanted
-                    .iter()
-                    .map(|(at, _)| read.cohorts[*at].votes.len() as u64);
-                let asked = Asked {
-                    before,
-                    until,
-                    votes: votes.sum(),
-                };
-                let mut keys: Vec<VersionOnChipset> =
-                    wanted.iter().map(|(_, key)| key.clone()).collect();
-                keys.sort();
-                keys.dedup();
-                let baselines = self.inputs.device_baselines(&keys, asked).await?;
-                for (at, key) in wanted {
-                    if let Some(baselines) = baselines.get(&key) {
-                        baselines.fill(&mut read.cohorts[at]);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Fills in the devices' usual speed on this version, where that was faster than the version before. Such a version
-    /// may lose its gain, and the version before would not show it.
-    async fn fill_faster(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
-        for at in 0..read.cohorts.len() {
-            let key = read.cohorts[at].key.clone();
-            let (version, chipset) = (&key.model_version, &key.chipset);
-            let has_lost = self.pinned.has_lost(&key);
-            if !has_lost && !read.earlier.has_gained(version, chipset) {
-                continue;
-            }
-            let asked = Asked {
-                before: Before::SameVersion,
-                until: self.own_past_until(&key),
-                votes: read.cohorts[at].votes.len() as u64,
-            };
-            let of = (read.model.clone(), version.clone(), chipset.clone());
-            let baselines = self
-                .inputs
-                .device_baselines(std::slice::from_ref(&of), asked);
-            let mut baselines = baselines.await?;
-            let baselines = baselines.remove(&of).unwrap_or_default();
-            baselines.fill_faster(&mut read.cohorts[at], has_lost);
-        }
-        Ok(())
-    }
-
-    /// Reads the latency of the version before on the chipset, else of this one before `own_until`.
-    async fn latency_before(
-        &self,
-        key: &CohortKey,
-        (baseline, past_until): (&Baseline, Timestamp),
-        own_until: Option<Timestamp>,
-    ) -> Result<BTreeMap<Arc<str>, BaselineLatency>, SourceError> {
-        let previous = baseline.previous_version.iter();
-        let previous = previous.map(|version| (version, past_until));
-        let own = own_until.map(|until| (&key.model_version, until));
-        for (version, until) in previous.chain(own) {
-            let version = (key.model.clone(), version.clone(), key.chipset.clone());
-            let before = self.inputs.latency_before(&version, until).await?;
-            if !before.is_empty() {
-                return Ok(before);
-            }
-        }
-        Ok(BTreeMap::new())
-    }
-
     /// Judges a cohort, without a look at the senders of its devices yet.
     async fn judge_cohort<'a>(
         &self,
@@ -719,33 +597,6 @@ impl EvaluationRun {
         }
     }
 
-    /// Returns the window with the pasts on `previous` of devices that reported none.
-    async fn with_pasts(
-        &self,
-        window: &CohortWindow,
-        previous: &str,
-        until: Timestamp,
-    ) -> Result<CohortWindow, SourceError> {
-        let CohortKey { model, chipset, .. } = &window.key;
-        let version = (model.clone(), previous.to_owned(), chipset.clone());
-        let asked = Asked {
-            before: Before::PreviousVersion,
-            until,
-            votes: window.votes.len() as u64,
-        };
-        let wanted = std::slice::from_ref(&version);
-        let baselines = self.inputs.device_baselines(wanted, asked).await?;
-        let mut filled = window.clone();
-        if let Some(baselines) = baselines.get(&version) {
-            baselines.fill(&mut filled);
-        }
-        Ok(filled)
-    }
-
-    fn past_of(&self, window: &CohortWindow, read: &ModelWindows) -> PastVersion {
-        PastVersion::of(window, &read.versions, &self.pinned)
-    }
-
     /// Returns the version before a cohort's that is a control: without an open incident, since that one is slow anyway.
     fn control_version<'a>(&self, key: &CohortKey, past: &'a PastVersion) -> Option<&'a str> {
         let version = past.version.as_deref()?;
@@ -790,34 +641,6 @@ impl EvaluationRun {
         let shared = others.filter(|other| is_at_fault || has_incident(&other.model_version));
         shared.map(|other| other.model_version.clone()).collect()
     }
-
-    /// Returns the end of a version's own windows that are old enough to be its past. A fault takes some windows to
-    /// be confirmed, and must not become the devices' past meanwhile.
-    fn settled_until(&self, cohort: &CohortKey) -> Timestamp {
-        let window = i64::try_from(self.span.window.as_secs()).unwrap_or(i64::MAX);
-        let settled = SignedDuration::from_secs(window.saturating_mul(SETTLING_WINDOWS));
-        let start = self.span.start();
-        let until = start.saturating_sub(settled).unwrap_or(Timestamp::MIN);
-        until.min(self.own_past_until(cohort))
-    }
-
-    /// Returns the end of a version's own past that counts: the start of the window, or of an open incident.
-    fn own_past_until(&self, cohort: &CohortKey) -> Timestamp {
-        let start = self.span.start();
-        self.pinned.began(cohort).unwrap_or(start).min(start)
-    }
-}
-
-/// The version before a cohort's on its chipset, in the same window.
-fn previous_of<'a>(
-    window: &CohortWindow,
-    read: &'a ModelWindows,
-    version: Option<&str>,
-) -> Option<&'a CohortWindow> {
-    let version = version?;
-    read.cohorts.iter().find(|other| {
-        other.key.chipset == window.key.chipset && other.key.model_version == *version
-    })
 }
 
 /// Returns how many devices each chipset has in a model's window, whatever versions they ran in it.
@@ -831,64 +654,4 @@ fn devices_by_chipset(read: &ModelWindows) -> BTreeMap<&str, u64> {
     counted
         .map(|(chipset, devices)| (chipset, devices.len() as u64))
         .collect()
-}
-
-/// A cohort's version on other chipsets. A text that may be one more name of the same chipset is not one of them. If the
-/// cohort has such a name itself, one of the others may be its own chipset, so that a single one is none.
-fn others_of<'a>(window: &CohortWindow, read: &'a ModelWindows) -> Vec<&'a CohortWindow> {
-    let others = read.cohorts.iter().filter(|other| {
-        other.key.model_version == window.key.model_version
-            && other.key.chipset != window.key.chipset
-            && is_same_accelerator(&other.key.chipset, &window.key.chipset)
-            && names_one_chipset(split_cohort(&other.key.chipset).0)
-    });
-    let others: Vec<&CohortWindow> = others.collect();
-    match names_one_chipset(split_cohort(&window.key.chipset).0) || others.len() > 1 {
-        true => others,
-        false => Vec::new(),
-    }
-}
-
-/// Whether the placement got worse on every device of a small cohort where it can be compared, and some devices did not
-/// report their past. Each device counts there, and few such cohorts are in a window.
-fn lacks_pasts(window: &CohortWindow, evidence: &SignalEvidence) -> bool {
-    let devices = window.n_devices();
-    let is_all_worse = |change: &PlacementChange| change.is_on_every_device(devices);
-    (MIN_HITS..=FEW_DEVICES).contains(&devices)
-        && evidence.placement.as_ref().is_some_and(is_all_worse)
-        && window.share_with_past() < 1.0
-}
-
-fn baseline_of(
-    window: &CohortWindow,
-    read: &ModelWindows,
-    past: &PastVersion,
-    span: &Span,
-) -> Baseline {
-    let (version, chipset) = (&window.key.model_version, &window.key.chipset);
-    let certified = read.certified.iter();
-    let certificates: Vec<Certificate> = certified
-        .filter(|one| one.model_version == *version && one.chipset == *chipset)
-        .map(|one| one.certificate.clone())
-        .collect();
-    let certified: Vec<&Placement> = certificates.iter().map(|one| &one.placement).collect();
-    let previous_name = past.version.as_deref();
-    Baseline {
-        placements: placement_references(&read.census, version, chipset, previous_name, &certified),
-        certificates,
-        cv_within: read
-            .earlier
-            .cv_of(version, previous_name, chipset)
-            .map(|usual| usual.within),
-        latency: BTreeMap::new(),
-        history: read.history(version, chipset, span),
-        previous_version: past.version.clone(),
-        passed_over: past.at_fault.clone(),
-        runtimes: previous_name.map_or_else(BTreeSet::new, |previous| {
-            runtimes_of(&read.census, previous, chipset)
-        }),
-        no_controls: Vec::new(),
-        rates: BaseRates::default(),
-        expects_npu: false,
-    }
 }
