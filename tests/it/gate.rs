@@ -21,9 +21,25 @@ fn document(model: &str, words: &str, code: i32) -> Value {
     serde_json::from_str(&stdout).unwrap()
 }
 
-fn check<'a>(target: &'a Value, id: &str) -> &'a Value {
+pub(crate) fn check<'a>(target: &'a Value, id: &str) -> &'a Value {
     let checks = target["checks"].as_array().unwrap();
     checks.iter().find(|check| check["id"] == id).unwrap()
+}
+
+/// Files of launches with 30 runs around this many microseconds, of which the last ones take three times as long.
+pub(crate) fn launches(dir: &Path, arm: &str, median_us: u64, slow: usize, n: usize) -> String {
+    let mut files = String::new();
+    for launch in 0..n {
+        let run = |i: usize| {
+            let us = median_us + 10 * (i as u64 % 7) + launch as u64;
+            if i >= 30 - slow { 3 * us } else { us }
+        };
+        let path = dir.join(format!("{arm}{launch}.json"));
+        let runs: Vec<u64> = (0..30).map(run).collect();
+        fs::write(&path, serde_json::to_string(&runs).unwrap()).unwrap();
+        files.push_str(&format!(" {}", path.display()));
+    }
+    files
 }
 
 #[test]
@@ -477,204 +493,6 @@ for suite in JUnitXml.fromfile(sys.argv[2]):
         table.lines().any(|line| line.starts_with("::error ")),
         "{table}"
     );
-}
-
-/// Files of launches with 30 runs around this many microseconds, of which the last ones take three times as long.
-fn launches(dir: &Path, arm: &str, median_us: u64, slow: usize, n: usize) -> String {
-    let mut files = String::new();
-    for launch in 0..n {
-        let run = |i: usize| {
-            let us = median_us + 10 * (i as u64 % 7) + launch as u64;
-            if i >= 30 - slow { 3 * us } else { us }
-        };
-        let path = dir.join(format!("{arm}{launch}.json"));
-        let runs: Vec<u64> = (0..30).map(run).collect();
-        fs::write(&path, serde_json::to_string(&runs).unwrap()).unwrap();
-        files.push_str(&format!(" {}", path.display()));
-    }
-    files
-}
-
-#[test]
-fn measured_launches_are_judged_against_a_baseline() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let judged = |candidate: String, n: usize| {
-        let baseline = launches(dir, "base", 8_000, 0, n);
-        epwatch(&format!("gate --runs{candidate} --baseline{baseline}"))
-    };
-    let same = launches(dir, "same", 8_050, 0, 6);
-    let (table, _) = check_ends(&mut judged(same.clone(), 6), 0);
-    assert!(table.starts_with("not checked: placement"), "{table}");
-    let found = json(&mut judged(same, 6));
-    let against = &found["targets"][0]["against"];
-    assert_eq!(against["pairs"], 6);
-    assert!((1.0..1.01).contains(&against["ratio"].as_f64().unwrap()));
-    assert_eq!(
-        (&against["origin"], &against["chance"]),
-        (&"launches".into(), &1.0_f64.into())
-    );
-    // Six that are far beyond the limit fail.
-    let far = launches(dir, "far", 23_440, 0, 6);
-    check_fails(
-        &mut judged(far, 6),
-        1,
-        "2.92 times the baseline over 6 pairs",
-    );
-    // Six that are near it ask for six more, and all twelve are judged.
-    let slower = launches(dir, "slower", 9_500, 0, 6);
-    check_fails(&mut judged(slower, 6), 3, "12 pairs in total would decide");
-    let slower = launches(dir, "slower", 9_500, 0, 12);
-    check_fails(
-        &mut judged(slower, 12),
-        1,
-        "1.19 times the baseline over 12 pairs",
-    );
-    // The median holds.
-    let phases = launches(dir, "phases", 8_050, 4, 12);
-    check_fails(
-        &mut judged(phases, 12),
-        1,
-        "slow phases in 12 of 12 launches",
-    );
-    for n in [1, 3, 5] {
-        let few = launches(dir, "few", 24_000, 0, n);
-        check_fails(&mut judged(few, n), 3, "6 pairs in total");
-    }
-}
-
-#[test]
-fn measured_launches_keep_limits() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let policy = dir.join("gate.toml");
-    let with = |files: &str, text: &str| {
-        fs::write(&policy, text).unwrap();
-        epwatch(&format!("gate --policy {} --runs{files}", policy.display()))
-    };
-    let healthy = launches(dir, "healthy", 8_000, 0, 6);
-    let spiked = launches(dir, "spiked", 8_000, 3, 6);
-    let limits = "[latency]\nmedian_ms = 10.0\np95_ms = 14.0\ndeadline_ms = 20.0\ncv_max = 0.08";
-    check_succeeds(&mut with(&healthy, limits));
-    let short = |words: &str| epwatch(&format!("gate {words} --runs{healthy}"));
-    check_succeeds(&mut short(
-        "--median-ms 10 --p95-ms 14 --deadline-ms 20 --cv 8%",
-    ));
-    check_fails(&mut short("--median-ms 7"), 1, "median");
-    check_fails(&mut short("--median-ms 0"), 2, "latency.median_ms is 0");
-    // A tenth of the runs takes 24 ms, so that the median holds.
-    let (table, stderr) = check_ends(&mut with(&spiked, limits), 1);
-    assert!(table.contains("pass      median"), "{table}");
-    for id in ["p95", "late", "cv"] {
-        assert!(stderr.contains(&format!("measured: {id}: ")), "{stderr}");
-    }
-    let (found, _) = check_ends(with(&spiked, limits).arg("--json"), 1);
-    let found: Value = serde_json::from_str(&found).unwrap();
-    let target = &found["targets"][0];
-    // Three of the 27 runs that are left.
-    let late = target["latency"]["late"].as_f64().unwrap();
-    assert!((late - 3.0 / 27.0).abs() < 1e-9, "{late}");
-    let units = ["p95", "late", "cv"].map(|id| check(target, id)["unit"].clone());
-    assert_eq!(units, ["ms", "share", "ratio"]);
-    let one = launches(dir, "one", 8_007, 0, 1);
-    let (table, _) = check_ends(&mut with(&one, limits), 0);
-    assert!(
-        table.contains("1 launch, whose number decides alone"),
-        "{table}"
-    );
-    let three = launches(dir, "three", 8_000, 0, 3);
-    check_fails(&mut with(&three, limits), 3, "6 launches in total");
-
-    let csv = dir.join("a.csv");
-    let line = |ms: &str| format!("run,latency_ms\n{}", format!("1,{ms}\n").repeat(30));
-    fs::write(&csv, line("8.21")).unwrap();
-    let file = format!(" {}", csv.display());
-    check_succeeds(&mut with(&file, limits));
-    for (text, words) in [
-        (line("x"), "line 2"),
-        ("time,value\n1,2".to_owned(), "latency_ms"),
-        ("latency_us\n8000\n8000".to_owned(), "measure 23 or more"),
-        (String::new(), "a.csv"),
-    ] {
-        fs::write(&csv, text).unwrap();
-        check_fails(&mut with(&file, limits), 2, words);
-    }
-    check_fails(&mut with(&one, "[placement]"), 2, "give --baseline");
-    check_fails(&mut with(&one.repeat(2), limits), 2, "are the same launch");
-    let pairs = format!("{healthy} --baseline{one}");
-    check_fails(&mut with(&pairs, limits), 2, "do not pair up");
-    check_ends(&mut with(&format!("{one} --soc SM8650"), limits), 2);
-}
-
-/// A profile with 30 runs of the time given, whose nodes ran on this EP.
-fn profile(path: &Path, ep: &str, us: u64) -> String {
-    let node =
-        format!(r#"{{"cat" : "Node","dur" :9,"name" :"n","args" : {{"provider" : "{ep}"}}}}"#);
-    let run = |i: u64| {
-        format!(
-            r#"{{"cat" : "Session","dur" :{},"name" :"model_run","args" : {{}}}}"#,
-            us + i % 7
-        )
-    };
-    let runs: Vec<String> = (0..30).map(run).collect();
-    fs::write(path, format!("[\n{node},\n{}\n]", runs.join(",\n"))).unwrap();
-    format!(" {}", path.display())
-}
-
-#[test]
-fn profiles_are_launches_and_name_their_eps() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    let policy = dir.join("gate.toml");
-    fs::write(&policy, "[latency]\nmedian_ms = 10.0").unwrap();
-    let with = |files: &str| epwatch(&format!("gate --policy {} --runs{files}", policy.display()));
-    let npu = profile(&dir.join("npu.json"), "QNNExecutionProvider", 8_000);
-    let (table, _) = check_ends(&mut with(&npu), 0);
-    assert!(table.contains("pass      npu_used"), "{table}");
-    assert!(table.contains("8.003 ms over 1 launch"), "{table}");
-    let cpu = profile(&dir.join("cpu.json"), "CPUExecutionProvider", 8_000);
-    check_fails(
-        &mut with(&cpu),
-        1,
-        "npu_used: 1 of 1 launches have no node on the NPU",
-    );
-    let gpu = profile(&dir.join("gpu.json"), "XnnpackExecutionProvider", 8_000);
-    check_fails(&mut with(&gpu), 1, "no node on the NPU");
-    let none = format!(" {}", dir.join("none.json").display());
-    fs::write(
-        dir.join("none.json"),
-        format!("[{}]", [r#"{"name":"model_run","dur":8000}"#; 30].join(",")),
-    )
-    .unwrap();
-    check_fails(&mut with(&none), 3, "1 of 1 profiles name no EP");
-    let plain = launches(dir, "plain", 8_000, 0, 1);
-    check_fails(
-        &mut with(&format!("{npu}{plain}")),
-        2,
-        "give one kind for all",
-    );
-    // A pipe is read once.
-    let piped = format!(
-        "cat {npu} | {EPWATCH} gate --json --policy {} --runs /dev/stdin",
-        policy.display()
-    );
-    let (stdout, _) = check_ends(Command::new("sh").args(["-c", &piped]), 0);
-    let found: Value = serde_json::from_str(&stdout).unwrap();
-    let target = &found["targets"][0];
-    assert_eq!(target["source"], "ort_profile");
-    let (stdout, _) = check_ends(with(&npu).arg("--json"), 0);
-    let whole: Value = serde_json::from_str(&stdout).unwrap();
-    let sha256 = |of: &Value| of["targets"][0]["runs"][0]["sha256"].clone();
-    assert_eq!(sha256(&found), sha256(&whole));
-    // A baseline may have run there.
-    check_fails(
-        &mut with(&format!("{npu} --baseline{cpu}")),
-        3,
-        "regression",
-    );
-    let whole = fs::read(dir.join("npu.json")).unwrap();
-    fs::write(dir.join("npu.json"), &whole[..whole.len() - 9]).unwrap();
-    check_fails(&mut with(&npu), 2, "end_profiling");
 }
 
 /// A model with names for all nodes makes the same session.

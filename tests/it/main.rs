@@ -25,6 +25,7 @@ mod gate_cases;
 mod gate_compare;
 mod gate_fix;
 mod gate_inputs;
+mod gate_launches;
 mod gate_local;
 mod gate_reports;
 mod gate_ssh;
