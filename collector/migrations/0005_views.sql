@@ -248,7 +248,7 @@ GROUP BY
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     shape_key, fingerprint_normalised, context, hist_scheme;
 
--- The summary of a bucket's sessions, as `cohort_buckets_fresh_v1` is of its latency.
+-- Summarises a bucket's sessions; `cohort_buckets_fresh_v1` summarises its latency.
 CREATE OR REPLACE VIEW cohort_sessions_fresh_v1 ${on_cluster} AS
 SELECT
     app_id, environment, bucket, epwatch_slice(installation) AS slice,

@@ -266,7 +266,7 @@ GROUP BY app_id, environment, day;
 
 -- Installations by whether they vote. Unproven ones exceeded the usual number of new installations of their
 -- app or network.
-CREATE OR REPLACE VIEW installation_standing_daily_v1 ${on_cluster} AS
+CREATE OR REPLACE VIEW installations_daily_v1 ${on_cluster} AS
 SELECT
     app_id, environment, toDate(received_at) AS day,
     uniqExact(installation) AS installations,
@@ -349,7 +349,7 @@ FROM loss_ledger_read_v1
 WHERE kind != 'answered'
 GROUP BY app_id, environment, day;
 
--- `daily_counts` as read last: `installation_standing_daily_v1` and `cardinality_limited_daily_v1`, a row for each number.
+-- `daily_counts` as read last: `installations_daily_v1` and `cardinality_limited_daily_v1`, a row for each number.
 CREATE OR REPLACE VIEW daily_counts_v1 ${on_cluster} AS
 SELECT * FROM daily_counts FINAL;
 
@@ -389,7 +389,7 @@ CREATE TABLE IF NOT EXISTS self_tests_daily ${on_cluster} (
     devices_equal UInt64,
     devices_differ UInt64,
     devices_failed UInt64,
-    -- 0 and 1 where no output was compared. The median is of tests, of which a device has one for each firmware.
+    -- 0 and 1 if no output was compared. The median is over tests; a device has one test for each firmware.
     worst_abs Float64,
     worst_cosine Float64,
     median_cosine Float64,

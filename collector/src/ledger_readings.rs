@@ -15,7 +15,7 @@ const DAY: u64 = 86_400;
 /// Columns of the day's counts, by their view.
 const COUNTS: [(&str, &[&str]); 2] = [
     (
-        "installation_standing_daily_v1",
+        "installations_daily_v1",
         &["installations", "unproven", "reports", "unproven_reports"],
     ),
     (

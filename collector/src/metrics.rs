@@ -16,7 +16,7 @@ use prometheus_client::registry::Registry;
 
 use crate::config::CollectorConfig;
 use crate::encode::Dimension;
-use crate::ingest::shares::SharedRoom;
+use crate::ingest::shares::SharedSpace;
 use crate::server::reject_reason::RejectReason;
 use crate::wal::{Wal, WalStats};
 
@@ -235,7 +235,7 @@ impl Metrics {
                 "share_refused_reports",
                 "Reports refused for now, because their app holds its share of the WAL or of the store's disk",
                 "of",
-                SharedRoom::LABELS,
+                SharedSpace::LABELS,
             ),
             series_dropped: table.add(
                 "series_dropped",

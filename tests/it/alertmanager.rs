@@ -368,8 +368,8 @@ async fn the_example_routes_pages_tickets_and_the_watchdog() {
     send(Severity::Page, "slower", "SM8635").await;
     send(Severity::Ticket, "cv_spike", "SM8650").await;
     send(Severity::Ticket, "cv_spike", "SM8635").await;
-    let standing: &dyn HeldAlerts = channels[0].held_alerts().unwrap();
-    standing.send_watchdog(now).await.unwrap();
+    let held: &dyn HeldAlerts = channels[0].held_alerts().unwrap();
+    held.send_watchdog(now).await.unwrap();
 
     let of = |alerts: &[Value], name: &str, chipset: &str| {
         let label = |alert: &Value, label: &str| alert["labels"][label].as_str().map(str::to_owned);

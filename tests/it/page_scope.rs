@@ -187,7 +187,7 @@ async fn a_token_of_one_app_never_sees_a_byte_of_another() {
         (&ledger["entries"][0]["stored"], &ledger["deletions"]),
         (&11.into(), &Value::Null)
     );
-    assert_eq!(ledger["standing"]["installations"], 11);
+    assert_eq!(ledger["installations"]["installations"], 11);
     assert_eq!(json("/health.json").await["outcomes"][0]["reports"], 11);
     page.stop().await;
     store.engine.stop().await;

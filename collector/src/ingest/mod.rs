@@ -441,7 +441,7 @@ impl Ingest {
         }
         let n_bytes = call.reports.iter().map(|report| report.len() as u64).sum();
         if let Err(error) = self.check_share(&scope, n_bytes) {
-            let of = [("of", error.room.label())];
+            let of = [("of", error.space.label())];
             let refused = metrics.share_refused_reports.get_or_create(&of);
             refused.inc_by(n_reports as u64);
             let call_counts = self.call_counts(&scope, n_reports);

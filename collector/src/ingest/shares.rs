@@ -19,14 +19,14 @@ const TIMES_FREE: u64 = 7;
 /// Parts of the WAL whose bytes are counted together.
 const BLOCKS: u64 = 256;
 
-/// Where an app has no room.
+/// What is full for an app.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SharedRoom {
+pub(crate) enum SharedSpace {
     Wal,
     Store,
 }
 
-impl SharedRoom {
+impl SharedSpace {
     pub(crate) const LABELS: [&str; 2] = ["wal", "store"];
 
     pub(crate) fn label(self) -> &'static str {
@@ -41,10 +41,10 @@ impl SharedRoom {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{app} holds its share of the {}: {held} bytes, and {free} are free for all apps",
-    match room { SharedRoom::Wal => "WAL", SharedRoom::Store => "store's disk" }
+    match space { SharedSpace::Wal => "WAL", SharedSpace::Store => "store's disk" }
 )]
 pub(crate) struct ShareError {
-    pub(crate) room: SharedRoom,
+    pub(crate) space: SharedSpace,
     app: String,
     held: u64,
     free: u64,
@@ -87,15 +87,15 @@ impl AppShares {
         table.release(stored);
         let held = table.in_wal.get(app).copied().unwrap_or(0) + n_bytes;
         let free = max_bytes.saturating_sub(wal.held_bytes + n_bytes);
-        let in_wal = (SharedRoom::Wal, held, Some(free));
+        let in_wal = (SharedSpace::Wal, held, Some(free));
         let held = table.in_store.get(app).copied().unwrap_or(0);
-        for (room, held, free) in [in_wal, (SharedRoom::Store, held, table.free_in_store)] {
+        for (space, held, free) in [in_wal, (SharedSpace::Store, held, table.free_in_store)] {
             let Some(free) = free else { continue };
-            // What has no room at all is refused by the WAL itself.
+            // The WAL itself refuses what it has no space for.
             if free > 0 && held > free.saturating_mul(TIMES_FREE) {
                 let app = app.to_owned();
                 return Err(ShareError {
-                    room,
+                    space,
                     app,
                     held,
                     free,
@@ -175,7 +175,7 @@ mod tests {
         let second = fill(&shares, "second", &mut wal);
         assert!(second > MAX / 10, "{second}");
         let refused = shares.check("flood", 1, (&wal, MAX, 0)).unwrap_err();
-        assert_eq!(refused.room, SharedRoom::Wal);
+        assert_eq!(refused.space, SharedSpace::Wal);
         assert!(
             refused
                 .to_string()
@@ -210,14 +210,14 @@ mod tests {
         let check = |app| {
             shares
                 .check(app, 1, (&wal, MAX, 0))
-                .map_err(|error| error.room)
+                .map_err(|error| error.space)
         };
         check("flood").expect("the store was not read yet");
         let sizes = |n| HashMap::from([("flood".to_owned(), n), ("small".to_owned(), 10)]);
         shares.set_store(sizes(700), 100);
         check("flood").unwrap();
         shares.set_store(sizes(701), 100);
-        assert_eq!(check("flood"), Err(SharedRoom::Store));
+        assert_eq!(check("flood"), Err(SharedSpace::Store));
         check("small").unwrap();
         check("new").unwrap();
     }

@@ -114,8 +114,8 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
         assert_eq!(store.number(&of(sum, summary)).await, proven);
         assert!(store.number(&of(sum, all)).await > proven && proven > 0);
     }
-    let standing = "SELECT toUInt64(sum(unproven)) AS n FROM installation_standing_daily_v1";
-    assert_eq!(store.number(standing).await, 100);
+    let unproven = "SELECT toUInt64(sum(unproven)) AS n FROM installations_daily_v1";
+    assert_eq!(store.number(unproven).await, 100);
     // From loopback no network is known.
     let weighed = "SELECT count() AS n FROM counted_reports_v1 WHERE is_own OR has_network";
     assert_eq!(store.number(weighed).await, 0);

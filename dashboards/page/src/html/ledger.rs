@@ -6,7 +6,7 @@ use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
 use crate::plot::bars::{self, Part};
 use crate::plot::svg::Drawing;
-use crate::read::ledger::{LargestRow, LedgerDay, LedgerPage, LedgerQuery, StandingRow};
+use crate::read::ledger::{InstallationsRow, LargestRow, LedgerDay, LedgerPage, LedgerQuery};
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::words::{self, Icon, Tone};
@@ -230,7 +230,7 @@ impl LargestRow {
     }
 }
 
-impl StandingRow {
+impl InstallationsRow {
     fn proven(&self) -> String {
         number::count(self.installations.saturating_sub(self.unproven))
     }

@@ -242,7 +242,7 @@ impl SubmittedOrder {
     }
 }
 
-/// An incident's standing: as the detector stored it, and after the orders that it has not done yet.
+/// An incident as the detector stored it, after the orders that it has not done yet.
 struct OrderPreconditions {
     is_open: bool,
     /// Ended by an order while the fault lasts.

@@ -41,7 +41,7 @@ pub(crate) struct LedgerPage {
     /// When an entry last changed; a collector reads the ledger every minute.
     pub(crate) changed_at: Option<Timestamp>,
     /// Installations of today.
-    pub(crate) standing: Option<StandingRow>,
+    pub(crate) installations: Option<InstallationsRow>,
     pub(crate) deletions: Option<DeletionsRow>,
     pub(crate) left_out: LeftOut,
 }
@@ -146,12 +146,12 @@ LIMIT 100";
 
 /// Installations by whether they vote.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
-pub(crate) struct StandingRow {
+pub(crate) struct InstallationsRow {
     pub(crate) installations: u64,
     pub(crate) unproven: u64,
 }
 
-const STANDING: &str = "
+const INSTALLATIONS: &str = "
 SELECT sumIf(s.total, s.name = 'installations') AS installations, sumIf(s.total, s.name = 'unproven') AS unproven
 FROM daily_counts_v1 AS s
 WHERE s.day = toDate(now('UTC')) AND (? = 1 OR has(?, s.app_id)) AND (? = 0 OR s.app_id = ?) AND (? = 0 OR s.environment = ?)
@@ -188,7 +188,7 @@ pub(crate) async fn read(
     let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
     let changed = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
     let changed = left_out.part("changed", changed).pop();
-    let standing: Result<Vec<StandingRow>, _> = store.rows(STANDING, scope).await;
+    let installations: Result<Vec<InstallationsRow>, _> = store.rows(INSTALLATIONS, scope).await;
     let entries: Vec<LedgerDay> = left_out.part("ledger", entries);
     let largest = match query.largest && entries.iter().any(LedgerDay::lacks) {
         true => store.rows(LARGEST, |sql| scope(sql).bind(query.days)).await,
@@ -200,7 +200,7 @@ pub(crate) async fn read(
         largest: left_out.part("largest installations", largest),
         answers: left_out.part("answers", answers),
         changed_at: changed.and_then(time),
-        standing: left_out.part("standing", standing).pop(),
+        installations: left_out.part("installations", installations).pop(),
         // They are of all apps.
         deletions: deletions.into_iter().next().filter(|_| allowed.is_all()),
         left_out,

@@ -37,12 +37,12 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
     text.push_str(&answers(
         page.answers.iter().map(|of| (&*of.outcome, of.reports)),
     ));
-    if let Some(standing) = &page.standing {
+    if let Some(installations) = &page.installations {
         _ = writeln!(
             text,
             "\ntoday {} report, {} of them without a vote",
-            number::of_them(standing.installations, "installation"),
-            number::count(standing.unproven)
+            number::of_them(installations.installations, "installation"),
+            number::count(installations.unproven)
         );
     }
     if let Some(deletions) = &page.deletions {

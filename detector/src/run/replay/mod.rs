@@ -43,7 +43,7 @@ pub struct ReplayOptions {
     pub all: bool,
 }
 
-/// Why a replay ended early.
+/// The reason why a replay ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the end of the window, and the cause")]
@@ -98,8 +98,8 @@ pub fn replay<'a>(
         let time = judged_time(&windows, options.config.window);
         for (end, counts) in windows {
             let failed = |source| ReplayError::Window { end, source };
-            let frozen = PinnedReferences::of(incidents.in_mind());
-            let evaluation = evaluator.evaluate_beside(end, frozen).await;
+            let pinned = PinnedReferences::of(incidents.in_mind());
+            let evaluation = evaluator.evaluate_beside(end, pinned).await;
             let mut evaluation = evaluation.map_err(failed)?;
             if let Some((_, error)) = evaluation.failures.pop() {
                 return Err(failed(error));
@@ -156,7 +156,7 @@ pub fn replay<'a>(
     })
 }
 
-/// Results of a replay besides its lines.
+/// Results of a replay in addition to its lines.
 #[derive(Debug)]
 pub struct Replayed {
     /// The last line.

@@ -31,7 +31,7 @@ async fn a_loss_on_one_firmware_names_it() {
     check(GoldenFleet::OneFirmware, 40..46).await;
 }
 
-/// Each rounding mode has hashes of its own, which was a ticket.
+/// Each rounding mode has its own hashes. An earlier rule made a ticket of that.
 #[tokio::test]
 async fn rounding_modes_that_differ_are_no_finding() {
     check(GoldenFleet::RoundingOnly, 60..68).await;
