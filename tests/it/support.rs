@@ -61,7 +61,7 @@ pub(crate) fn short_windows(app: &str, key: &str) -> String {
 refresh = "500ms"
 
 [collector.rollup]
-bucket = "10s"
+bucket = "2s"
 
 [[collector.keys]]
 sha256 = "{}"
@@ -70,7 +70,7 @@ kind = "own"
 
 [detector]
 window = "20m"
-step = "10s"
+step = "5s"
 lookback = "2h"
 "#,
         hex(&Sha256::digest(key))
