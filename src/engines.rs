@@ -110,7 +110,7 @@ fn fetch(engines: Vec<Engine>, unpinned: bool) -> anyhow::Result<()> {
         match fetched {
             // The list below shows that it does not exist on this platform.
             Err(error) if error.is_unavailable() => {}
-            // The others can be had all the same.
+            // The others are fetched all the same.
             Err(error @ EngineError::NotPinned { .. }) => refused = Some(error),
             other => {
                 other?;

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
-    /// What changed, in one line.
+    /// The change, in one line.
     #[arg(required_unless_present = "undo")]
     text: Option<String>,
     /// Take the mark with this id back, so that no page shows it.

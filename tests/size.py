@@ -28,7 +28,7 @@ LATER = [
 ]
 # The command links it, for `demo` and `load`.
 LINKED = Path("tests/fleet/src")
-# Reads windows and assembles them: all lines of it count, those of its tests too.
+# Reads windows and assembles them: all lines of it count, also its tests.
 READING = ("detector/src/read", "detector/src/judge/window")
 SECTION = re.compile(r"(?:# ?)?\[+([a-z_.]+)\]+\s*$")
 
@@ -43,7 +43,7 @@ def kind(line):
 
 
 def split(path, lines):
-    """The lines of the product, those of tests, and the files of modules that only tests compile."""
+    """The lines of the product, the lines of tests, and the files of modules that only tests compile."""
     product, tests, files = [], [], set()
     at = 0
     while at < len(lines):

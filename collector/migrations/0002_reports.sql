@@ -44,7 +44,7 @@ TTL bucket + INTERVAL ${surplus_ttl_days} DAY
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- Rows of `reports` in closed buckets beyond the first of their log position. The insert tokens and the writer's questions
--- prevent such rows; a row put in by hand, or by two writers of one log, is no further copy. A row is known by its number
+-- prevent such rows. A row put in by hand, or by two writers of one log, does not count as a copy. A row is known by its number
 -- in its block, which merges keep.
 CREATE TABLE IF NOT EXISTS repeated_rows ${on_cluster} (
     bucket DateTime('UTC'),
@@ -59,7 +59,7 @@ SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
 -- One row for each copy. Arrays `session_*` have one element for each session of the report,
 -- `series_*` one for each latency series (`series_session` is the 1-based position of its session),
--- and so on. Names, units and bounds are those of the wire contract. Enums are the contract's names
+-- and so on. Names, units and bounds are as in the wire contract. Enums are the contract's names
 -- in lower case without their prefix.
 CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     collector_id UInt64 CODEC(ZSTD(1)),

@@ -1,6 +1,6 @@
 -- Data of the calls other than Upload: deletions, directives, manifests, certified placements.
 
--- The steps of each deletion of an installation that reports were received of, and their times. `requested`: the
+-- The steps of each deletion, with their times, if reports of the installation were received. `requested`: the
 -- promise is durable at a collector. `hidden`: it is in `tombstones` and `hidden_installations`, so no view shows the
 -- installation, and the summaries of `buckets` slices were rebuilt without it. `erased`: its `reports` rows are gone from disk.
 CREATE TABLE IF NOT EXISTS deletion_log ${on_cluster} (
@@ -75,7 +75,7 @@ SELECT directive_id, sum(devices) AS devices_sent
 FROM directive_deliveries FINAL
 GROUP BY directive_id;
 
--- MACs per node of model files. App and environment are those of the key, or `*` if the key proves none.
+-- MACs per node of model files. The key gives app and environment; `*` if it proves none.
 CREATE TABLE IF NOT EXISTS model_manifests ${on_cluster} (
     app_id LowCardinality(String),
     environment LowCardinality(String),

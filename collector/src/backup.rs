@@ -23,7 +23,7 @@ const MAX_TRIES: u32 = 20;
 const LEFT_OUT: &[&str] = &["lock"];
 const LEFT_OUT_SUFFIXES: &[&str] = &[".spare", ".tmp"];
 
-/// Why a WAL was not copied.
+/// The reason why a WAL was not copied.
 #[derive(Debug, thiserror::Error)]
 pub enum WalCopyError {
     /// The directory holds no readable WAL.
@@ -31,7 +31,7 @@ pub enum WalCopyError {
     Wal {
         /// The WAL's directory.
         dir: PathBuf,
-        /// What is missing or damaged.
+        /// The missing or damaged part.
         #[source]
         source: WalError,
     },

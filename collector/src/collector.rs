@@ -54,7 +54,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// A start waits this long for the store. If it is away, the writer goes on waiting.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a collector did not start.
+/// The reason why a collector did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// Names every problem of the config.

@@ -35,7 +35,7 @@ enum Senders {
     Several,
 }
 
-/// What a report changes.
+/// The finding after one more report.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     Nothing,

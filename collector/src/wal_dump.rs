@@ -11,7 +11,7 @@ use epwatch_proto::recorded::write_recorded;
 use crate::wal::{Record, WalError, WalRecords};
 use crate::wal_record::ReportRecord;
 
-/// Why a WAL was not dumped.
+/// The reason why a WAL was not dumped.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
     /// The WAL cannot be read.

@@ -60,7 +60,7 @@ pub(crate) struct Addresses {
     pub(crate) collector: std::net::SocketAddr,
     /// The address as devices would be given it.
     pub(crate) endpoint: String,
-    /// Why devices do not accept it.
+    /// The reason why devices do not accept it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) endpoint_warning: Option<String>,
     /// `/metrics`, `/healthz`, `/readyz`.

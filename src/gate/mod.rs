@@ -541,7 +541,7 @@ fn judged_files(
     Ok(Some(runs::launches(&files, &own)?))
 }
 
-/// Whether the first look of `--local` leaves a regression open. A policy with a number of launches has no second look.
+/// Whether the first look of `--local` leaves a regression open. A policy that sets the number of launches allows no second look.
 fn needs_more(args: &Args, policy: &Policy, measured: &JudgedLaunches) -> bool {
     let mut checks = measured.targets.iter().flat_map(|target| &target.checks);
     args.device.is_here()
@@ -629,7 +629,7 @@ async fn on_farm(
     Ok(Some(judged))
 }
 
-/// The model of measured launches, which is the model for their chipset.
+/// Returns the model that the launches measured: the model for their chipset.
 fn model_of_runs(
     args: &Args,
     chosen: &Chosen,

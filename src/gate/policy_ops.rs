@@ -12,7 +12,7 @@ const OP_NAMES: &str = include_str!("op_names.txt");
 /// Most letters between a name and the one that was meant.
 const MOST_LETTERS: usize = 3;
 
-/// Names besides ONNX's ops that a policy may have.
+/// Names that a policy may have in addition to ONNX's ops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OtherOps {
     /// Nothing: nodes of an ONNX model are judged.

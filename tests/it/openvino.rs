@@ -120,7 +120,7 @@ fn sessions_of(dump: &[u8]) -> BTreeMap<String, SessionOfReport> {
         .collect()
 }
 
-/// The gate reads what the collector has, says OpenVINO, and names the op. Without the model it knows no share of the work.
+/// The gate reads what the collector has, says OpenVINO, and names the op. Without the model it cannot compute the share of the work.
 fn check_gate(dump: &[u8]) {
     let runs = read(dump, ReadOptions::default()).unwrap();
     let mut placed = runs.iter().filter_map(|run| run.placed.as_ref());

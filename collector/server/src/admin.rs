@@ -115,7 +115,7 @@ impl AdminServer {
     }
 }
 
-/// What the endpoint shows.
+/// Facts that the endpoint shows.
 struct Shown {
     pages: AdminPages,
     tasks: TaskSet,

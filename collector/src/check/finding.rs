@@ -37,15 +37,15 @@ pub enum CheckError {
 pub struct Checked {
     /// Stable, for programs.
     pub name: &'static str,
-    /// What holds, or should.
+    /// The property that holds, or should hold.
     pub holds: &'static str,
-    /// What each row that breaks it is.
+    /// Name of a row that breaks it.
     pub broken_by: &'static str,
     /// Rows that break it, 1,000 at most; `None` if it was not looked at.
     pub found: Option<usize>,
     /// Up to ten of them. Names are as devices sent them.
     pub examples: Vec<String>,
-    /// Why it was not looked at.
+    /// The reason why it was not looked at.
     pub not_checked: Option<String>,
 }
 

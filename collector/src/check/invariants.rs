@@ -83,9 +83,9 @@ pub(super) const SCREENS: &[Screen] = &[
 #[derive(Debug)]
 pub(super) struct Invariant {
     pub(super) name: &'static str,
-    /// What holds, as a sentence without a full stop.
+    /// The property, as a sentence without a full stop.
     pub(super) holds: &'static str,
-    /// What each row that breaks it is.
+    /// Name of a row that breaks it.
     pub(super) broken_by: &'static str,
     pub(super) repeat: Repeat,
     /// Deletions that are under way break it.

@@ -33,7 +33,7 @@ pub struct Repair {
     pub check: &'static str,
     /// Whether it is repaired.
     pub state: RepairState,
-    /// What was done, or is to be done.
+    /// The step that was done, or is to be done.
     pub what: String,
 }
 

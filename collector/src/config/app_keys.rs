@@ -123,13 +123,13 @@ impl AppKeyConfig {
         }
     }
 
-    /// Returns the hash of the key; `None` if `sha256` is none.
+    /// Returns the hash of the key; `None` if `sha256` is not a hash.
     fn hash(&self) -> Option<KeyHash> {
         unhex(&self.sha256)?.try_into().ok()
     }
 }
 
-/// Entries are read one by one, so that a mistake in one hides none in another.
+/// Entries are read one by one, so that one mistake does not hide another.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct KeysFile {

@@ -56,7 +56,7 @@ struct Promise {
     wal_end: WalOffset,
 }
 
-/// Why nothing was added to the file.
+/// The reason why nothing was added to the file.
 #[derive(Debug)]
 enum NotWritten {
     Disk(io::Error),

@@ -17,7 +17,7 @@ const MAX_HELD: usize = 3 * MAX_LIVE;
 /// A directive of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedDirective {
-    /// What devices do with `signed`.
+    /// The content of `signed`, decoded.
     pub directive: Directive,
     /// As published, for devices to verify.
     pub signed: SignedDirective,

@@ -1,5 +1,5 @@
-//! The RPCs besides Upload: deletion, manifests, certified placements. The device port has proved the app key before;
-//! manifests and placements need one that no app carries.
+//! All RPCs except Upload: deletion, manifests, certified placements. The device port has checked the app key before.
+//! Manifests and placements need a key that no app carries.
 //!
 //! Manifests and placements go directly into the store, unlike reports: a release pipeline sends them rarely, and a
 //! retry is harmless. They never touch the WAL.

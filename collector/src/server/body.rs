@@ -261,7 +261,7 @@ async fn discard(mut body: Incoming, max_bytes: u64) {
     }
 }
 
-/// Why a body was not collected.
+/// The reason why a body was not collected.
 #[derive(Debug)]
 pub(crate) enum CollectError {
     TooLarge,

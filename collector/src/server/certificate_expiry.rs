@@ -23,7 +23,7 @@ pub(crate) struct Validity {
 pub(crate) const ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Validity {
-    /// Returns why devices cannot connect, or soon cannot; whether they cannot now.
+    /// Returns the reason why devices cannot connect now or soon, and whether they cannot connect now.
     pub(crate) fn problem(&self, now: Timestamp) -> Option<(String, bool)> {
         let at = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M UTC");
         let (begin, end) = (at(self.not_before), at(self.not_after));

@@ -41,7 +41,7 @@ pub(crate) struct Tls {
     current: RwLock<LoadedFiles>,
 }
 
-/// What the files hold.
+/// Contents of the files.
 #[derive(Debug)]
 pub(crate) struct LoadedFiles {
     config: Arc<ServerConfig>,

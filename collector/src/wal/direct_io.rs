@@ -182,7 +182,7 @@ mod tests {
             let dir = tempfile::tempdir_in(binary.parent().unwrap()).unwrap();
             let path = dir.path().join("file");
             std::fs::write(&path, vec![0xee; 2 << 20]).unwrap();
-            // Without direct I/O the page cache writes, without padding.
+            // Without direct I/O, writes go through the page cache and need no padding.
             let is_direct = DirectFile::open(&path).is_some();
             let storage = DirStorage::new(dir.path());
             let mut file = storage.open("file").unwrap();

@@ -66,8 +66,8 @@ struct Queue {
 
 #[derive(Debug)]
 struct ReceiveTime {
-    /// Never falls, even if the clock is set back: the store relies on it, and which of two times is wrong is unknown
-    /// here. A time too late loses no report; a time too early may, because the store expires old reports.
+    /// Never falls, even if the clock is set back: the store relies on it. It is not known here which of two times is
+    /// wrong. A time too late loses no report; a time too early may, because the store expires old reports.
     newest_us: u64,
     /// End of all stamped frames, durable or not.
     end: u64,

@@ -22,7 +22,7 @@ use url::Url;
 
 use crate::schema::CLUSTER_SETTINGS;
 
-/// Why a store's address is refused.
+/// The reason why a store's address is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {

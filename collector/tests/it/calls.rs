@@ -1,4 +1,4 @@
-//! The RPCs besides Upload, from the device or the pipeline to every view.
+//! All RPCs except Upload, from the device or the pipeline to every view.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -371,7 +371,7 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     // A message of 64 bytes, of which one comes.
     let begun = b"\0\0\0\0\x40\x0a".as_slice();
     sender.send(Ok(begun.into())).await.unwrap();
-    // A call that is reset before anybody looked at it never was one.
+    // The server counts a call only if it read a part of it before the reset.
     let n_calls = || metric(&collector, "epwatch_collector_requests_total");
     eventually("the call arrives", || n_calls() == 1.0).await;
     let gone = std::io::ErrorKind::ConnectionReset.into();

@@ -277,7 +277,7 @@ mod tests {
     fn a_small_mode_lies_behind_a_valley() {
         let with = |runs: &[u64]| Latencies::of_bins(16 * 14, runs).unwrap().small_mode();
         assert_eq!(with(&[10, 500, 900, 500, 10]), None);
-        // A tail that falls has no mode, and three runs are none.
+        // A falling tail has no mode, and three runs are too few for a mode.
         assert_eq!(with(&[10, 500, 900, 500, 300, 200, 100, 50, 20]), None);
         assert_eq!(with(&[10, 500, 900, 500, 10, 0, 0, 0, 3]), None);
         let small = with(&[10, 500, 900, 500, 10, 0, 0, 20, 40, 20]).unwrap();

@@ -43,7 +43,7 @@ const POWER: f64 = 0.95;
 const FREE_OF_COST: f64 = 0.01;
 const SEED: u64 = 46;
 
-/// What a device can decide.
+/// Slowdowns that a device can decide.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {

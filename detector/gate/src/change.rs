@@ -37,7 +37,7 @@ pub struct Side<'a> {
     pub nodes: &'a BTreeMap<String, Neighbours>,
 }
 
-/// Judges a placement by the one of the model before. Nodes that compute on the CPU, partitions and bytes that cross
+/// Compares a placement with the placement of the model before. Nodes that compute on the CPU, partitions and bytes that cross
 /// may not be more, unless the policy allows it. `None` without a session now, which another check fails for.
 pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Option<Check> {
     let numbers = now.on.numbers()?;

@@ -33,7 +33,7 @@ pub struct Statement {
     /// [`TEST_RESULT`] or [`GATE`].
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
-    /// What is said about them.
+    /// The statement about them: the result, or the whole document.
     pub predicate: Value,
 }
 
@@ -42,7 +42,7 @@ pub struct Statement {
 pub struct Subject {
     /// As on the command line.
     pub name: String,
-    /// What in-toto finds it by.
+    /// The name by which in-toto finds it.
     pub digest: Digest,
 }
 
@@ -114,7 +114,7 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
     (!subject.is_empty()).then_some(both)
 }
 
-/// What a statement of a gate says, whoever made it.
+/// Contents of a gate's statement, whoever made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
     /// [`TEST_RESULT`] or [`GATE`].

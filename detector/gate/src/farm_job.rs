@@ -72,7 +72,7 @@ impl FailedJob {
         self.class().0
     }
 
-    /// What happened, in a sentence.
+    /// The event, in a sentence.
     pub fn in_words(&self) -> String {
         let Self {
             id,

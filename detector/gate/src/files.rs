@@ -16,11 +16,11 @@ use crate::{
 pub struct MeasuredFile {
     /// Path and hash of the file.
     pub file: GatedFile,
-    /// What was read of it.
+    /// The part of it that was read.
     pub run: Run,
 }
 
-/// What the launches are judged by.
+/// Models and limits by which the launches are judged.
 #[derive(Debug, Clone, Copy)]
 pub struct JudgedBy<'a> {
     /// The limits to judge by.
@@ -91,7 +91,7 @@ pub enum LaunchesError {
     WrongModel {
         /// Path as the command line has it.
         file: String,
-        /// What does not fit.
+        /// The parts that do not fit.
         error: WrongModel,
     },
     /// A launch that cannot be judged.

@@ -30,7 +30,7 @@ const WARM_UP: f64 = 1.25;
 /// Share of healthy models that a limit may fail without a note.
 const FREE_OF_COST: f64 = 0.01;
 
-/// What a group of launches came to.
+/// Result of a group of launches.
 #[derive(Debug)]
 pub(crate) struct JudgedGroup {
     pub(crate) target: Target,
@@ -412,7 +412,7 @@ fn skipped() -> Check {
     Check::new("regression", Outcome::Skip, "there is no baseline")
 }
 
-/// A limit that the baseline's own launches break is none of the candidate's.
+/// A limit that the baseline's own launches break does not count against the candidate.
 fn below_floor(baseline: &[Launch], n: usize, cv_max: Option<f64>) -> Option<Mistake> {
     let cvs: Vec<f64> = baseline.iter().map(Launch::cv).collect();
     let share = cost(&cvs, cv_max?, n, FailsBy::Median)?;

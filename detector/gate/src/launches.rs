@@ -20,7 +20,7 @@ use crate::{
 
 pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
 
-/// What a group of launches came to.
+/// Result of a group of launches.
 #[derive(Debug, Default)]
 pub struct JudgedLaunches {
     /// In the order of the files' rows.

@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Mistake {
     /// For example `one_launch`.
     pub id: &'static str,
-    /// What the number does not say.
+    /// The reason why the number misleads.
     pub why: String,
     /// The way out.
     pub fix: String,

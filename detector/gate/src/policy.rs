@@ -27,7 +27,7 @@ pub enum PolicyError {
         /// Excluded itself.
         least: f64,
     },
-    /// A share that is none.
+    /// A value that is not a share.
     #[error("{key} is {value}; expected a share from 0 to 1, for example 0.98 for 98 %")]
     NoShare {
         /// Path of the key.

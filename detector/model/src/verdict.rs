@@ -96,8 +96,8 @@ impl CohortVerdict {
         reasons.map(|reason| self.key.in_words(&reason.to_string()))
     }
 
-    /// Whether devices are slower, and something other than the model slowed down as well. Load ends; if this lasts, it is
-    /// a finding.
+    /// Whether devices are slower, and something other than the model slowed down as well. That points to load, which
+    /// ends. If it lasts, it is a finding.
     #[must_use]
     pub fn is_load(&self) -> bool {
         let is_slower = |reason: &Reason| {

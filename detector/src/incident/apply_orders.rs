@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::hold::hold_of;
 
-/// Why an order changes nothing.
+/// The reason why an order changes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Void {
     #[error("the incident is over")]

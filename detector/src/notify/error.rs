@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why a notification was not delivered.
+/// The reason why a notification was not delivered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(

@@ -1,6 +1,6 @@
 //! One request to a channel's address, and the meaning of its answer.
 //!
-//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are obeyed as curl does. Redirects are not followed,
+//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are read as curl reads them. Redirects are not followed,
 //! so that a payload reaches no other address. Every notification opens its own connection, since the next
 //! one may be hours later.
 

@@ -69,7 +69,7 @@ pub struct Notification {
 }
 
 named! {
-    /// Why an incident is sent.
+    /// The reason why an incident is sent.
     pub enum Occasion {
         /// The incident fired.
         Firing = "firing",

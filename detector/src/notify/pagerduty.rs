@@ -136,7 +136,7 @@ impl Events {
         let mut details: Vec<(String, Value)> = Vec::new();
         for (name, text) in steps.chain(facts) {
             match details.iter_mut().find(|(known, _)| *known == name) {
-                // A name stands once in an object: a second reason is a further line of the first.
+                // An object holds each name once, so a second reason becomes another line of the first.
                 Some((_, Value::String(lines))) => {
                     lines.push('\n');
                     lines.push_str(&text);

@@ -385,7 +385,7 @@ impl Leader {
         let in_mind = self.incident_set.in_mind();
         let recovery = self.evaluator.evaluate_recovery(end, in_mind).await;
         let recovery = recovery.unwrap_or_else(|error| {
-            // Incidents end after three clean windows then.
+            // Without it, incidents end after three clean windows.
             warn("recoveries were not looked for", &error);
             None
         });

@@ -21,7 +21,7 @@ use crate::notify::{Notification, block, summary};
 /// Version of the arithmetic behind a row; rows of different versions are never combined.
 const ALGO: &str = "v1";
 
-/// Why verdicts or incidents were not stored or read.
+/// The reason why verdicts or incidents were not stored or read.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to {what}")]
 pub struct StoreError {

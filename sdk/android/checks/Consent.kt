@@ -41,7 +41,7 @@ public object ConsentApp {
     }
 
     private fun use(observed: ObservedSession, state: String, folder: String) {
-        // Runs of before the SDK's thread has heard of the consent are none.
+        // Runs do not count before the SDK's thread has the consent.
         flushed()
         repeat(10) { observed.end(observed.begin()) }
         flushed()

@@ -13,7 +13,7 @@ import dev.epwatch.Signals
 import java.io.File
 import java.util.concurrent.CountDownLatch
 
-/** Facts that come when the test says so, as those of a phone at a cold start. */
+/** Facts that come when the test says so, as on a phone at a cold start. */
 private class SlowPlatform(private val inner: Platform, private val isLetThrough: CountDownLatch) : Platform {
     override fun folder(): File = inner.folder()
 

@@ -187,7 +187,7 @@ class Elf:
     def symbols(self):
         """The names of imports and of exports, from the dynamic symbol table, which the string table follows."""
         start, end = self.at(self.value(6)), self.at(self.value(5))
-        # The number of symbols is that of the version table or of the hash table's chains.
+        # The version table, or the hash table's chains, give the number of symbols.
         chains = self.value(4)
         size = 24 if self.is_64 else 16
         count = struct.unpack_from("<II", self.bytes, self.at(chains))[1] if chains else (end - start) // size

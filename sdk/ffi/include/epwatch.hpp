@@ -56,7 +56,7 @@ inline void check(EpwStatus status) {
   if (status != EPW_STATUS_OK) throw Error(status, copied(epw_last_error));
 }
 
-/// A configuration with consent withheld. All other fields are those of EpwConfig.
+/// A configuration with consent withheld. All other fields are as in EpwConfig.
 inline EpwConfig config(std::string_view app_id, std::string_view endpoint, std::string_view app_key,
                         std::string_view folder) noexcept {
   EpwConfig made{};
@@ -68,7 +68,7 @@ inline EpwConfig config(std::string_view app_id, std::string_view endpoint, std:
   return made;
 }
 
-/// A model. All other fields are those of EpwModel.
+/// A model. All other fields are as in EpwModel.
 inline EpwModel model(std::string_view id, std::string_view version) noexcept {
   EpwModel made{};
   made.size = sizeof made;

@@ -12,7 +12,7 @@ _SHOWN_NODES = 10
 
 
 class Explanation(Dict[str, Any]):
-    """The SDK's snapshot, or that of one session. `print` it for the text; in a notebook it shows the placement."""
+    """The SDK's snapshot, or a snapshot of one session. `print` it for the text; in a notebook it shows the placement."""
 
     def __init__(self, document: str, text: str) -> None:
         super().__init__(json.loads(document))

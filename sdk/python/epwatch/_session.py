@@ -31,7 +31,7 @@ class InferenceSession:
     if `providers` does not. `plan` is what `epwatch.plan` returned; where directives are obeyed, and model and version
     are named, it is asked for here. `after_run_error` says that the session replaces one whose run failed.
 
-    Other attributes are those of onnxruntime's session, which is `session`. `isinstance` takes it for one, too.
+    All other attributes come from onnxruntime's session, which is `session`. `isinstance` takes it for one, too.
     """
 
     __slots__ = tuple(_OWN)

@@ -446,7 +446,7 @@ fn a_stop_seals_first_and_breaks_off_a_call_that_hangs() {
     assert!(matches!(error, FlushError::Timeout), "{error}");
     let _held = black_hole.accept().unwrap();
     run(&sessions, 20);
-    // No time to wait for the thread; nothing is lost all the same.
+    // There is no time to wait for the thread, and still nothing is lost.
     let _ = watch.stop(Duration::ZERO);
     assert_eq!(watch.health().runs_recorded, 30);
     watch.stop(PATIENCE).unwrap();

@@ -19,7 +19,7 @@ pub(crate) const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 /// Unpacking 570 MB takes seconds, on a poor disk minutes.
 pub(crate) const UNPACK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Set by a signal. A terminal also sends its signal to the program that runs here, a service manager may not.
+/// Set by a signal. A terminal also sends its signal to the program that runs here; a service manager may not.
 pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 const POLL: Duration = Duration::from_millis(100);

@@ -52,7 +52,7 @@ pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
 /// As [`ensure`] for each of these engines, with one progress over all. `is_unpinned_allowed` takes an engine whose build
 /// for this platform has no pinned hash on its source's word. Later calls of [`ensure`] use it, and [`list`] marks it.
 ///
-/// One engine that cannot be had leaves the others.
+/// If one engine is not available, the others are still fetched.
 pub fn ensure_all(
     engines: &[Engine],
     is_unpinned_allowed: bool,
@@ -205,7 +205,7 @@ pub fn verify(engine: Engine) -> Result<(), EngineError> {
 /// Returns the engine to a test.
 ///
 /// # Panics
-/// If it cannot be had, with the way out: a test never passes by skipping.
+/// If it is not available, with the way out: a test never passes by skipping.
 #[track_caller]
 pub fn for_tests(engine: Engine) -> Installed {
     ensure(engine).unwrap_or_else(|error| {

@@ -22,7 +22,7 @@ use crate::{
 /// A server that sends less than this for a minute is as good as gone.
 const LEAST_BYTES_PER_SECOND: &str = "1000";
 
-/// Returns the archive in the work folder, or `None` if it cannot be had in this way.
+/// Returns the archive in the work folder, or `None` if this way does not work.
 ///
 /// `view` prints the archive's address as JSON.
 pub(crate) fn download(

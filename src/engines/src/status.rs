@@ -23,7 +23,7 @@ pub struct Status {
     pub is_unpinned: bool,
     /// The entry's folder, if it is ready.
     pub dir: Option<PathBuf>,
-    /// Why it is damaged or unavailable.
+    /// The reason why it is damaged or unavailable.
     pub reason: Option<String>,
     /// The environment variable that turns off its own telemetry, of a runtime that has any.
     pub telemetry_switch: Option<&'static str>,

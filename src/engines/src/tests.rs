@@ -56,7 +56,7 @@ fn ensure(cache: &Path, fetch: &mut entry::Fetch<'_>) -> Result<Record, EngineEr
     entry::ensure(cache, &plan(), fetch, &mut |_| ())
 }
 
-/// Entries of the cache besides the lock file.
+/// Entries of the cache without the lock file.
 fn entries(cache: &Path) -> Vec<String> {
     let names = fs::read_dir(cache).unwrap().map(|e| e.unwrap().file_name());
     names

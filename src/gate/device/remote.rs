@@ -26,7 +26,7 @@ use crate::output::{self, WrongUse, one_line};
 
 /// The runner ends if it hears nothing for a minute.
 const BEAT: Duration = Duration::from_secs(10);
-/// How long a machine that is gone may take to come back, and the pause between two looks.
+/// How long a lost machine may take to come back, and the pause between two attempts to reach it.
 const ABSENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_secs(2);
 /// Times in a row that a session starts again without a new launch.

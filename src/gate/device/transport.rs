@@ -142,7 +142,7 @@ pub(super) fn checked(on: &dyn Transport, said: CommandOutput) -> anyhow::Result
 #[error("{0}")]
 pub(super) struct Lost(pub(super) String);
 
-/// A word of shell that stands for itself.
+/// Quotes a word, so that a shell takes it literally.
 pub(super) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

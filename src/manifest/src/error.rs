@@ -77,7 +77,7 @@ pub enum ManifestError {
         expected: String,
     },
     /// A model without a counting rule.
-    #[error("the MACs of {op_type} {node} are not to be had: {why}")]
+    #[error("the MACs of {op_type} {node} are not known: {why}")]
     Uncountable {
         /// Name of the node, or of its first output.
         node: String,

@@ -66,7 +66,7 @@ pub(crate) struct Declared {
     pub(crate) element: u64,
     /// `None` without a shape.
     pub(crate) dims: Option<Vec<Dim>>,
-    /// For example `a sequence`; `None` of a tensor.
+    /// For example `a sequence`; `None` for a tensor.
     pub(crate) kind: Option<&'static str>,
 }
 

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::MetadataExt as _, process::Command};
 
 /// Returns `unshare` for a command with mounts of its own; its arguments follow.
 ///
-/// A user namespace gives the right to mount. Root has it without one, and a changed root has no such namespace.
+/// A user namespace gives the right to mount. Root has that right without a namespace, and `chroot` allows no new one.
 #[must_use]
 pub fn with_own_mounts() -> Command {
     let is_root = fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0);

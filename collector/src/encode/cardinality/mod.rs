@@ -8,10 +8,11 @@
 //!
 //! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
 //! the file `names` in the WAL's directory before its batch is inserted. With it are the network that brought it and
-//! the offset of the first record that it counts for. That is the start of its batch. It is the next batch if several
-//! devices bring the name together, or if a record of its batch was refused the name before. Records of a batch that
-//! was decided before admit nothing: counts of a day's votes are in memory only, and would admit other names. The WAL's
-//! checkpoint says which records these are. Each collector has limits of its own, so two admit at most twice as many.
+//! the offset of the first record that it counts for. That is the start of its batch. Two cases take the
+//! start of the next batch: several devices bring the name together, or a record of its batch was refused the name.
+//! Records of a batch that was decided before admit nothing: counts of a day's votes are in memory only, and would admit
+//! other names. The WAL's checkpoint says which records these are. Each collector has limits of its own, so two admit at
+//! most twice as many.
 //!
 //! Old days are dropped at start. If the file has no name, the writer adds the names of the store's reports before its
 //! first batch. So a WAL in a new folder goes on with the names of the previous WAL, and of other collectors.

@@ -62,7 +62,7 @@ async fn nothing_is_stamped_after_the_clock_jumped_ahead() {
     wal.close();
     drop(wal);
 
-    // A restart takes the clock's word.
+    // A restart trusts the clock.
     clock.set_hours(9_000, 3);
     let wal = Wal::open(&options).unwrap().wal;
     wal.append(batch(b"four")).await.unwrap();

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::client::{StoreTarget, client};
 use crate::lexer::{Token, TokenKind, quoted_name, tokens};
 
-/// Why a backup or a restore failed.
+/// The reason why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -24,7 +24,7 @@ pub enum BackupError {
     #[error("archive name {0:?} is no plain file name ending in .tar.zst")]
     Name(String),
     /// The list of functions holds one that is not ours.
-    #[error("function {0:?} of the backup is none that a store of epwatch has")]
+    #[error("function {0:?} of the backup does not belong to a store of epwatch")]
     Function(String),
     /// The store refused or did not answer.
     #[error("failed to {what}")]

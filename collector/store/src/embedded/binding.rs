@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-/// Why the engine could not be loaded, or refused a call.
+/// The reason why the engine could not be loaded, or refused a call.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BindingError {
     #[error("failed to load {path}")]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why the embedded engine cannot be used.
+/// The reason why the embedded engine cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmbeddedError {
@@ -39,7 +39,7 @@ pub enum EmbeddedError {
     Stopped,
 }
 
-/// Why the engine's child did not start.
+/// The reason why the engine's child did not start.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineFailure {

@@ -7,7 +7,7 @@ use super::{HAS_OWN_KEYS, LOW_CARDINALITY_VERSION};
 /// would make a reader collect bytes for ever.
 pub(super) const MAX_BYTES: usize = 1 << 30;
 
-/// Why bytes are not blocks that can be read here.
+/// The reason why bytes are not blocks that can be read here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidBlock {
     #[error("column {column:?}: type {data_type}")]
@@ -16,7 +16,7 @@ pub(crate) enum InvalidBlock {
     Length(String),
 }
 
-/// Why a cursor cannot move on.
+/// The reason why a cursor cannot move on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     /// More bytes are needed.

@@ -277,7 +277,7 @@ impl<'a> Table<'a> {
         let key = &rest[order + 2..];
         let columns: Vec<&str> = if key.first()?.kind == TokenKind::Open {
             let end = key.iter().position(|t| t.kind == TokenKind::Close)?;
-            // Expressions have no place here: columns and what parts them.
+            // An expression is not accepted: only names of columns, with commas between them.
             let all = key[1..end].iter().filter(|t| t.text != ",");
             all.map(Token::name).collect::<Option<_>>()?
         } else {

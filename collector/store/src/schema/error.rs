@@ -6,7 +6,7 @@ use super::cluster::ClusterStatementError;
 pub const MADE_IN_DEVELOPMENT: &str =
     "made by a development version of epwatch, whose schema has no upgrade; start a new data_dir";
 
-/// Why a database cannot be brought to the schema.
+/// The reason why a database cannot be brought to the schema.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrateError {

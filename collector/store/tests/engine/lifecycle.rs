@@ -153,7 +153,7 @@ async fn a_missing_or_foreign_library_ends_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let program = || ChildProgram::for_tests().unwrap();
     let missing = dir.path().join("libchdb.so");
-    // A library that loads but is none of ours.
+    // A library that loads but is not the engine.
     let foreign = "libc.so.6";
     for library in [missing.to_str().unwrap(), foreign] {
         let config = EmbeddedConfig::new(dir.path().join("data"), library, program());

@@ -72,7 +72,7 @@ impl RolloutAnswer {
 }
 
 impl RolloutHtml<'_> {
-    /// Without a recent window a go is none.
+    /// Without a recent window, a go is not shown as a go.
     fn headline(&self) -> String {
         match self.is_stale() {
             true => "Nobody knows: the detector is late or down".to_owned(),

@@ -178,7 +178,7 @@ fn small_mode(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (base, width)
         return;
     };
     let x = scale.at(mode.at_us / 1000.0);
-    // Next to the main mode the curve itself is in the way.
+    // So near to the main mode, the text would cover the curve.
     if (x - scale.at(of.now.median_us / 1000.0)).abs() < 90.0 {
         return;
     }
@@ -222,7 +222,7 @@ impl Label {
     }
 }
 
-/// Draws the way from the median before to the one now, with the verdict's ratio, where there is room.
+/// Draws an arrow from the earlier median to the present one, with the verdict's ratio, if there is space.
 fn arrow(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, y: f64) {
     let (Some(before), Some(ratio)) = (&of.before, of.ratio.filter(|ratio| *ratio >= 1.3)) else {
         return;

@@ -19,7 +19,7 @@ pub(crate) struct GoldenDistances<'a> {
     pub(crate) subtitle: &'a str,
     /// 1 - cosine of the median device.
     pub(crate) median: f64,
-    /// The same of the worst device.
+    /// 1 - cosine of the worst device.
     pub(crate) worst: f64,
 }
 

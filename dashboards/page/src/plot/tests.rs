@@ -305,7 +305,7 @@ fn missing_windows_are_a_gap() {
     assert_eq!(text.matches("class=\"fine-l\"").count(), 3, "{text}");
 }
 
-/// A number that is none draws nothing, whatever the plot.
+/// A value that is not a number draws nothing, whatever the plot.
 #[test]
 fn what_is_no_number_is_not_drawn() {
     let mut svg = Svg::new(10.0, 10.0);

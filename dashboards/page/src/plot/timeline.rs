@@ -37,7 +37,7 @@ pub(crate) struct TimelineLabel {
     pub(crate) label: String,
 }
 
-/// What lies on the axis of time besides values: shares of the period, in [0, 1].
+/// Marks on the axis of time: shares of the period, in [0, 1].
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct OverTime<'a> {
     pub(crate) gaps: &'a [Gap],

@@ -41,7 +41,7 @@ pub(crate) struct CohortPage {
     pub(crate) incident: Option<IncidentRow>,
     /// The incident's document, whose numbers stand in words.
     pub(crate) document: IncidentDocument,
-    /// What the latest verdict was made from.
+    /// The evidence of the latest verdict.
     pub(crate) evidence: Option<PlottedEvidence>,
     pub(crate) slower: Option<Slower>,
     pub(crate) latencies_before: Option<Latencies>,

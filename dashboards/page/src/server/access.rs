@@ -245,7 +245,7 @@ impl Access {
         forwarded.flatten().unwrap_or(peer)
     }
 
-    /// Returns what the holder of a token may see and do; refuses one that is none.
+    /// Returns what the holder of a token may see and do; refuses an unknown token.
     ///
     /// A right token gets in whatever came from its address before, because a stranger behind the same proxy must not lock
     /// anybody out. The form of a refusal leads on to the address `to`.

@@ -30,7 +30,7 @@ pub enum TokenError {
         #[source]
         source: std::io::Error,
     },
-    /// One of them can be guessed, or there is none.
+    /// A token can be guessed, or the file has no token.
     #[error(
         "{key} {path} must hold tokens of {MIN_TOKEN_BYTES} bytes or more, one a line; make them at random"
     )]

@@ -25,7 +25,7 @@ pub struct Inspected {
     pub chipsets: Vec<InspectedChipset>,
 }
 
-/// What was counted of a model's MACs, and what was not.
+/// The MACs of a model that were counted, and the nodes that were not.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct Counted {
@@ -65,7 +65,7 @@ pub struct InspectedChipset {
     pub counted: Counted,
 }
 
-/// What `inspect --json` says of a failed session next to its error.
+/// Fields of a failed session in `inspect --json`, in addition to its error.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct NoSession {

@@ -203,7 +203,7 @@ impl InspectedChipset {
         }
     }
 
-    /// Why a placement with nodes on the CPU has no share of MACs, and the way out.
+    /// The reason why a placement with nodes on the CPU has no share of MACs, and the way out.
     fn no_share(&self) -> String {
         match self.counted.total_macs {
             Some(0) => "the model has no MACs, so that it has no share of them; judge it by its ops: allowed_cpu_ops, with \

@@ -22,7 +22,7 @@ pub enum ReadError {
         kind: &'static str,
         /// The place and what is there.
         what: String,
-        /// What should be there, or the way out.
+        /// The expected text, or the way out.
         expected: &'static str,
     },
     /// A document of more than 16 MiB.

@@ -33,7 +33,7 @@ const HEAD: u64 = 4_096;
 /// Longest text of a schema that an error repeats.
 const SHOWN_SCHEMA: usize = 80;
 
-/// What the command line says about files that do not say it themselves.
+/// Facts from the command line about files that do not hold them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReadOptions {
     /// Unit of the values of an HDR log.

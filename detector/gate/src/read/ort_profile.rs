@@ -85,7 +85,7 @@ pub(super) fn read(input: impl Read) -> Result<Run, ReadError> {
     Ok(found.run())
 }
 
-/// What the events of a profile add up to.
+/// Sums over the events of a profile.
 #[derive(Default)]
 struct Found {
     runs_us: Vec<u64>,
@@ -97,7 +97,7 @@ struct Found {
     events: BTreeMap<(String, String, String), u64>,
     /// A node or an EP was left out.
     is_beyond: bool,
-    /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so that 0 is one.
+    /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so that 0 is possible.
     wrong_us: Option<i64>,
 }
 

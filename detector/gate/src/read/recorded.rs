@@ -98,7 +98,7 @@ struct Launched {
     n_throttled: u64,
     /// Runs that ended with an error.
     n_failed: u64,
-    /// What golden inputs came to.
+    /// Results of golden inputs.
     outputs: Option<RunOutputs>,
 }
 

@@ -86,7 +86,7 @@ pub struct Orders {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderNews {
-    /// The incident's count of news then.
+    /// The number of the incident's news at that time.
     pub news: u64,
     /// A mute that ended by itself is a reopen.
     pub kind: OrderKind,

@@ -1,5 +1,5 @@
-//! Certified placements from a file: JSON lines with the columns of `certified_placements_v1`, so that
-//! `SELECT * FROM certified_placements_v1 FORMAT JSONEachRow` is one. A later line counts before an
+//! Certified placements from a file: JSON lines with the columns of `certified_placements_v1`, as
+//! `SELECT * FROM certified_placements_v1 FORMAT JSONEachRow` writes them. A later line counts before an
 //! earlier one.
 //!
 //! A line needs `model_id`, `model_version`, `chipset`, `fingerprint_algorithm`, `n_nodes` and `npu_nodes`. App and

@@ -72,7 +72,8 @@ impl Limits {
         }
     }
 
-    /// Returns the limits where latency alone makes no page: a ticket waits for a second window too, and wakes no one.
+    /// Returns the limits for findings that can only become tickets. A ticket also waits for a second window, and wakes
+    /// no one.
     pub(super) fn of_tickets(self) -> Self {
         Self {
             p_latency: self.p_latency * 10.0,

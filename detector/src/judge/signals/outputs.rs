@@ -153,8 +153,7 @@ fn beyond(
 /// Difference of elements, next to the cohort's commonest one, up to which it is of the same kind of rounding.
 const AS_NEAR: f64 = 4.0;
 
-/// Cosine from which it says nothing about elements that differ: one output of one element, or one that is too large by a
-/// factor.
+/// From this cosine on, it does not show elements that differ: the output has one element, or is too large by a factor.
 const BLIND_COSINE: f64 = 1.0 - 1e-9;
 
 /// Whether an output differs from the CPU's by rounding alone. `usual` is the largest difference of the commonest output.

@@ -1,8 +1,8 @@
 //! Devices of one model or firmware that are slower than the chipset's others, in the same window and input shape. It needs
 //! no past: a make that never had the NPU was never faster.
 //!
-//! Devices are compared by their p10 with devices of the fastest groups. It is a ticket at most, because makes of one
-//! chipset differ in clocks and memory, if never by so much.
+//! Devices are compared by their p10 with devices of the fastest groups. The finding is a ticket at most: makes of one
+//! chipset differ in clocks and memory, though never as much as the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -243,7 +243,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
     }
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
-        // Devices that failed to start have no session and no vote, but enough of them to be counted.
+        // Devices that failed to start have no session and no vote. Enough of them are a finding nevertheless.
         if let Some(starts) = any_starts {
             return starts;
         }

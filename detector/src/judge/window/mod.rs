@@ -124,7 +124,7 @@ impl AgainstSelf {
 /// Quantiles that 8 runs give, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LowQuantiles {
-    /// Quantile 0.1: what the device can do undisturbed.
+    /// Quantile 0.1: the latency of a device that nothing disturbs.
     pub p10_us: f64,
     /// Quantile 0.5.
     pub p50_us: f64,

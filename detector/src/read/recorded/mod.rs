@@ -31,7 +31,7 @@ pub use intake::{Intake, IntakeSummary};
 pub use sender_decision::SenderDecision;
 use spill::{Extent, Spill};
 
-/// Windows of a vote that are looked at before its own: as many as hold 20 runs at the least.
+/// Most windows before a vote's own that are read for its past. Each holds a run at least, so that 20 runs are found.
 const MAX_EARLIER_WINDOWS: usize = 20;
 
 /// The nodes behind a fingerprint.

@@ -33,7 +33,7 @@ pub struct FalseInReplay {
     pub is_raised_again: bool,
 }
 
-/// An incident that fired in the replay: what stays the same in its id, and the start of its first window.
+/// An incident that fired in the replay: the constant part of its id, and the start of its first window.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Raised {
     fingerprint: String,

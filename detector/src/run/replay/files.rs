@@ -18,7 +18,7 @@ use crate::read::recorded::{Intake, IntakeSummary};
 /// How many refused reports are named; the rest is counted.
 const MAX_NAMED: usize = 20;
 
-/// Why files could not be read.
+/// The reason why files could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the file, and the cause")]

@@ -1,4 +1,4 @@
-//! The statistics against other implementations, and what must hold for any input.
+//! The statistics against other implementations, and properties that hold for any input.
 
 mod properties;
 mod references;

@@ -118,7 +118,7 @@ for batch in (1, 2, 2):
     free.run(None, {"x": zeros(batch, 3, 32, 32)})
 free.run_with_ort_values(None, {"x": onnxruntime.OrtValue.ortvalue_from_numpy(zeros(3, 3, 32, 32))})
 
-# A session of somebody else: without the option there is no placement.
+# A session that other code made: without the option there is no placement.
 attached = epwatch.attach(onnxruntime.InferenceSession(MODELS / "d_mlp.fp32.onnx", providers=CPU), model="attached", version="1")
 attached.run(None, {"x": zeros(1, 64)})
 assert epwatch.attach(attached) is attached

@@ -262,7 +262,7 @@ impl SessionLog {
         Some(&*self.reason_text).filter(|text| !text.is_empty())
     }
 
-    /// Refusals by name and op type; of equal nodes in order.
+    /// Refusals by name and op type. Nodes with the same name and type follow in order.
     pub(crate) fn refusals(&self) -> Refusals<'_> {
         let mut by_node = HashMap::new();
         for n in &self.validated {

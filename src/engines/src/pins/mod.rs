@@ -159,7 +159,7 @@ mod tests {
         );
     }
 
-    /// The package of libchdb could be had for Linux on x86-64 alone.
+    /// The package of libchdb exists for Linux on x86-64 alone.
     #[test]
     fn every_engine_but_libchdb_elsewhere_is_pinned_by_hash() {
         for platform in [

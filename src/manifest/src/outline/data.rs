@@ -44,7 +44,7 @@ pub struct Precompiled {
 }
 
 impl DataElsewhere {
-    /// Why the data is not to be had, in words with tensor and file.
+    /// The reason why the data cannot be read, with the names of tensor and file.
     pub(super) fn problem(&self, folder: &Path) -> Option<String> {
         let Self {
             tensor,

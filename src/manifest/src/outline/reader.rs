@@ -282,7 +282,7 @@ struct ContextAttributes {
 }
 
 impl ContextAttributes {
-    /// A name that says nothing is QNN's of an older ONNX Runtime.
+    /// An older ONNX Runtime leaves the name empty for QNN.
     fn is_of_qnn(&self) -> bool {
         let source = self.source.as_deref().unwrap_or_default();
         source.is_empty() || source.to_ascii_lowercase().contains("qnn")

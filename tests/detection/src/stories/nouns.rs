@@ -17,7 +17,7 @@ use super::{
     is_there, luck,
 };
 
-/// Least part of the labelled share of devices hit that the first text has: in one window some have too few runs to show it.
+/// Least part of the labelled devices hit that the first text must name. In one window some have too few runs to be seen.
 const LEAST_TOLD: f64 = 0.35;
 
 /// The line that counts runs beyond the deadline.

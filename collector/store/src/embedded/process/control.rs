@@ -17,14 +17,14 @@ pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Orders {
-    /// With it a child that starts after its parent's death notices that.
+    /// A child that starts after its parent's death notices the death by it.
     pub(super) parent_pid: u32,
     pub(super) library: PathBuf,
-    /// The folder the engine owns.
+    /// The folder that the engine owns.
     pub(super) data: PathBuf,
     pub(super) config_file: PathBuf,
     pub(super) socket: PathBuf,
-    /// Arguments of the engine besides path and configuration.
+    /// Further arguments of the engine, in addition to path and configuration.
     pub(super) engine_args: Vec<String>,
     /// Settings of a request that does not name them.
     pub(super) default_settings: Vec<(String, String)>,

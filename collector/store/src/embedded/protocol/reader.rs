@@ -70,7 +70,7 @@ impl fmt::Debug for ReaderAccess {
     }
 }
 
-/// Why access for readers would not be safe.
+/// The reason why access for readers would not be safe.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReaderAccessError {

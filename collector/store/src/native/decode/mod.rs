@@ -2,8 +2,8 @@
 //!
 //! [`Blocks`] reads a query's answer, [`columns!`] names columns and the rows made of them. The values of a
 //! column of arrays follow each other, and are read in place. The client crate's own reader makes an iterator
-//! for each array. On reports, which are mostly arrays, that took longer than everything the detector does
-//! with them.
+//! for each array. Reports are mostly arrays: reading them that way took longer than the detector's whole work
+//! on them.
 
 mod blocks;
 mod columns;

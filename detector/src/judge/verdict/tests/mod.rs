@@ -463,7 +463,7 @@ fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
 
 #[test]
 fn four_devices_are_not_enough_and_five_are() {
-    // Less than twice as slow, which few devices do not show.
+    // Less than twice as slow: a handful of devices cannot show that.
     let fleet = |devices| {
         Fleet {
             devices,

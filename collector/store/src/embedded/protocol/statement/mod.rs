@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Whole,
 }
 
-/// Why a statement is refused before the engine sees it.
+/// The reason why a statement is refused before the engine sees it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StatementRefusal {
     #[error("empty query")]
@@ -68,7 +68,7 @@ const INSIDE_FUNCTIONS: &[&str] = &[
     "zeros_mt",
 ];
 
-/// Engines that stay inside the store, besides `*MergeTree`. `Distributed` reaches only the
+/// Engines that stay inside the store, in addition to `*MergeTree`. `Distributed` reaches only the
 /// clusters of the engine's configuration, and has none unless our own program adds one.
 const INSIDE_ENGINES: &[&str] = &[
     "alias",

@@ -12,7 +12,7 @@ import androidx.annotation.AnyThread
 /**
  * One upload of the whole app, for a scheduler of the app's own. `UploadJob` and `dev.epwatch.workmanager` call it, too.
  *
- * The calling process sends its own reports, and those of processes that have ended. Processes that still run are asked by a
+ * The calling process sends its own reports, and the reports of processes that have ended. Processes that still run are asked by a
  * broadcast inside the app, and send their own. Android 14 and later hands it to a cached process when that wakes up or is
  * restarted; if it ends instead, the next upload sends its reports.
  */

@@ -52,7 +52,7 @@ public data class Explanation(
     public val internalErrors: Long = 0,
 ) {
     internal companion object {
-        /** The native library's, or that of a library that does not run (`known` is `null`). */
+        /** Of the native library, or of a library that does not run (`known` is `null`). */
         fun of(hostProblem: String, missedRuns: Long, known: JsonObject?): Explanation {
             val problem = hostProblem.ifEmpty { null }
             if (known == null) return Explanation(problem, missedRuns)

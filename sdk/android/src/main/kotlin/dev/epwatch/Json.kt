@@ -111,7 +111,7 @@ internal class Json private constructor(private val text: String) {
     }
 }
 
-/** An object whose members may be missing or of another kind, as those of a newer library: then each has a default. */
+/** An object whose members may be missing or of another kind, as in a newer library: then each has a default. */
 internal class JsonObject(private val members: Map<*, *>) {
     fun text(name: String): String = textOrNull(name) ?: ""
 
