@@ -119,15 +119,40 @@ fn a_rust_that_is_missing_or_too_old_is_said_before_anything_is_installed() {
     );
 }
 
-/// A test that fails for another reason is not left out like tests that lack a program.
-#[test]
-fn only_tests_that_lack_a_program_are_left_out() {
-    const PYTHON: &str = r#"
+/// Runs a script that has `.ci/tests` as the module `tests`, and this executable in `sys.argv[2]`.
+fn with_ci_tests(script: &str) -> String {
+    const LOAD: &str = r#"
 import importlib.machinery, importlib.util, os, sys
 loader = importlib.machinery.SourceFileLoader("tests", sys.argv[1])
 tests = importlib.util.module_from_spec(importlib.util.spec_from_loader("tests", loader))
 sys.dont_write_bytecode = True
 loader.exec_module(tests)
+"#;
+    let mut python = tool("python3");
+    python.args(["-B", "-c", &format!("{LOAD}{script}")]);
+    python.arg(Path::new(CHECKOUT).join(".ci/tests"));
+    check_succeeds(python.arg(std::env::current_exe().unwrap()))
+}
+
+/// A job runs each module of this executable. The modules that start first exist.
+#[test]
+fn a_long_executable_is_split_into_all_of_its_modules() {
+    const SCRIPT: &str = r#"
+modules = tests.modules(tests.ROOT, sys.argv[2])
+absent = {*tests.SPLIT["tests/it/main.rs"], *tests.THREADS} - set(modules)
+sources = [source for source in tests.SPLIT if not (tests.ROOT / source).exists()]
+print(sum(map(len, modules.values())), absent, sources)
+"#;
+    let this = std::env::current_exe().unwrap();
+    let listed = check_succeeds(Command::new(this).arg("--list"));
+    let n = listed.lines().filter(|l| l.ends_with(": test")).count();
+    assert_eq!(with_ci_tests(SCRIPT).trim(), format!("{n} set() []"));
+}
+
+/// A test that fails for another reason is not left out like tests that lack a program.
+#[test]
+fn only_tests_that_lack_a_program_are_left_out() {
+    const SCRIPT: &str = r#"
 os.environ["MISSING_PROGRAMS"] = "chromium,google-chrome chromium opens every page\npython:pip python3-pip fetches"
 output = """
 running 4 tests
@@ -163,9 +188,7 @@ test result: FAILED. 0 passed; 4 failed
 """
 print(tests.left_out(output, tests.missing_programs()))
 "#;
-    let mut python = tool("python3");
-    python.args(["-B", "-c", PYTHON]);
-    let said = check_succeeds(python.arg(Path::new(CHECKOUT).join(".ci/tests")));
+    let said = with_ci_tests(SCRIPT);
     let expected = "([('chromium', 'page::opens'), ('python3-pip', 'engines::fetches')], 2)";
     assert_eq!(said.trim(), expected);
 }
