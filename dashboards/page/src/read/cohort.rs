@@ -197,7 +197,7 @@ pub(crate) async fn read(
     };
     let (slots, gaps, placements, changes) = tokio::join!(
         windows::slots(store, of, model, chipset, period),
-        gaps::read(store, period),
+        gaps::read(store, cohort.window_seconds, period),
         placements(store, &query, version_before.as_deref(), period),
         changes::read(store, changes),
     );

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::choices::{self, Choice};
 use super::document::IncidentDocument;
 use super::evidence::{self, PlottedEvidence};
+use super::first_judged::FirstWindows;
 use super::gaps::{self, WindowGap};
 use super::health::{self, Arrivals, PartStatus};
 use super::incidents::{self, IncidentRow, IncidentSelect};
@@ -177,7 +178,7 @@ pub(crate) async fn read(
     let period = Period::of(began, until, SLOTS);
     let (slots, gaps) = tokio::join!(
         windows::slots(store, of, None, None, period),
-        gaps::read(store, period),
+        gaps::read(store, window_seconds(&cohorts), period),
     );
     let series = Series {
         first,
@@ -214,9 +215,15 @@ pub(crate) async fn read(
     })
 }
 
+/// Returns the length of the window that was judged last.
+fn window_seconds(cohorts: &[CohortRow]) -> f64 {
+    let last = cohorts.iter().max_by_key(|cohort| cohort.window_end);
+    last.map_or(0.0, |cohort| cohort.window_seconds)
+}
+
 /// What is drawn of each cohort.
 struct Series {
-    first: HashMap<CohortName, Timestamp>,
+    first: FirstWindows,
     slots: HashMap<CohortName, Vec<Slot>>,
     evidence: HashMap<CohortName, PlottedEvidence>,
 }
@@ -391,7 +398,7 @@ mod tests {
     #[test]
     fn chipsets_with_one_device_each_are_folded() {
         let series = Series {
-            first: HashMap::new(),
+            first: FirstWindows::default(),
             slots: HashMap::new(),
             evidence: HashMap::new(),
         };
@@ -420,7 +427,7 @@ mod tests {
     #[test]
     fn the_version_before_is_the_one_that_most_devices_ran() {
         let series = Series {
-            first: HashMap::new(),
+            first: FirstWindows::default(),
             slots: HashMap::new(),
             evidence: HashMap::new(),
         };
@@ -441,7 +448,7 @@ mod tests {
     #[test]
     fn a_fault_that_all_devices_left_is_no_row_once_its_incident_is_over() {
         let series = Series {
-            first: HashMap::new(),
+            first: FirstWindows::default(),
             slots: HashMap::new(),
             evidence: HashMap::new(),
         };
@@ -471,7 +478,7 @@ mod tests {
     #[test]
     fn a_device_that_took_the_next_version_counts_once() {
         let series = Series {
-            first: HashMap::new(),
+            first: FirstWindows::default(),
             slots: HashMap::new(),
             evidence: HashMap::new(),
         };

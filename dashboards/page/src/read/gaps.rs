@@ -22,20 +22,25 @@ pub(crate) struct WindowGap {
     pub(crate) windows: u64,
 }
 
-/// Windows of another length are of an earlier configuration.
 const GAPS: &str = "
 SELECT toInt64(toUnixTimestamp64Milli(m.gap_from)) AS judged_before,
     toInt64(toUnixTimestamp64Milli(m.gap_until)) AS judged_after, m.windows AS windows
 FROM missing_windows_v1 AS m
-WHERE m.window_seconds = (SELECT argMax(j.window_seconds, j.window_end) FROM judged_windows_v1 AS j)
+WHERE m.window_seconds = ?
   AND m.gap_until > fromUnixTimestamp64Milli(?) AND m.gap_from < fromUnixTimestamp64Milli(?)
 ORDER BY judged_after DESC
 LIMIT 1000";
 
-/// Returns the gaps of a period, in order of time.
-pub(crate) async fn read(store: &StoreReader, period: Period) -> Result<Vec<WindowGap>, ReadError> {
+/// Returns the gaps of a period between windows of this length, in order of time. Windows of another length are of an earlier
+/// configuration.
+pub(crate) async fn read(
+    store: &StoreReader,
+    window_seconds: f64,
+    period: Period,
+) -> Result<Vec<WindowGap>, ReadError> {
     let (from, to) = (period.from.as_millisecond(), period.to.as_millisecond());
-    let mut gaps: Vec<WindowGap> = store.rows(GAPS, |query| query.bind(from).bind(to)).await?;
+    let bind = |query: clickhouse::query::Query| query.bind(window_seconds).bind(from).bind(to);
+    let mut gaps: Vec<WindowGap> = store.rows(GAPS, bind).await?;
     gaps.reverse();
     Ok(gaps)
 }

@@ -150,8 +150,8 @@ pub(crate) async fn read(
             }
         },
         async {
-            match period {
-                Some(period) => gaps::read(store, period).await,
+            match period.zip(lead) {
+                Some((period, lead)) => gaps::read(store, lead.window.as_secs_f64(), period).await,
                 None => Ok(Vec::new()),
             }
         },

@@ -105,35 +105,41 @@ WHERE (? = 1 OR has(?, l.app_id)) AND (? = 0 OR l.app_id = ?) AND (? = 0 OR l.en
 ORDER BY reports DESC, day DESC, app, environment, entry
 LIMIT 20";
 
+const SUM: &str = "
+SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, '' AS day,
+    sumIf(l.reports, l.kind = 'recorded') AS recorded, sumIf(l.reports, l.kind = 'stored') AS stored,
+    sumIf(l.reports, l.kind = 'dropped') AS dropped, sumIf(l.reports, l.kind = 'refused') AS refused,
+    recorded - stored - dropped - refused AS missing,
+    sumIf(l.reports, l.kind = 'duplicate') AS duplicate, sumIf(l.reports, l.kind = 'conflict') AS conflict
+FROM loss_ledger_read_v1 AS l
+WHERE l.app_id = ? AND l.environment = ? AND l.day > toDate(now('UTC')) - ?
+GROUP BY l.app_id, l.environment
+LIMIT 1";
+
 /// Returns the sum over [`MAX_DAYS`] of an app in an environment; `None` without a report.
 pub(super) async fn sum(
     store: &StoreReader,
     (app, environment): (&str, &str),
 ) -> Result<Option<LedgerDay>, ReadError> {
-    let of = |sql: Query| {
-        let sql = filtered(Scope::all().bind(sql), Some(app));
-        filtered(sql, Some(environment)).bind(MAX_DAYS)
-    };
-    let days: Vec<LedgerDay> = store.rows(REPORTS_BY_DAY, of).await?;
-    Ok(total(&days))
+    let bind = |sql: Query| sql.bind(app).bind(environment).bind(MAX_DAYS);
+    let mut sums = store.rows(SUM, bind).await?;
+    Ok(sums.pop())
 }
 
-fn total(days: &[LedgerDay]) -> Option<LedgerDay> {
-    let (first, rest) = days.split_first()?;
-    let mut total = first.clone();
-    rest.iter().for_each(|day| total.add(day));
-    Some(total)
+/// An app with a report, and when one of its entries last changed.
+#[derive(Debug, Row, Deserialize)]
+struct AppRow {
+    app: String,
+    changed_at: i64,
 }
 
 const APPS: &str = "
-SELECT DISTINCT toString(l.app_id) AS app FROM loss_ledger_read_v1 AS l
-WHERE l.app_id != '' AND (? = 1 OR has(?, l.app_id)) AND l.day > toDate(now('UTC')) - ?
+SELECT toString(l.app_id) AS app, toInt64(toUnixTimestamp64Milli(max(l.read_at))) AS changed_at
+FROM loss_ledger_read_v1 AS l
+WHERE (? = 1 OR has(?, l.app_id)) AND l.day > toDate(now('UTC')) - ?
+GROUP BY l.app_id
 ORDER BY app
-LIMIT 500";
-
-const CHANGED: &str = "
-SELECT toInt64(toUnixTimestamp64Milli(max(l.read_at))) AS changed_at FROM loss_ledger_read_v1 AS l
-WHERE l.day > toDate(now('UTC')) - ? LIMIT 1";
+LIMIT 501";
 
 const ANSWERS: &str = "
 SELECT toString(o.outcome) AS outcome, toUInt64(sum(o.reports)) AS reports
@@ -186,8 +192,11 @@ pub(crate) async fn read(
         .rows(APPS, |sql| allowed.bind(sql).bind(MAX_DAYS))
         .await;
     let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
-    let changed = store.rows(CHANGED, |sql| sql.bind(query.days)).await;
-    let changed = left_out.part("changed", changed).pop();
+    let apps: Vec<AppRow> = left_out.part("apps", apps);
+    let changed = apps.iter().map(|row| row.changed_at).max();
+    // Answers without a known app have an empty one.
+    let apps = apps.into_iter().map(|row| row.app);
+    let apps = apps.filter(|app| !app.is_empty()).collect();
     let installations: Result<Vec<InstallationsRow>, _> = store.rows(INSTALLATIONS, scope).await;
     let entries: Vec<LedgerDay> = left_out.part("ledger", entries);
     let largest = match query.largest && entries.iter().any(LedgerDay::lacks) {
@@ -195,7 +204,7 @@ pub(crate) async fn read(
         false => Ok(Vec::new()),
     };
     Ok(LedgerPage {
-        apps: left_out.part("apps", apps),
+        apps,
         entries,
         largest: left_out.part("largest installations", largest),
         answers: left_out.part("answers", answers),
@@ -225,7 +234,10 @@ impl LedgerPage {
     }
 
     pub(crate) fn total(&self) -> Option<LedgerDay> {
-        total(&self.entries)
+        let (first, rest) = self.entries.split_first()?;
+        let mut total = first.clone();
+        rest.iter().for_each(|day| total.add(day));
+        Some(total)
     }
 }
 

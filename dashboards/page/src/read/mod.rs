@@ -11,6 +11,7 @@ pub(crate) mod choices;
 pub(crate) mod cohort;
 pub(crate) mod document;
 pub(crate) mod evidence;
+mod first_judged;
 pub(crate) mod fleet;
 pub(crate) mod gaps;
 pub(crate) mod golden;

@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
 use super::budget::Budget;
+use super::first_judged::FirstJudged;
 use crate::text::name::visible_sentence;
 
 /// Queries of a page server that the store runs at once.
@@ -90,6 +91,7 @@ pub(crate) struct StoreReader {
     permits: Semaphore,
     budget: Mutex<Budget>,
     timeout_factor: u32,
+    pub(super) first_judged: FirstJudged,
 }
 
 /// The client prints nothing about itself.
@@ -118,6 +120,7 @@ impl StoreReader {
             permits: Semaphore::new(at_once),
             budget: Mutex::new(Budget::new(timeout_factor, Instant::now())),
             timeout_factor,
+            first_judged: FirstJudged::default(),
         }
     }
 

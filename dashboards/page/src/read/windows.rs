@@ -2,13 +2,15 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use clickhouse::Row;
 use epwatch_model::{Severity, SignalId, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize};
 
+pub(crate) use super::first_judged::CohortName;
+use super::first_judged::FirstWindows;
 use super::period::Period;
 use super::progress::{time, time_of_ms};
 use super::store::{ReadError, StoreReader, filtered};
@@ -196,9 +198,6 @@ pub(crate) async fn latest(
         .await
 }
 
-/// A model's version on a chipset.
-pub(crate) type CohortName = (String, String, String);
-
 #[derive(Debug, Row, Deserialize)]
 struct FirstRow {
     model: String,
@@ -222,7 +221,15 @@ pub(crate) async fn first_judged(
     (app, environment): (&str, &str),
     model: Option<&str>,
     until: Timestamp,
-) -> Result<HashMap<CohortName, Timestamp>, ReadError> {
+) -> Result<FirstWindows, ReadError> {
+    let of = (
+        app.to_owned(),
+        environment.to_owned(),
+        model.map(str::to_owned),
+    );
+    if let Some(first) = store.first_judged.at(&of, until) {
+        return Ok(first);
+    }
     let rows: Vec<FirstRow> = store
         .rows(FIRST, |query| {
             let query = query.bind(app).bind(environment);
@@ -231,7 +238,9 @@ pub(crate) async fn first_judged(
         })
         .await?;
     let named = |row: FirstRow| Some(((row.model, row.chipset, row.version), time(row.first)?));
-    Ok(rows.into_iter().filter_map(named).collect())
+    let first: FirstWindows = Arc::new(rows.into_iter().filter_map(named).collect());
+    store.first_judged.put(of, until, first.clone());
+    Ok(first)
 }
 
 /// Orders versions of one model: by when they were first judged, then by the numbers in their names.

@@ -21,7 +21,7 @@ const NAMES: [(&str, &str); 8] = [
     ("latest", "w.signal_fires"),
     ("evidence", "FROM cohort_evidence_v1"),
     ("first judged", "INTERVAL 30 DAY\n"),
-    ("ledger", "FROM loss_ledger_read_daily_v1"),
+    ("ledger", "FROM loss_ledger_read_v1"),
     ("open incidents", "i.document AS document"),
 ];
 
