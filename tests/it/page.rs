@@ -472,7 +472,22 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
     let mut browser = Browser::start();
     let base = format!("http://{}", page.server.address());
     browser.check(&base, "empty", "/fleet");
-    browser.check(&base, "orders-none", "/orders");
+    for list in ["orders", "incidents", "ledger", "health"] {
+        browser.check(&base, &format!("{list}-none"), &format!("/{list}"));
+    }
+    // Without a verdict, an empty list does not mean that all is well.
+    let incidents = page.get("/incidents").await;
+    let expected = "was judged, so no fault can have been found";
+    assert!(incidents.text.contains(expected), "{}", incidents.text);
+    for (name, path) in [
+        ("rollout-none", "/rollout?app=a&model=m&version=2"),
+        (
+            "cohort-none",
+            "/cohort?app=a&environment=e&model=m&version=2&chipset=c",
+        ),
+    ] {
+        browser.check_answer(&base, (name, path, None), 404);
+    }
     browser.check_answer(&base, ("unknown", "/incident?id=x", None), 404);
     assert_eq!(page.get("/cohort?app=a").await.status, 404);
     assert_eq!(page.get("/nothing.json").await.status, 404);

@@ -21,7 +21,16 @@ struct IncidentsHtml<'a> {
 }
 
 impl IncidentsHtml<'_> {
+    /// Whether the detector has judged a window. Before that, an empty list does not mean that all is well.
+    fn is_judged(&self) -> bool {
+        let progress = self.frame.progress;
+        progress.is_none_or(|progress| progress.judged_until.is_some())
+    }
+
     fn headline(&self) -> String {
+        if self.page.incidents.is_empty() && !self.is_judged() {
+            return "Nothing is judged yet".to_owned();
+        }
         let open = |severity: Severity| {
             let all = self.page.incidents.iter();
             all.filter(|row| row.is_told() && row.severity == severity.as_str())
