@@ -13,12 +13,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use epwatch_model::{CohortKey, ModelKey, write_document};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
     dashboards::{Names, Range, queries},
-    support::{Running, epwatch, get, json, server},
+    support::{Running, epwatch, get, incident_of, json, server},
 };
 
 /// App and environment of `epwatch load`.
@@ -190,17 +191,27 @@ impl Served {
 
     /// Writes an incident of the load's first model, for its page.
     async fn put_incident(&self) {
-        self.run(
-            "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, model_id, \
+        let client = self.client();
+        let last = "SELECT toString(w.model_id), toString(w.model_version), toString(w.chipset), \
+                toInt64(toUnixTimestamp64Milli(w.window_end)) \
+             FROM cohort_windows_v1 AS w WHERE w.firmware = '' ORDER BY w.window_end DESC, w.devices DESC LIMIT 1";
+        let (model, version, chipset, end_ms): (String, String, String, i64) =
+            client.query(last).fetch_one().await.unwrap();
+        let mut document = incident_of(CohortKey {
+            model: ModelKey::of((APP, ENVIRONMENT), &model),
+            model_version: version.clone(),
+            chipset: chipset.clone(),
+            firmware: None,
+        });
+        document.cohorts[0].verdict.window_end = jiff::Timestamp::from_millisecond(end_ms).unwrap();
+        (document.delivered, document.news) = ([("slack".to_owned(), 1)].into(), 1);
+        let insert = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, model_id, \
                 model_version, chipsets, started_at, devices_hit, devices_seen, notification, document) \
-             SELECT 'look', now64(3), 'firing', 'ticket', 'partial_fallback', w.app_id, w.environment, w.model_id, \
-                w.model_version, [w.chipset], now64(3), 10, w.devices, 'TICKET', concat('{\"news\": 1, \"delivered\": {\"slack\": 1}, \
-                \"cohorts\": [{\"confirmed\": \"ticket\", \"verdict\": {\"class\": \"partial_fallback\", \"window_end\": \"', \
-                formatDateTime(w.window_end, '%FT%TZ'), '\", \"key\": {\"model_version\": \"', w.model_version, \
-                '\", \"chipset\": \"', w.chipset, '\"}}}]}') \
-             FROM cohort_windows_v1 AS w WHERE w.firmware = '' ORDER BY w.window_end DESC, w.devices DESC LIMIT 1",
-        )
-        .await;
+             SELECT 'look', now64(3), 'firing', 'ticket', 'partial_fallback', ?, ?, ?, ?, [?], now64(3), 10, 100, 'TICKET', ?";
+        let insert = client.query(insert).bind(APP).bind(ENVIRONMENT);
+        let insert = insert.bind(model).bind(version).bind(chipset);
+        let insert = insert.bind(write_document(&document));
+        insert.execute().await.unwrap();
     }
 
     /// Waits until a number of the store is at least this, and says so in a row if it does not come about in time.
