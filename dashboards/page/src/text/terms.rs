@@ -15,7 +15,7 @@ pub(crate) struct Term {
 }
 
 /// Every term, in the order of the foot.
-pub(crate) const TERMS: [Term; 15] = [
+pub(crate) static TERMS: [Term; 15] = [
     Term {
         id: "cohort",
         word: "cohort",
@@ -115,6 +115,11 @@ const WITHOUT: [&str; 11] = [
 
 /// The element around a sentence of the detector, which holds names. Its terms are linked; terms in a name alone are not.
 pub(crate) const SENTENCE: &str = r#"<bdi class="say">"#;
+
+/// Returns a term by its place.
+pub(crate) fn term(id: &str) -> Option<&'static Term> {
+    TERMS.iter().find(|term| term.id == id)
+}
 
 /// Links each term where it first stands in the content of a page to its line at the foot, and shows the line on hover.
 /// Takes the lines of other terms out of the foot.
