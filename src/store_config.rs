@@ -7,7 +7,8 @@ use anyhow::{Context, bail};
 use epwatch_collector::schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention, retention::Days};
 use epwatch_server::Problems;
 use epwatch_store::{Cluster, StoreTarget, TargetError, TemplateValues, embedded::ReaderAccess};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::output::WrongUse;
 
@@ -26,7 +27,9 @@ pub(crate) struct StoreConfig {
     /// Certificates (PEM) that signed the server's, if no public authority did.
     pub(crate) ca_file: Option<PathBuf>,
     /// Days that reports and roll-ups are kept. If left out, a store keeps its days, and a new one gets the defaults.
+    #[serde(deserialize_with = "days")]
     pub(crate) raw_days: Option<u16>,
+    #[serde(deserialize_with = "days")]
     pub(crate) rollup_days: Option<u16>,
     pub(crate) reader: ReaderConfig,
 }
@@ -53,6 +56,17 @@ impl ReaderConfig {
             format!("failed to use store.reader with {}", path.display())
         })?))
     }
+}
+
+/// Reads a number of days. The limits are narrower than the range of the type, so an error names them.
+fn days<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u16>, D::Error> {
+    let days = i64::deserialize(value)?;
+    let days = u16::try_from(days).map_err(|_| {
+        D::Error::custom(format!(
+            "must be from {MIN_RAW_DAYS} to {MAX_DAYS}, got {days}"
+        ))
+    })?;
+    Ok(Some(days))
 }
 
 impl Default for StoreConfig {
@@ -260,6 +274,16 @@ mod tests {
         check_days(14, 10_001, &["rollup_days: must be at most 10000"]);
         let both = ["raw_days: must be at most", "rollup_days: must be at most"];
         check_days(65_535, 65_535, &both);
+    }
+
+    #[test]
+    fn days_beyond_the_type_are_refused_with_the_same_limits() {
+        for days in ["99999", "-1"] {
+            let error = toml::from_str::<StoreConfig>(&format!("rollup_days = {days}"));
+            let text = error.unwrap_err().to_string();
+            let expected = format!("must be from 14 to 10000, got {days}");
+            assert!(text.contains(&expected), "{text}");
+        }
     }
 
     /// A late report must still meet its earlier copy.

@@ -1,5 +1,6 @@
 //! Limits of the device port, and its certificate.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,7 +65,22 @@ impl Default for ConnectionsConfig {
 
 impl TlsConfig {
     pub(super) fn check(&self, problems: &mut Problems) {
-        if let Err(error) = tls::load(&self.files()) {
+        let files = [
+            ("tls.cert_file", Some(&self.cert_file)),
+            ("tls.key_file", Some(&self.key_file)),
+            ("tls.client_ca", self.client_ca.as_ref()),
+        ];
+        let mut are_there = true;
+        for (key, path) in files {
+            // Each file is named, where loading ends at the first one.
+            if let Some(path) = path
+                && let Err(error) = File::open(path)
+            {
+                problems.push(key, format!("{}: {error}", path.display()));
+                are_there = false;
+            }
+        }
+        if are_there && let Err(error) = tls::load(&self.files()) {
             problems.push(format!("tls.{}", error.key), error.text);
         }
         if self.client_ca.is_none() && self.client_cert_required.is_some() {
@@ -93,5 +109,30 @@ impl TlsConfig {
     pub fn validity_problem(&self, now: Timestamp) -> Option<(String, bool)> {
         let (problem, is_now) = tls::load(&self.files()).ok()?.validity?.problem(now)?;
         Some((format!("{}: {problem}", self.cert_file.display()), is_now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_that_is_not_there_is_named() {
+        let tls = TlsConfig {
+            cert_file: "/no/cert.pem".into(),
+            key_file: "/no/key.pem".into(),
+            client_ca: Some("/no/ca.pem".into()),
+            client_cert_required: None,
+        };
+        let mut problems = Problems::default();
+        tls.check(&mut problems);
+        let texts: Vec<String> = problems.0.iter().map(ToString::to_string).collect();
+        let missing = "No such file or directory (os error 2)";
+        let expected = [
+            format!("tls.cert_file: /no/cert.pem: {missing}"),
+            format!("tls.key_file: /no/key.pem: {missing}"),
+            format!("tls.client_ca: /no/ca.pem: {missing}"),
+        ];
+        assert_eq!(texts, expected);
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use epwatch_model::Severity;
 use epwatch_server::{Period, Problems};
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use url::Url;
 
 use super::audience::Audience;
@@ -17,7 +18,7 @@ pub struct AlertmanagerConfig {
     /// Its address, for example `http://localhost:9093`.
     pub url: String,
     /// Incidents below this are not sent.
-    #[serde(default = "ticket")]
+    #[serde(default = "ticket", deserialize_with = "of_incidents")]
     pub min_severity: Severity,
     /// Limits the channel to these apps.
     #[serde(default)]
@@ -44,7 +45,7 @@ pub struct PagerDutyConfig {
     #[serde(default = "pagerduty_events")]
     pub url: String,
     /// Incidents below this are not sent.
-    #[serde(default = "page")]
+    #[serde(default = "page", deserialize_with = "of_incidents")]
     pub min_severity: Severity,
     /// Limits the channel to these apps.
     #[serde(default)]
@@ -61,7 +62,7 @@ pub struct SlackConfig {
     /// A file that holds the incoming webhook's address and nothing else.
     pub webhook_url_file: PathBuf,
     /// Incidents below this are not sent.
-    #[serde(default = "ticket")]
+    #[serde(default = "ticket", deserialize_with = "of_incidents")]
     pub min_severity: Severity,
     /// Limits the channel to these apps.
     #[serde(default)]
@@ -84,7 +85,7 @@ pub struct WebhookConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_answer: Option<String>,
     /// Incidents below this are not sent.
-    #[serde(default = "ticket")]
+    #[serde(default = "ticket", deserialize_with = "of_incidents")]
     pub min_severity: Severity,
     /// Limits the channel to these apps.
     #[serde(default)]
@@ -100,6 +101,14 @@ fn ticket() -> Severity {
 
 fn page() -> Severity {
     Severity::Page
+}
+
+/// Reads a severity that an incident can have.
+fn of_incidents<'de, D: Deserializer<'de>>(value: D) -> Result<Severity, D::Error> {
+    const NAMES: &[&str] = &[Severity::Ticket.as_str(), Severity::Page.as_str()];
+    let name = String::deserialize(value)?;
+    let severity = Severity::parse(&name).filter(|severity| *severity >= Severity::Ticket);
+    severity.ok_or_else(|| D::Error::unknown_variant(&name, NAMES))
 }
 
 fn hold_for() -> Period {
