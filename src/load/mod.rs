@@ -200,7 +200,8 @@ async fn load(
             let settling = stored::settled(&client, &options, result.acked, args.drain.0);
             let stored = shutdown.unless_requested(settling).await?;
             let stored = stored.context("failed to read the store back")?;
-            let ledger = before.until_now(&client, &options).await;
+            let ledger = before.until_now(&client, &options, args.drain.0);
+            let ledger = shutdown.unless_requested(ledger).await?;
             Some((stored, ledger.context("failed to read the store's ledger")?))
         }
         None => None,

@@ -87,13 +87,18 @@ impl LedgerBefore {
         Ok(Self { since, ledger })
     }
 
-    /// Returns the counts since then.
+    /// Returns the counts since then. Waits up to `max_wait` for a store that is away.
     pub(super) async fn until_now(
         &self,
         store: &Client,
         options: &LoadOptions,
+        max_wait: Duration,
     ) -> clickhouse::error::Result<StoreLedger> {
-        let now = ledger_since(store, options, &self.since).await?;
+        let until = Instant::now() + max_wait;
+        let now = read_until(until, async || {
+            ledger_since(store, options, &self.since).await
+        })
+        .await?;
         Ok(now.since(self.ledger))
     }
 }
@@ -126,6 +131,22 @@ FROM (
     WHERE app_id = {app: String} AND app_version = {mark: String}
 )";
 
+/// Reads, and again after each failure until a time: a server may be restarting.
+async fn read_until<T>(
+    until: Instant,
+    read: impl AsyncFn() -> clickhouse::error::Result<T>,
+) -> clickhouse::error::Result<T> {
+    loop {
+        match read().await {
+            Err(_) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+            done => return done,
+        }
+    }
+}
+
+/// Between two readings.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Waits until the store has `acked` reports or `max_wait` is over, and reads.
 pub(super) async fn settled(
     store: &Client,
@@ -134,17 +155,19 @@ pub(super) async fn settled(
     max_wait: Duration,
 ) -> clickhouse::error::Result<Stored> {
     let until = Instant::now() + max_wait;
-    loop {
-        let stored = store
+    let read = async || {
+        let query = store
             .query(STORED)
             .param("app", &options.app_id)
-            .param("mark", &options.mark)
-            .fetch_one::<Stored>()
-            .await?;
+            .param("mark", &options.mark);
+        query.fetch_one::<Stored>().await
+    };
+    loop {
+        let stored = read_until(until, read).await?;
         if stored.distinct >= acked || Instant::now() > until {
             return Ok(stored);
         }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -179,5 +202,21 @@ mod tests {
             ..ledger(20, 19, 1)
         };
         assert!(others.closes(10, 10, 0), "others' reports are in it");
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_started_again_is_read_again() {
+        let failures = std::cell::Cell::new(0);
+        let read = async || {
+            failures.set(failures.get() + 1);
+            match failures.get() {
+                3 => Ok(7),
+                _ => Err(clickhouse::error::Error::TimedOut),
+            }
+        };
+        let patient = Instant::now() + Duration::from_secs(300);
+        assert_eq!(read_until(patient, read).await.unwrap(), 7);
+        assert!(read_until(Instant::now(), read).await.is_err());
+        assert_eq!(failures.get(), 4);
     }
 }
