@@ -102,7 +102,7 @@ pub(crate) fn own_name() -> Option<String> {
 }
 
 /// Returns the name of a user's line in `/etc/passwd`: name, password, number, ...
-fn account_of(accounts: &str, user: u32) -> Option<String> {
+pub(crate) fn account_of(accounts: &str, user: u32) -> Option<String> {
     let mut lines = accounts.lines().map(|line| line.split(':'));
     lines.find_map(|mut fields| {
         let name = fields.next()?;

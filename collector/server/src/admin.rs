@@ -28,7 +28,7 @@ const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to listen on {address} ({key})")]
+#[error("failed to listen on {address} ({key}){}", way_out(source))]
 pub struct BindError {
     /// The address as configured.
     pub address: SocketAddr,
@@ -36,6 +36,16 @@ pub struct BindError {
     pub key: &'static str,
     #[source]
     source: std::io::Error,
+}
+
+/// Returns how to find the process that has a port.
+fn way_out(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another process has this port, `ss -tlnp` or `lsof -i` names it"
+        }
+        _ => "",
+    }
 }
 
 /// Listens on the address that the config key `key` names. Returns the address with the port that
