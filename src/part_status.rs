@@ -290,7 +290,7 @@ fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<PartStat
             "{every} The window until {end} is judged at {}.",
             clock(due)
         );
-        (text, format!("That is in {:.0} s.", due - now))
+        (text, format!("That is in {}.", length(due - now)))
     };
     Some(PartStatus {
         part: "Detector",
@@ -322,6 +322,15 @@ fn ended_tasks(page: &str) -> Option<PartStatus> {
 }
 
 /// Returns a time of a metric as people read it.
+/// Returns a length of time in one unit that people read at a glance.
+fn length(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7_200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3_600.0),
+    }
+}
+
 fn clock(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
     let at = Timestamp::from_second(seconds as i64);
@@ -508,7 +517,7 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
             (
                 "Judges a window of 1h every 1h. The window until 2027-01-15 09:00:00 UTC is judged at 2027-01-15 \
                  09:02:00 UTC.",
-                "That is in 3660 s.",
+                "That is in 61 min.",
             ),
             (
                 "Since the start: pagerduty 3 sent, 2 attempts failed and were made again, 3 attempts were refused and \
