@@ -1,6 +1,7 @@
 //! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
 
 mod aihub;
+mod args;
 mod baseline;
 mod calibrate;
 mod certify;
@@ -25,31 +26,27 @@ use std::{
     process::ExitCode,
 };
 
-use aihub::AihubArgs;
 use anyhow::Context;
-use baseline::Baseline;
-use certify::{CertifyArgs, Judged};
+pub(crate) use args::Args;
+use args::{Chosen, GateCommand, check_use, policy};
+use certify::Judged;
 use device::{DeviceArgs, LaunchFiles, LeftBehind, Measured};
-use epwatch_engines::QnnVersion;
 use epwatch_gate::{
     comparison::{ALL_PAIRS, FIRST_PAIRS},
     launches::JudgedLaunches,
     placement::Inspected,
-    policy::{LatencyLimits, PlacementLimits, Policy, Preset},
-    read::{HdrUnit, ReadOptions},
+    policy::Policy,
+    read::ReadOptions,
     verdict::{GatedFile, NotChecked, Outcome, Target, Verdict},
 };
-use epwatch_manifest::{InputShape, ModelOutline, graph_facts};
-use epwatch_server::Period;
+use epwatch_manifest::{ModelOutline, graph_facts};
 use jiff::Timestamp;
-use percent::Percent;
 use policy_ops::OtherOps;
-use reports::ReportArgs;
 use runs::RunFiles;
 
 use crate::{
     input_file::{self, InputKind},
-    inspect::{self, AppOptions, EpOption, InspectedEp, SocModel, SocTier},
+    inspect::{self, InspectedEp, SocModel},
     output::{self, No, WrongUse},
     shutdown::{until_interrupted, until_interrupted_and_removed},
     signing_key::SigningKey,
@@ -66,137 +63,6 @@ const NOT_CHECKED: [NotChecked; 2] = [
         why: "nothing is run",
     },
 ];
-
-/// Fails a pipeline if a model would leave the NPU on a chipset.
-///
-/// With --soc it needs no phone. The placement comes from the real QNN EP and its op validator on this machine (Linux
-/// x86-64), as `inspect` shows it. With --ep it comes from another EP, for example openvino, on this machine. Latency is not looked at, and every report says so first. A model as --baseline adds
-/// what is new on the CPU since then. With --runs it judges launches of a phone against a baseline and limits; with
-/// MODEL also the placement that their profiles show. With both, and one chipset, both are judged. docs/gate.md has the
-/// policy's keys and what a gate cannot see.
-///
-/// Exit code 0: passed, with warnings too. Exit code 1: failed. Exit code 2: wrong use, no ONNX model, or a policy that
-/// cannot be used. Exit code 3: could not find out.
-#[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Option<GateCommand>,
-    /// The ONNX model, or several. May be left out if the policy's `[variants]` name a file for each chipset.
-    #[arg(value_name = "MODEL")]
-    models: Vec<PathBuf>,
-    /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas. Whole tiers: all, fp16 and no-fp16 (by what
-    /// their NPU computes), v73 and the like (by its Hexagon version).
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        required_unless_present_any = ["runs", "ep", "place", "aihub"]
-    )]
-    soc: Vec<SocTier>,
-    /// Another EP than QNN's, on this machine as it is: openvino, or one that --ort has (xnnpack, coreml, webgpu). No --soc
-    /// then.
-    #[arg(long, value_name = "EP", value_enum, conflicts_with_all = ["runs", "place"])]
-    ep: Option<InspectedEp>,
-    /// The app's ONNX Runtime. With --ep it is for this machine, 1.24 or later, and has the EP. With --local, --ssh or --adb
-    /// it is any for the device [default on a machine of this kind: a fetched one].
-    #[arg(long, value_name = "LIB")]
-    ort: Option<PathBuf>,
-    /// Launches of the model that were measured elsewhere, one launch (a process with one session) a file. A file is
-    /// ONNX Runtime's profile, AI Hub's result, latencies as JSON array, CSV or HDR log, or another kind (docs/gate.md
-    /// lists them).
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "place")]
-    runs: Vec<PathBuf>,
-    /// Files that the model is compared with. With --soc, the earlier model (.onnx): nodes that are new on the CPU
-    /// fail. With --runs, the earlier model's launches, as many, measured in turn on one device. With both, files that
-    /// end in .onnx are models.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
-    baseline: Vec<PathBuf>,
-    /// Unit of the values of an HDR log: ns, us or ms.
-    #[arg(long, value_name = "UNIT", requires = "runs")]
-    hdr_unit: Option<HdrUnit>,
-    /// The policy (TOML). `[placement]` has limits. `[chipset.SM8635.placement]` changes them for one chipset,
-    /// `[model."detect*.onnx".placement]` for models by the end of their path. [default: 98 % of the MACs on the NPU in
-    /// one partition, and no op on the CPU between its nodes].
-    #[arg(long, value_name = "FILE")]
-    policy: Option<PathBuf>,
-    /// Limits that the policy does not set: strict, default or macs-only. Short for a policy, as the next two.
-    #[arg(long, value_name = "NAME", conflicts_with = "policy")]
-    preset: Option<Preset>,
-    /// Most of the MACs on the CPU, for example 2%.
-    #[arg(long, value_name = "PERCENT", conflicts_with = "policy")]
-    max_cpu_macs: Option<Percent>,
-    /// Most partitions on the NPU.
-    #[arg(long, value_name = "N", conflicts_with = "policy")]
-    max_partitions: Option<u32>,
-    /// Longest median of the runs. Short for a policy, as the next three.
-    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
-    median_ms: Option<f64>,
-    /// Longest 95th percentile.
-    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
-    p95_ms: Option<f64>,
-    /// Time after which a run is late: at most 1 % may be.
-    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
-    deadline_ms: Option<f64>,
-    /// Largest coefficient of variation, for example 8%. docs/gate-proof.md has what it costs.
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        requires = "runs",
-        conflicts_with = "policy"
-    )]
-    cv: Option<Percent>,
-    /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
-    #[arg(long, value_name = "INPUT=DIMS")]
-    shape: Vec<InputShape>,
-    /// Option of the EP, as the app gives it: enable_htp_fp16_precision=0. Once for each.
-    #[arg(long, value_name = "KEY=VALUE")]
-    ep_option: Vec<EpOption>,
-    #[command(flatten)]
-    app: AppOptions,
-    /// Version of QNN that partitions, the same as in the app on the phone. It is 2.3 to 2.7 as onnxruntime-qnn counts,
-    /// or 2.47 to 2.51 as the QNN SDK does. Each is fetched once, about 250 MB. There is no older one for this machine.
-    #[arg(long, value_name = "VERSION", default_value_t)]
-    qnn_version: QnnVersion,
-    /// What `gate calibrate` found on this device: limits below their floor are named in the report.
-    #[arg(long, value_name = "FILE")]
-    calibration: Option<PathBuf>,
-    /// How long one chipset may take.
-    #[arg(long, value_name = "TIME", default_value = "10m")]
-    timeout: Period,
-    #[command(flatten)]
-    device: DeviceArgs,
-    #[command(flatten)]
-    aihub: AihubArgs,
-    #[command(flatten)]
-    report: ReportArgs,
-    #[command(flatten)]
-    certify: CertifyArgs,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum GateCommand {
-    Calibrate(Box<calibrate::GateCalibrateArgs>),
-    Fix(fix::FixArgs),
-    Keygen(keygen::GateKeygenArgs),
-    Trend(trend::TrendArgs),
-}
-
-impl Args {
-    fn inspected_ep(&self) -> InspectedEp {
-        self.ep.unwrap_or_default()
-    }
-
-    /// Whether launches are made before they are judged.
-    fn makes_launches(&self) -> bool {
-        self.device.option().is_some() || !self.aihub.aihub.is_empty()
-    }
-
-    /// True of `gate fix`, which runs both models in its own process.
-    pub(crate) fn loads_onnx_runtime(&self) -> bool {
-        matches!(self.command, Some(GateCommand::Fix(_)))
-    }
-}
 
 pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     match args.command.take() {
@@ -333,115 +199,6 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The command line's models, chipsets and baseline, once tiers and kinds of files are known.
-struct Chosen {
-    /// Each once, in the order of the command line.
-    models: Vec<PathBuf>,
-    socs: Vec<SocModel>,
-    baseline: Baseline,
-}
-
-impl Chosen {
-    fn of(args: &Args, policy: &Policy) -> Result<Self, WrongUse> {
-        let mut models: Vec<PathBuf> = Vec::new();
-        for model in &args.models {
-            if !models.contains(model) {
-                models.push(model.clone());
-            }
-        }
-        if models.len() > 1 && !policy.variants.is_empty() {
-            return Err(WrongUse(
-                "[variants] of --policy are of one model: give one MODEL, or take them out"
-                    .to_owned(),
-            ));
-        }
-        let socs = match args.inspected_ep().place() {
-            Some(place) => vec![place],
-            None => SocTier::chipsets(&args.soc),
-        };
-        Ok(Self {
-            models,
-            baseline: Baseline::of(
-                &args.baseline,
-                !args.runs.is_empty(),
-                !socs.is_empty() || args.makes_launches(),
-            )?,
-            socs,
-        })
-    }
-
-    fn only_model(&self) -> Option<&PathBuf> {
-        self.models.first().filter(|_| self.models.len() == 1)
-    }
-}
-
-/// Refuses arguments that do not belong together.
-fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
-    let wrong = |text: &str| Err(WrongUse(text.to_owned()));
-    args.inspected_ep().check(
-        !args.soc.is_empty(),
-        args.ort
-            .as_deref()
-            .filter(|_| args.device.option().is_none()),
-    )?;
-    if args.ep == Some(InspectedEp::Cpu) {
-        return wrong(
-            "--ep cpu asks for no accelerator, so that nothing can leave it: `epwatch inspect --ep cpu` shows the nodes",
-        );
-    }
-    let makes_sessions = !chosen.socs.is_empty() || args.device.option().is_some();
-    if !args.ep_option.is_empty() && !makes_sessions {
-        return wrong(
-            "--ep-option is of sessions that are made here: give --soc, --ep, --local, --ssh or --adb",
-        );
-    }
-    if args.ep == Some(InspectedEp::Qnn) && chosen.socs.is_empty() {
-        return wrong("--ep qnn is judged by chipset: give --soc");
-    }
-    if args.certify.certify.is_some() && args.inspected_ep() != InspectedEp::Qnn {
-        return wrong("--certify stores placements by chipset: give --soc, and no --ep");
-    }
-    let (makes, places) = (args.device.option(), !chosen.socs.is_empty());
-    let measures = !args.runs.is_empty() || args.makes_launches();
-    if args.ort.is_some() && args.ep.is_none() && makes.is_none() {
-        return wrong(
-            "--ort is of sessions that are made here: give --ep, --local, --ssh or --adb",
-        );
-    }
-    if let Some(option) = makes.filter(|_| chosen.models.is_empty()) {
-        return wrong(&format!("{option} measures a model: give MODEL"));
-    }
-    if !args.aihub.aihub.is_empty() && chosen.models.is_empty() {
-        return wrong("--aihub measures a model: give MODEL");
-    }
-    if args.makes_launches() && !args.app.custom_ops.is_empty() {
-        return wrong(
-            "--custom-ops is for sessions with --soc or --ep: launches are made without such libraries",
-        );
-    }
-    if let Some(option) = makes.filter(|_| chosen.socs.len() > 1) {
-        return wrong(&format!(
-            "{option} measures on one chipset: give one with --soc"
-        ));
-    }
-    if measures && chosen.socs.len() > 1 {
-        return wrong("--runs are of one chipset: give one with --soc");
-    }
-    if measures && chosen.models.len() > 1 {
-        return wrong("--runs are of one model: give one MODEL");
-    }
-    if args.certify.certify.is_some() && !places {
-        return wrong("--certify stores placements: give --soc, and --runs for their latency");
-    }
-    if args.certify.certify.is_some() && chosen.models.len() > 1 {
-        return wrong("--certify is of one model id and version: give one MODEL");
-    }
-    if args.report.attest.is_some() && !places && chosen.models.is_empty() {
-        return wrong("--attest is about a model: give MODEL");
-    }
-    args.certify.check_key()
-}
-
 /// Refuses ops of the policy that no model on a chipset of --soc can have.
 fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongUse> {
     let mut outlines = Vec::new();
@@ -457,36 +214,6 @@ fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongU
     }
     let ops = outlines.iter().flat_map(ModelOutline::op_types);
     policy_ops::check(policy, ops, OtherOps::None)
-}
-
-/// Reads the policy file, or makes one of the arguments.
-fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
-    let Some(path) = &args.policy else {
-        let placement = PlacementLimits {
-            min_npu_macs: args.max_cpu_macs.map(|most| 1.0 - most.0),
-            max_partitions: args.max_partitions,
-            ..PlacementLimits::default()
-        };
-        let latency = LatencyLimits {
-            median_ms: args.median_ms,
-            p95_ms: args.p95_ms,
-            deadline_ms: args.deadline_ms,
-            cv_max: args.cv.map(|most| most.0),
-            ..LatencyLimits::default()
-        };
-        let policy = Policy {
-            preset: args.preset.unwrap_or_default(),
-            placement,
-            latency,
-            ..Policy::default()
-        };
-        policy
-            .check()
-            .map_err(|error| WrongUse(format!("limits of the command line: {error}")))?;
-        return Ok((policy, None));
-    };
-    let (policy, file) = policy_file::read(path)?;
-    Ok((policy, Some(file)))
 }
 
 /// The model file of a chipset: its variant, else the one of the command line, else the policy's default.
