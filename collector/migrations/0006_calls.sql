@@ -107,6 +107,8 @@ CREATE TABLE IF NOT EXISTS certified_placements ${on_cluster} (
     model_version LowCardinality(String),
     model_sha256 String,
     chipset LowCardinality(String),
+    -- Device.vendor_fingerprint_hash, or empty.
+    firmware LowCardinality(String),
     stored_at DateTime64(3, 'UTC'),
     certified_by String,
     ort_version LowCardinality(String),
@@ -148,11 +150,11 @@ CREATE TABLE IF NOT EXISTS certified_placements ${on_cluster} (
     latency_p50_us UInt64,
     latency_p95_us UInt64
 ) ENGINE = ${replicated}MergeTree
-ORDER BY (app_id, environment, model_id, model_version, chipset, stored_at)
+ORDER BY (app_id, environment, model_id, model_version, chipset, firmware, stored_at)
 SETTINGS fsync_after_insert = 1, fsync_part_directory = 1;
 
--- The latest certification of each model version on each chipset, per runtime.
+-- The latest certification of each model version on each chipset and firmware, per runtime.
 CREATE OR REPLACE VIEW certified_placements_v1 ${on_cluster} AS
 SELECT * FROM certified_placements
 ORDER BY stored_at DESC
-LIMIT 1 BY app_id, environment, model_id, model_version, chipset, ort_version, ep_version;
+LIMIT 1 BY app_id, environment, model_id, model_version, chipset, firmware, ort_version, ep_version;

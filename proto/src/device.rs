@@ -231,6 +231,11 @@ impl Checked for Firmware {
     }
 }
 
+/// Whether this is what [`vendor_fingerprint_hash`] returns.
+pub fn is_vendor_fingerprint_hash(text: &str) -> bool {
+    is_firmware(text.as_bytes())
+}
+
 fn is_firmware(text: &[u8]) -> bool {
     let is_hex = |b: &u8| b.is_ascii_digit() || (b'a'..=b'f').contains(b);
     let is_hash = text.len() == VENDOR_FINGERPRINT_HASH_CHARS && text.iter().all(is_hex);

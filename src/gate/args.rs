@@ -248,8 +248,22 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     if measures && chosen.models.len() > 1 {
         return wrong("--runs are of one model: give one MODEL");
     }
-    if args.certify.certify.is_some() && !places {
-        return wrong("--certify stores placements: give --soc, and --runs for their latency");
+    if args.certify.certify.is_some() && !places && args.runs.is_empty() && makes.is_none() {
+        return wrong(
+            "--certify stores placements: give --soc, or launches on a device (--adb, --ssh, --local or --runs)",
+        );
+    }
+    if args.certify.certify.is_some()
+        && !places
+        && makes.is_some()
+        && args.certify.ep_version.is_none()
+    {
+        return wrong(
+            "--certify names the runtime of the launches: give --ep-version, the version of the QNN plugin as the app reports it",
+        );
+    }
+    if args.certify.certify.is_some() && chosen.models.is_empty() && !places {
+        return wrong("--certify is of a model: give MODEL");
     }
     if args.certify.certify.is_some() && chosen.models.len() > 1 {
         return wrong("--certify is of one model id and version: give one MODEL");

@@ -35,7 +35,7 @@ const KEY: KeySource = KeySource {
     made_by: "epwatch collector key --kind pipeline",
 };
 
-/// Where a passed gate is sent.
+/// Where a passed gate is sent: a certificate for each chipset of --soc, and for each chipset and firmware of launches.
 #[derive(Debug, clap::Args)]
 pub(super) struct CertifyArgs {
     /// If the gate passes, store manifest and placements at this collector (http://host:4717): the detector
@@ -60,6 +60,9 @@ pub(super) struct CertifyArgs {
     /// The certifier, for example a CI run. The beginning of the SHA-256 of gate.dsse.json is added with --attest.
     #[arg(long, value_name = "TEXT", requires = "certify", default_value = concat!("epwatch gate ", env!("CARGO_PKG_VERSION")))]
     certified_by: String,
+    /// With launches on a device: the version of the QNN plugin's package, as the app gives it to the SDK (2.7.0).
+    #[arg(long, value_name = "VERSION", requires = "certify")]
+    pub(super) ep_version: Option<String>,
     /// Replace the certificate of another model file under the same id and version; else that is refused.
     #[arg(long, requires = "certify")]
     replace: bool,
@@ -79,8 +82,12 @@ pub(super) struct CertifyArgs {
 pub(super) struct Judged {
     pub(super) model: PathBuf,
     pub(super) chipset: String,
+    /// Hash of the firmware, as devices report it; empty of an emulator.
+    pub(super) firmware: String,
     /// The message `Placement`.
     pub(super) placement: Vec<u8>,
+    pub(super) runtime: Runtime,
+    pub(super) latency: Option<v1::CertifiedLatency>,
 }
 
 impl CertifyArgs {
@@ -100,10 +107,8 @@ impl CertifyArgs {
         &self,
         url: &str,
         passed: Vec<Judged>,
-        latency: Option<v1::CertifiedLatency>,
         evidence: Option<ModelHash>,
         shapes: &[InputShape],
-        runtime: &Runtime,
     ) -> anyhow::Result<Vec<String>> {
         let certified_by = match evidence {
             Some(sha256) => {
@@ -128,18 +133,20 @@ impl CertifyArgs {
                 collector.manifest(&model, &one.model, shapes).await?;
                 sent.push(one.model);
             }
-            lines.push(format!(
-                "certified: {} {} on {}",
-                model.id, model.version, one.chipset
-            ));
+            let on = match &*one.firmware {
+                "" => one.chipset.clone(),
+                firmware => format!("{}, firmware {firmware}", one.chipset),
+            };
+            lines.push(format!("certified: {} {} on {on}", model.id, model.version));
             collector
                 .placement(v1::PutCertifiedPlacementRequest {
                     model: Some(model),
                     chipset: one.chipset,
-                    runtime: Some(v1::Runtime::from(runtime)),
+                    runtime: Some(v1::Runtime::from(&one.runtime)),
                     placement: one.placement.into(),
                     certified_by: certified_by.clone(),
-                    latency,
+                    latency: one.latency,
+                    firmware: one.firmware,
                     replace: self.replace,
                     request_id: epwatch_sdk::simulation::random_u64(),
                 })

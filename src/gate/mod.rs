@@ -4,6 +4,7 @@ mod aihub;
 mod args;
 mod baseline;
 mod calibrate;
+mod cells;
 mod certify;
 mod device;
 mod distance;
@@ -40,6 +41,7 @@ use epwatch_gate::{
     verdict::{GatedFile, NotChecked, Outcome, Target, Verdict},
 };
 use epwatch_manifest::{ModelOutline, graph_facts};
+use epwatch_proto::Runtime;
 use jiff::Timestamp;
 use policy_ops::OtherOps;
 use runs::RunFiles;
@@ -126,22 +128,31 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     if !chosen.socs.is_empty() {
         found = targets(args, &chosen, &policy, &mut judged).await?;
     }
-    let mut latency = None;
+    let (mut latency, mut cells) = (None, Vec::new());
     let farmed = on_farm(args, &chosen, &policy).await?;
     if let Some(farmed) = farmed {
         not_checked = farmed.not_checked;
         found.extend(farmed.targets);
     }
-    let made = made_here(args, &chosen, &policy, left, None).await?;
+    let mut made = made_here(args, &chosen, &policy, left, None).await?;
     if let Some(mut measured) = judged_files(args, &chosen, &policy, &made)? {
         if needs_more(args, &policy, &measured) {
             output::remark(format_args!(
                 "{FIRST_PAIRS} pairs do not decide: {ALL_PAIRS} do, with these among them"
             ));
-            let made = made_here(args, &chosen, &policy, left, Some(made)).await?;
+            made = made_here(args, &chosen, &policy, left, Some(made)).await?;
             measured = judged_files(args, &chosen, &policy, &made)?.unwrap_or(measured);
         }
-        latency = runs::certified(&measured.launches);
+        let of_emulator =
+            |target: &Target| target.mistakes.iter().any(|one| one.id == "cpu_latency");
+        let is_emulated = measured.targets.iter().any(of_emulator);
+        latency = runs::certified(&measured.launches).filter(|_| !is_emulated);
+        if args.certify.certify.is_some()
+            && let Some(model) = model_of_runs(args, &chosen, &policy)?
+        {
+            let ep_version = args.certify.ep_version.as_deref();
+            cells = cells::cells(candidates(args, &made), &model, ep_version)?;
+        }
         not_checked = measured.not_checked;
         if !chosen.socs.is_empty() {
             not_checked.retain(|part| part.id != "placement");
@@ -185,10 +196,19 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         _ => {
             if let Some(url) = &args.certify.certify {
                 let shapes = args.app.shapes(&args.shape);
-                let runtime = certify::runtime(args.qnn_version).await?;
-                let send = args
-                    .certify
-                    .send(url, judged, latency, evidence, &shapes, &runtime);
+                // Launches with a placement of their own have a certificate of their own.
+                let latency = latency.filter(|_| cells.is_empty());
+                for one in &mut judged {
+                    one.latency = latency;
+                }
+                judged.extend(cells);
+                if judged.is_empty() {
+                    anyhow::bail!(
+                        "the gate passed, and there is nothing to certify: no launch is of an NPU and has the placement that \
+                         the runner of this version writes; measure again, or give --soc"
+                    );
+                }
+                let send = args.certify.send(url, judged, evidence, &shapes);
                 let lines = send.await?;
                 for line in lines.iter().filter(|_| !args.report.json) {
                     output::line(line)?;
@@ -236,6 +256,14 @@ fn model_of(
     })
 }
 
+/// Launches of MODEL: of the command line, or those that were made.
+fn candidates<'a>(args: &'a Args, made: &'a LaunchFiles) -> &'a [PathBuf] {
+    match args.device.option() {
+        Some(_) => &made.candidate,
+        None => &args.runs,
+    }
+}
+
 /// Reads the launches of the command line, or those that were made, and judges them. `None` without launches.
 fn judged_files(
     args: &Args,
@@ -243,9 +271,10 @@ fn judged_files(
     policy: &Policy,
     made: &LaunchFiles,
 ) -> anyhow::Result<Option<JudgedLaunches>> {
-    let (runs, baseline) = match args.device.option() {
-        Some(_) => (&made.candidate, &made.baseline),
-        None => (&args.runs, &chosen.baseline.launches),
+    let runs = candidates(args, made);
+    let baseline = match args.device.option() {
+        Some(_) => &made.baseline,
+        None => &chosen.baseline.launches,
     };
     if runs.is_empty() {
         return Ok(None);
@@ -465,9 +494,16 @@ async fn targets(
     judged: &mut Vec<Judged>,
 ) -> anyhow::Result<Vec<Target>> {
     let mut targets = Vec::new();
-    let runtime = match args.inspected_ep() {
-        InspectedEp::Qnn => certify::runtime(args.qnn_version).await?.name(),
-        ep => ep.runtime(args.ort.as_deref()).await?.name,
+    let of_emulator = certify::runtime(args.qnn_version);
+    let (runtime, certified) = match args.inspected_ep() {
+        InspectedEp::Qnn => {
+            let certified = of_emulator.await?;
+            (certified.name(), certified)
+        }
+        ep => (
+            ep.runtime(args.ort.as_deref()).await?.name,
+            Runtime::default(),
+        ),
     };
     let n_models = chosen.models.len();
     for (model, socs) in by_model(args, chosen, policy)? {
@@ -477,7 +513,10 @@ async fn targets(
         judged.extend(document.placements().map(|(chipset, placement)| Judged {
             model: model.clone(),
             chipset: chipset.to_owned(),
+            firmware: String::new(),
             placement,
+            runtime: certified.clone(),
+            latency: None,
         }));
         let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
         let file = GatedFile {

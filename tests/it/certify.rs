@@ -5,7 +5,7 @@ use std::{fs, net::SocketAddr, path::Path, process::Command};
 use bytes::Bytes;
 use epwatch_collector::schema;
 use epwatch_fleet::{Chipset, Placed, PlacementFault, Placements, RecordedModel};
-use epwatch_proto::{ModelHash, ModelManifest, v1};
+use epwatch_proto::{ModelHash, ModelManifest, device::vendor_fingerprint_hash, v1};
 use epwatch_store::StoreTarget;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
@@ -163,6 +163,103 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
         "gate {MODELS}/e_mixed.qu8.onnx --soc SM8650 --certify http://127.0.0.1:9 --model-id a --model-version 1"
     ));
     check_fails(&mut away, 3, "the gate passed, but http://127.0.0.1:9");
+}
+
+/// As two phones of one chipset write them, after an update of one.
+fn launches_on_two_firmwares(folder: &Path) -> Vec<String> {
+    let (policy, keep) = (folder.join("one.toml"), folder.join("launches"));
+    fs::write(&policy, "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\n").unwrap();
+    let (policy, shown) = (policy.display(), keep.display());
+    let model = format!("{MODELS}/e_mixed.qu8.onnx");
+    check_succeeds(&mut epwatch(&format!(
+        "gate {model} --local --soc SM8650 --policy {policy} --keep {shown}"
+    )));
+    let launch = fs::read(keep.join("candidate-001.json")).unwrap();
+    let launch: Value = serde_json::from_slice(&launch).unwrap();
+    let each = ["vendor/build:1", "vendor/build:2"].into_iter().enumerate();
+    let each = each.map(|(at, firmware)| {
+        let mut own = launch.clone();
+        let target = &mut own["target"];
+        (target["os"], target["device"]) = ("Android 14 arm64-v8a".into(), "SM-S921B".into());
+        target["firmware"] = firmware.into();
+        // No launch is another one's copy.
+        own["runs_us"][5] = (2_000 + at).into();
+        let path = folder.join(format!("phone-{at}.json"));
+        fs::write(&path, own.to_string()).unwrap();
+        path.display().to_string()
+    });
+    each.collect()
+}
+
+/// The emulator says nothing of a firmware. A launch on a phone does, with its run times.
+#[tokio::test(flavor = "multi_thread")]
+async fn launches_are_certified_by_chipset_and_firmware() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut keys = String::new();
+    let pipeline = new_key("--kind pipeline", &mut keys);
+    let keys_file = dir.path().join("keys.toml");
+    fs::write(&keys_file, keys).unwrap();
+    let (_running, addresses) = start(&dir.path().join("data"), &keys_file);
+    let url = format!("http://{}", addresses["collector"].as_str().unwrap());
+    let at_store = addresses["store"].as_str().unwrap();
+    let target = StoreTarget::parse(at_store, schema::DATABASE);
+    let store = epwatch_store::client(&target.unwrap());
+    let runs = launches_on_two_firmwares(dir.path()).join(" ");
+    let policy = dir.path().join("gate.toml");
+    fs::write(&policy, "[latency]\nmedian_ms = 10000").unwrap();
+    let gate = |words: &str| {
+        let mut gate = epwatch(&format!(
+            "gate {MODELS}/e_mixed.qu8.onnx --policy {} --certify {url} --model-id scene --ep-version 2.7.0 {words}",
+            policy.display()
+        ));
+        gate.env("EPWATCH_CERTIFY_KEY", &pipeline)
+            .env("EPWATCH_LOG", "warn");
+        gate
+    };
+    let hashes = ["vendor/build:1", "vendor/build:2"].map(vendor_fingerprint_hash);
+    let text = check_succeeds(&mut gate(&format!("--model-version 3 --runs {runs}")));
+    for hash in &hashes {
+        let line = format!("certified: scene 3 on SM8650, firmware {hash}");
+        assert!(text.contains(&line), "{text}");
+        let sql = format!(
+            "SELECT toUInt64(count()) FROM certified_placements_v1 WHERE firmware = '{hash}' AND ort_version != '' \
+             AND ep_version = '2.7.0' AND latency_launches = 1 AND latency_runs = 20 AND npu_macs_share = 1"
+        );
+        assert_eq!(store.query(&sql).fetch_one::<u64>().await.unwrap(), 1);
+    }
+    // With --soc the emulator's placement has a certificate too, without run times.
+    let words = format!("--model-version 4 --soc SM8650 --runs {runs}");
+    check_succeeds(&mut gate(&words));
+    for (cell, n) in [
+        ("firmware = '' AND latency_launches = 0", 1),
+        ("firmware != '' AND latency_launches = 1", 2),
+        // As devices report it, so that they are compared.
+        ("ep_version != '2.7.0'", 0),
+    ] {
+        let sql = format!(
+            "SELECT toUInt64(count()) FROM certified_placements_v1 WHERE model_version = '4' AND {cell}"
+        );
+        let found: u64 = store.query(&sql).fetch_one().await.unwrap();
+        assert_eq!(found, n, "{cell}");
+    }
+    let listed = check_succeeds(&mut epwatch(&format!(
+        "certificates --clickhouse {at_store}"
+    )));
+    assert!(
+        listed.contains("FIRMWARE") && listed.contains(&hashes[0][..12]),
+        "{listed}"
+    );
+
+    let mut without = epwatch(&format!(
+        "gate {MODELS}/e_mixed.qu8.onnx --ssh board --certify {url} --model-id a --model-version 1"
+    ));
+    without.env("EPWATCH_CERTIFY_KEY", &pipeline);
+    check_fails(&mut without, 2, "give --ep-version");
+    // Launches of the emulator, or without a placement, certify nothing.
+    let emulated = dir.path().join("launches/candidate-001.json");
+    let mut gate = gate(&format!("--model-version 5 --runs {}", emulated.display()));
+    let (_, told) = check_ends(&mut gate, 3);
+    assert!(!told.contains("certified: "), "{told}");
 }
 
 /// Answers one call of a pipeline.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clickhouse::Row;
+use epwatch_proto::device::is_vendor_fingerprint_hash;
 use epwatch_proto::placement::stored_share;
 use epwatch_proto::{
     Chipset, Model, ModelHash, ParseError, Placement, PlacementSource, Runtime, hex, v1,
@@ -35,6 +36,7 @@ pub(super) struct PlacementCall {
     certified_by: String,
     latency: v1::CertifiedLatency,
     replace: bool,
+    firmware: String,
 }
 
 /// The model file that was certified last under an id and version.
@@ -62,6 +64,17 @@ fn normalised(chipset: String) -> Result<String, ParseError> {
     } else {
         let expected = format!("the normalised code, {}", code.as_str());
         Err(ParseError::malformed("chipset", expected, chipset))
+    }
+}
+
+/// Empty, or a hash as reports have it.
+fn read_firmware(firmware: String) -> Result<String, ParseError> {
+    match is_vendor_fingerprint_hash(&firmware) {
+        true => Ok(firmware),
+        false => {
+            let expected = "32 lower-case hexadecimal digits or nothing";
+            Err(ParseError::malformed("firmware", expected, firmware))
+        }
     }
 }
 
@@ -127,6 +140,7 @@ impl PlacementCall {
             placement,
             latency: read_latency(request.latency)?,
             replace: request.replace,
+            firmware: read_firmware(request.firmware)?,
             certified_by: text(
                 "certified_by",
                 request.certified_by,
@@ -175,13 +189,14 @@ fn hash(hash: Option<ModelHash>) -> String {
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static CERTIFIED: [ColumnDef<Fill<PlacementCall>>; 45] = [
+pub(super) static CERTIFIED: [ColumnDef<Fill<PlacementCall>>; 46] = [
     column("app_id", WORD, |c, p| c.word(p.scope.app())),
     column("environment", WORD, |c, p| c.word(p.scope.environment())),
     column("model_id", WORD, |c, p| c.word(&p.model.id)),
     column("model_version", WORD, |c, p| c.word(&p.model.version)),
     column("model_sha256", "String", |c, p| c.text(&hash(p.model.sha256))),
     column("chipset", WORD, |c, p| c.word(&p.chipset)),
+    column("firmware", WORD, |c, p| c.word(&p.firmware)),
     column("stored_at", TIME, |c, p| c.put(p.stored_at_ms)),
     column("certified_by", "String", |c, p| c.text(&p.certified_by)),
     column("ort_version", WORD, |c, p| c.word(&p.runtime.ort_version)),

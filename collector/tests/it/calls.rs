@@ -274,6 +274,7 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
         }),
         replace: false,
         request_id: 7_000_000_011,
+        firmware: "0123456789abcdef0123456789abcdef".into(),
     };
     let answer = post(
         collector.listen(),
@@ -290,8 +291,19 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     let stored = "SELECT toUInt64(sum(npu_nodes * 100 + cpu_nodes * 10 + cpu_benign_nodes)) AS n \
                   FROM certified_placements_v1 WHERE chipset = 'SM8650' \
                   AND fingerprint_normalised = 12 AND certified_by = 'ci run 7' AND latency_launches = 6 \
-                  AND latency_runs = 162 AND latency_p10_us = 8000 AND latency_p50_us = 8200 AND latency_p95_us = 9500";
+                  AND latency_runs = 162 AND latency_p10_us = 8000 AND latency_p50_us = 8200 AND latency_p95_us = 9500 \
+                  AND firmware = '0123456789abcdef0123456789abcdef'";
     assert_eq!(store.number(stored).await, 3_022);
+
+    // A firmware is a cell of its own; the last certificate of a cell counts.
+    for firmware in ["", "f".repeat(32).as_str(), ""] {
+        let mut cell = put.clone();
+        (cell.chipset, cell.firmware) = ("SM8550".into(), firmware.into());
+        pipeline.put_certified_placement(cell).await.unwrap();
+    }
+    let cells =
+        "SELECT toUInt64(count()) AS n FROM certified_placements_v1 WHERE chipset = 'SM8550'";
+    assert_eq!(store.number(cells).await, 2);
 
     // Another file under the same version is refused, unless it is to replace the first; then it is the certified one.
     let with_file = |byte: u8, replace: bool| {
@@ -324,6 +336,10 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("chipset") && status.message().contains("SM8650"));
+    let mut wrong = put.clone();
+    wrong.firmware = "UP1A.231005.007".into();
+    let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
+    assert!(status.message().contains("firmware"), "{status}");
     let mut wrong = put.clone();
     wrong.latency.as_mut().unwrap().p95_us = 8_100;
     let status = pipeline.put_certified_placement(wrong).await.unwrap_err();

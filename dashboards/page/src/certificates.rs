@@ -13,7 +13,7 @@ use crate::terminal::{TerminalAnswer, TerminalError, head, table};
 use crate::text::name::visible;
 use crate::text::time::ago;
 
-/// Digits of a model file's hash in the list; the JSON has all.
+/// Digits of a hash in the list; the JSON has all.
 const SHORT: usize = 12;
 
 #[derive(Serialize)]
@@ -51,6 +51,7 @@ fn listed(certificates: &[CertificateRow], now: Timestamp) -> String {
         "MODEL",
         "VERSION",
         "CHIPSET",
+        "FIRMWARE",
         "RUNTIME",
         "NPU MACS",
         "PARTITIONS",
@@ -68,6 +69,10 @@ fn listed(certificates: &[CertificateRow], now: Timestamp) -> String {
             visible(&row.model),
             visible(&row.version),
             visible(&row.chipset),
+            match &*row.firmware {
+                "" => "-".to_owned(),
+                firmware => visible(&firmware.chars().take(SHORT).collect::<String>()),
+            },
             visible(&row.runtime),
             share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
             row.npu_partitions.to_string(),
@@ -102,6 +107,7 @@ mod tests {
             model: "scene".into(),
             version: "3".into(),
             chipset: "SM8635".into(),
+            firmware: "cd".repeat(16),
             runtime: "1.31.1/2.7.0".into(),
             model_sha256: "ab".repeat(32),
             certified_by: "ci run 7".into(),
@@ -115,7 +121,13 @@ mod tests {
         };
         let now = Timestamp::from_second(120).unwrap();
         let text = listed(std::slice::from_ref(&row), now);
-        for words in ["scene", "72.6 %", "abababababab ", "ci run 7"] {
+        for words in [
+            "scene",
+            "cdcdcdcdcdcd ",
+            "72.6 %",
+            "abababababab ",
+            "ci run 7",
+        ] {
             assert!(text.contains(words), "{words} is not in {text}");
         }
         row.is_replaced = true;

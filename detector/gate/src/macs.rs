@@ -243,6 +243,7 @@ fn placed(
         npu_partitions: Vec::new(),
         crossings: None,
         no_session: NoSession::default(),
+        encoded: String::new(),
         counted: Counted::default(),
     }
 }

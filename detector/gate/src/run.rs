@@ -46,10 +46,22 @@ pub struct Run {
     pub inspected: Option<Inspected>,
     /// The placement of this launch, as the SDK reported it.
     pub placed: Option<Arc<InspectedChipset>>,
+    /// The runtime by its parts, where the file has them.
+    pub runtime: RuntimeParts,
     /// Runs that ended with an error.
     pub failed_runs: u64,
     /// Misreadings that the file invites.
     pub mistakes: Vec<Mistake>,
+}
+
+/// Parts of a runtime that a certificate names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct RuntimeParts {
+    pub ort_version: Option<String>,
+    pub ep: Option<String>,
+    pub ep_version: Option<String>,
+    pub qnn_sdk_version: Option<String>,
 }
 
 /// Where a launch was measured; as much as the file says.

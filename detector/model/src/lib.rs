@@ -36,7 +36,7 @@ pub use incident::{
 };
 pub use late_runs::LateRuns;
 pub use placement::{Placement, PlacementMethod, Unit};
-pub use reason::{DropPlace, OutputDrop, Reason, SlowLimit, many_are_new};
+pub use reason::{CertifiedFirmware, DropPlace, OutputDrop, Reason, SlowLimit, many_are_new};
 pub use reference::{Origin, PlacementReference, SpeedReference};
 pub use signal::{BEYOND_TENTHS, Signal, SignalId, TAIL_PERCENTS};
 pub use statistics::{Mixture, Modes, WindowStatistics};

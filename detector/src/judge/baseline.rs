@@ -90,10 +90,39 @@ impl Baseline {
 pub struct Certificate {
     /// The certifier, for example a CI run.
     pub certified_by: String,
+    /// Hash of the firmware that it was measured on; empty if none is known, as of an emulator.
+    pub firmware: String,
     /// Where it runs.
     pub placement: Placement,
     /// Run times of measured launches.
     pub latency: Option<BaselineLatency>,
+}
+
+impl Certificate {
+    /// Returns the certificate of a vote's method and runtime whose firmware is nearest: the device's own, else none, else
+    /// any other. Of several the first one counts, which is the latest.
+    pub(crate) fn nearest<'a>(
+        certificates: &'a [Certificate],
+        vote: &DeviceVote,
+    ) -> Option<&'a Certificate> {
+        let placement = &vote.placement;
+        if !placement.method.is_readable() {
+            return None;
+        }
+        // One of a file may leave its runtime out.
+        let of_runtime =
+            |runtime: &str| runtime == placement.runtime || matches!(runtime, "" | "/");
+        let is_comparable = |one: &&Certificate| {
+            one.placement.method == placement.method && of_runtime(&one.placement.runtime)
+        };
+        let distance = |one: &&Certificate| match &*one.firmware {
+            own if *own == *vote.firmware => 0,
+            "" => 1,
+            _ => 2,
+        };
+        let comparable = certificates.iter().filter(is_comparable);
+        comparable.min_by_key(distance)
+    }
 }
 
 /// Merged clean latency of a version on a chipset, in microseconds.

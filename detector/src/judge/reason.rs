@@ -55,6 +55,7 @@ pub(crate) fn certificate(drift: &CertificateDrift) -> Reason {
     let change = &drift.change;
     Reason::Certificate {
         certified_by: drift.certified_by.clone(),
+        firmware: drift.firmware.clone(),
         hits: change.signal.hits,
         devices: change.n_compared(),
         npu_share: change.hit_npu_share,

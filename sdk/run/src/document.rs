@@ -6,8 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use epwatch_proto::{Placement, placement::QNN_EP};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use epwatch_proto::{Placement, placement::QNN_EP, v1};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
+use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
 /// Name and version of the document.
@@ -132,6 +134,9 @@ pub(crate) struct Placed {
     fingerprint: Option<String>,
     pub(crate) fingerprint_normalised: Option<String>,
     reasons: Vec<ExplainedReason>,
+    /// The message `Placement` in base64, for a certificate; empty without a session.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    encoded: String,
 }
 
 impl Placed {
@@ -158,6 +163,7 @@ impl Placed {
             fingerprint: placement.exact.map(|print| print.to_string()),
             fingerprint_normalised: placement.normalised.map(|print| print.to_string()),
             reasons: placement.reasons.iter().copied().map(Into::into).collect(),
+            encoded: STANDARD.encode(v1::Placement::from(placement).encode_to_vec()),
         }
     }
 
@@ -183,6 +189,7 @@ impl Placed {
             fingerprint: None,
             fingerprint_normalised: None,
             reasons: vec![reason],
+            encoded: String::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::store::{ReadError, StoreReader, filtered};
 /// Certificates in a list at most.
 pub(crate) const MOST: usize = 500;
 
-/// A certificate: a model's version on one chipset with one runtime.
+/// A certificate: a model's version on one chipset and firmware with one runtime.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct CertificateRow {
     pub(crate) app: String,
@@ -16,6 +16,8 @@ pub(crate) struct CertificateRow {
     pub(crate) model: String,
     pub(crate) version: String,
     pub(crate) chipset: String,
+    /// Hash of the firmware that it was measured on; empty if none is known.
+    pub(crate) firmware: String,
     /// Versions of ONNX Runtime and of the EP.
     pub(crate) runtime: String,
     /// Of the model file; empty if the certifier gave none.
@@ -40,6 +42,7 @@ SELECT toString(c.app_id) AS app,
     toString(c.model_id) AS model,
     toString(c.model_version) AS version,
     toString(c.chipset) AS chipset,
+    toString(c.firmware) AS firmware,
     if(c.ep_version = '', toString(c.ort_version), concat(c.ort_version, '/', c.ep_version)) AS runtime,
     c.model_sha256 AS model_sha256,
     c.certified_by AS certified_by,
@@ -54,7 +57,7 @@ SELECT toString(c.app_id) AS app,
         ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)) AS is_replaced
 FROM certified_placements_v1 AS c
 WHERE (? = 0 OR c.app_id = ?)
-ORDER BY stored_at_ms DESC, chipset, runtime
+ORDER BY stored_at_ms DESC, chipset, firmware, runtime
 LIMIT ?";
 
 /// Returns the certificates of an app or of all, the latest first; at most [`MOST`].

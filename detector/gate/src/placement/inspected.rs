@@ -60,6 +60,9 @@ pub struct InspectedChipset {
     /// Of a session that failed.
     #[serde(default)]
     pub no_session: NoSession,
+    /// The message `Placement` in base64, of launches; else empty.
+    #[serde(default)]
+    pub encoded: String,
     /// Of the model.
     #[serde(skip)]
     pub counted: Counted,

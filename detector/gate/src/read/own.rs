@@ -13,7 +13,7 @@ use super::input::{ReadError, malformed, micros, run_times};
 use crate::{
     mistakes::Mistake,
     placement::{InspectedChipset, NPU},
-    run::{Arm, Run, RunNode, RunOutputs, RunTarget, Unit},
+    run::{Arm, Run, RunNode, RunOutputs, RunTarget, RuntimeParts, Unit},
     throttle::DeviceState,
 };
 
@@ -129,6 +129,7 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
     let mistakes = document.mistakes();
     let mut eps: BTreeSet<String> = document.per_op.iter().map(|op| op.ep.clone()).collect();
     // A session may give nodes to other EPs than the one it asks for, but not to an NPU's if it asks for the CPU's.
+    let runtime = document.runtime.parts();
     let asked = document.runtime.ep.as_ref();
     eps.extend(asked.filter(|ep| Unit::of_ep(ep) == Unit::Cpu).cloned());
     let nodes = document.per_op.into_iter().map(|op| RunNode {
@@ -162,12 +163,22 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
         eps: (!eps.is_empty()).then_some(eps),
         nodes: nodes.collect(),
         placed: document.placement.map(Arc::new),
+        runtime,
         mistakes,
         ..Run::default()
     })
 }
 
 impl MeasuredRuntime {
+    fn parts(&self) -> RuntimeParts {
+        RuntimeParts {
+            ort_version: self.ort.clone(),
+            ep: self.ep.clone(),
+            ep_version: self.ep_version.clone(),
+            qnn_sdk_version: self.qnn_sdk.clone(),
+        }
+    }
+
     /// All that must be the same for two launches to compare, the program that measured them too.
     fn name(&self, source: Option<String>) -> Option<String> {
         let with = |what: &str, version: &Option<String>| {

@@ -214,6 +214,7 @@ impl Sessions {
             npu_partitions: Vec::new(),
             crossings: None,
             no_session: NoSession::default(),
+            encoded: String::new(),
             counted: Counted::default(),
         };
         let placed = Some(self.shared(placed)?);
@@ -434,6 +435,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
         npu_partitions: Vec::new(),
         crossings: None,
         no_session: NoSession::default(),
+        encoded: String::new(),
         counted: Counted::default(),
     }
 }

@@ -47,6 +47,7 @@ fn placed(on_cpu: &[&str]) -> InspectedChipset {
         npu_partitions: Vec::new(),
         crossings: None,
         no_session: NoSession::default(),
+        encoded: String::new(),
         counted: Counted::default(),
     }
 }

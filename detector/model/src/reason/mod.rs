@@ -46,6 +46,15 @@ impl SlowLimit {
     }
 }
 
+/// The firmware that a certificate was measured on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CertifiedFirmware {
+    /// Its hash, as reports have it.
+    pub firmware: String,
+    /// Whether the devices that are compared with it have the same.
+    pub is_theirs: bool,
+}
+
 /// One reason of a verdict. It is not an error: `thiserror` only derives `Display` from the sentences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -114,14 +123,18 @@ pub enum Reason {
     },
     /// Less on the NPU than certified.
     #[error(
-        "certified by {}{}; {hits} of {devices} devices run it otherwise{}",
+        "certified by {}{}{}; {hits} of {devices} devices run it otherwise{}",
         text::certifier(.certified_by),
         text::certified_share(.certified_npu_share, *.unit),
+        text::certified_firmware(.firmware),
         text::share_of_hits(.npu_share, *.unit)
     )]
     Certificate {
         /// The certifier, for example a CI run.
         certified_by: String,
+        /// The firmware that it was measured on; `None` if the certificate names none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        firmware: Option<CertifiedFirmware>,
         /// Devices that differ.
         hits: u64,
         devices: u64,

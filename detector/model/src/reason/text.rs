@@ -9,7 +9,7 @@ use crate::late_runs::LateRuns;
 use crate::numbers::{counted, percent};
 use crate::placement::Unit;
 
-use super::{SlowLimit, many_are_new};
+use super::{CertifiedFirmware, SlowLimit, many_are_new};
 
 /// Codes that a sentence names; the rest is counted.
 const MAX_CODES: usize = 3;
@@ -38,6 +38,20 @@ pub(super) fn certified_share(share: &Option<f64>, unit: Unit) -> String {
             percent(share)
         )
     })
+}
+
+pub(super) fn certified_firmware(firmware: &Option<CertifiedFirmware>) -> String {
+    let Some(CertifiedFirmware {
+        firmware,
+        is_theirs,
+    }) = firmware
+    else {
+        return String::new();
+    };
+    match is_theirs {
+        true => format!(" with firmware {firmware}"),
+        false => format!(" with firmware {firmware}, the nearest to theirs that has a certificate"),
+    }
 }
 
 pub(super) fn share_of_hits(share: &Option<f64>, unit: Unit) -> String {

@@ -11,6 +11,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use epwatch_proto::Chipset;
+use epwatch_proto::device::{is_vendor_fingerprint_hash, vendor_fingerprint_hash};
 
 use super::placement::{Certified, CertifiedRow};
 
@@ -115,6 +116,10 @@ impl CertifiedRow {
                 "latency_p95_us: expected at least latency_p50_us ({}), found {}",
                 self.latency_p50_us, self.latency_p95_us
             ));
+        }
+        // Reports have the hash.
+        if !is_vendor_fingerprint_hash(&self.firmware) {
+            self.firmware = vendor_fingerprint_hash(&self.firmware);
         }
         // Reports are compared by the normalised code.
         if !self.chipset.starts_with("other:") {

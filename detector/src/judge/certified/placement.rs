@@ -34,6 +34,8 @@ pub(crate) struct CertifiedRow {
     model_id: String,
     model_version: String,
     pub(super) chipset: String,
+    #[serde(default)]
+    pub(super) firmware: String,
     #[serde(default = "jit")]
     graph_kind: String,
     #[serde(default = "assignment_api")]
@@ -116,6 +118,7 @@ impl CertifiedRow {
             chipset: self.chipset,
             certificate: Certificate {
                 certified_by: self.certified_by,
+                firmware: self.firmware,
                 placement: counts.placement(method, self.fingerprint_normalised, runtime),
                 latency: (self.latency_p50_us > 0).then_some(BaselineLatency {
                     n: self.latency_runs,

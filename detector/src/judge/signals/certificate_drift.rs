@@ -1,15 +1,17 @@
 //! `Certificate`: devices whose placement is worse than the one that was certified for their version and chipset.
 //!
 //! `Placement` compares with the version before first, so it is silent where that version had the same fault. A certificate
-//! counts for its own runtime and method only: another runtime may count nodes differently.
+//! counts for its own runtime and method only: another runtime may count nodes differently. Of several, a device is compared
+//! with the one of its own firmware. Next comes one that names no firmware, and last the latest of another firmware.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use epwatch_model::{Origin, Placement, SignalId, Unit};
+use epwatch_model::{CertifiedFirmware, Origin, Placement, SignalId, Unit};
 
 use crate::judge::baseline::{Baseline, Certificate};
 use crate::judge::placement::rise_over;
-use crate::judge::window::CohortWindow;
+use crate::judge::window::{CohortWindow, DeviceVote};
 
 use super::limits::{Limits, MIN_ELIGIBLE};
 use super::placement_change::{self, Compared, PlacementChange};
@@ -24,6 +26,8 @@ pub struct CertificateDrift {
     pub slower: Option<SlowerAndMoved>,
     /// Name of the pipeline key or run that certified.
     pub certified_by: String,
+    /// The firmware that it was measured on; `None` if the certificate names none.
+    pub firmware: Option<CertifiedFirmware>,
 }
 
 /// Devices that no certificate can be compared with, because of their runtime.
@@ -48,20 +52,18 @@ pub(crate) fn drifted(
     limits: &Limits,
 ) -> Option<CertificateDrift> {
     let certificates = &baseline.certificates;
-    let first = certificates.first()?;
     let id = SignalId::Certificate;
-    let compared = |placement: &Placement| compare(placement, certificates);
+    let compared = |vote: &DeviceVote| compare(vote, certificates);
     let change = placement_change::changed_by(window, id, baseline, limits, compared)?;
-    let of_runtime = |placement: &Placement| of(placement, certificates);
-    let votes = window.votes.iter();
-    let found = votes.map(|vote| of_runtime(&vote.placement));
-    let certificate = found.flatten().next().unwrap_or(first);
+    let is_hit = |vote: &&DeviceVote| change.hit_devices.contains(&vote.installation);
+    let hit = commonest(window.votes.iter().filter(is_hit), certificates);
+    let (certificate, is_theirs) = hit.or_else(|| commonest(&window.votes, certificates))?;
     let slower = slower_with_placement_change::slower(
         window,
         previous,
         &change,
         SpeedBefore {
-            is_worse: &|placement| compare(placement, certificates).is_some_and(|c| c.worse),
+            is_worse: &|vote| compare(vote, certificates).is_some_and(|c| c.worse),
             latency: &BTreeMap::new(),
             certified: certificate.latency.as_ref(),
         },
@@ -71,7 +73,32 @@ pub(crate) fn drifted(
         change,
         slower,
         certified_by: certificate.certified_by.clone(),
+        firmware: (!certificate.firmware.is_empty()).then(|| CertifiedFirmware {
+            firmware: certificate.firmware.clone(),
+            is_theirs,
+        }),
     })
+}
+
+/// The certificate that most of these votes are compared with, and whether it is of their firmware.
+fn commonest<'a, 'v>(
+    votes: impl IntoIterator<Item = &'v DeviceVote>,
+    certificates: &'a [Certificate],
+) -> Option<(&'a Certificate, bool)> {
+    let mut counts: BTreeMap<(usize, bool), u64> = BTreeMap::new();
+    for vote in votes {
+        let found = Certificate::nearest(certificates, vote);
+        let at =
+            found.and_then(|found| certificates.iter().position(|one| std::ptr::eq(one, found)));
+        if let Some(at) = at {
+            let is_theirs = certificates[at].firmware == *vote.firmware;
+            *counts.entry((at, is_theirs)).or_default() += 1;
+        }
+    }
+    let most = counts
+        .into_iter()
+        .max_by_key(|((at, _), n)| (*n, Reverse(*at)));
+    most.map(|((at, is_theirs), _)| (&certificates[at], is_theirs))
 }
 
 /// Returns the runtimes of most devices if nothing is certified for them; `None` if something is.
@@ -86,7 +113,7 @@ pub(crate) fn uncertified(
     let mut by_runtime: BTreeMap<&str, u64> = BTreeMap::new();
     let mut certified = 0_u64;
     for vote in votes {
-        match of(&vote.placement, &baseline.certificates) {
+        match Certificate::nearest(&baseline.certificates, vote) {
             Some(_) => certified += 1,
             None => *by_runtime.entry(&vote.placement.runtime).or_default() += 1,
         }
@@ -105,21 +132,13 @@ pub(crate) fn uncertified(
     })
 }
 
-/// The latest certificate of a placement's method and runtime.
-fn of<'a>(placement: &Placement, certificates: &'a [Certificate]) -> Option<&'a Certificate> {
-    // One of a file may leave its runtime out.
-    let of_runtime = |runtime: &str| runtime == placement.runtime || matches!(runtime, "" | "/");
-    let is_comparable = |one: &&Certificate| {
-        one.placement.method == placement.method && of_runtime(&one.placement.runtime)
-    };
-    let mut certificates = certificates.iter().filter(is_comparable);
-    certificates.find(|_| placement.method.is_readable())
-}
-
 /// A device differs if its fingerprint does and the NPU has less of the work. Where neither MACs nor nodes can be counted,
 /// as in a precompiled graph, the fingerprint decides alone.
-fn compare(placement: &Placement, certificates: &[Certificate]) -> Option<Compared> {
-    let before = &of(placement, certificates)?.placement;
+fn compare(vote: &DeviceVote, certificates: &[Certificate]) -> Option<Compared> {
+    let (placement, before) = (
+        &*vote.placement,
+        &Certificate::nearest(certificates, vote)?.placement,
+    );
     let differs = placement.fingerprint != before.fingerprint;
     let rise = rise_over(placement, before);
     Some(Compared {
@@ -139,10 +158,12 @@ mod tests {
     use crate::judge::placement::tests::placed;
     use crate::testing::{Fleet, reference};
     use epwatch_model::SpeedReference;
+    use std::sync::Arc;
 
     fn certificate() -> Certificate {
         Certificate {
             certified_by: "CI run 812".into(),
+            firmware: String::new(),
             placement: placed(20, 25, 0, Some(1.0)),
             latency: None,
         }
@@ -205,9 +226,52 @@ mod tests {
             placement: precompiled(7),
             ..certificate()
         }];
-        let worse = |placement| compare(&placement, &certificates).unwrap().worse;
+        let mut vote = Fleet::default().window().votes.remove(0);
+        let mut worse = |placement| {
+            vote.placement = Arc::new(placement);
+            compare(&vote, &certificates).unwrap().worse
+        };
         assert!(!worse(precompiled(7)));
         assert!(worse(precompiled(8)));
+    }
+
+    /// Firmware f1 keeps all on the NPU, and f2 was certified with less there.
+    #[test]
+    fn devices_are_compared_with_the_certificate_of_the_nearest_firmware() {
+        let of_firmware = |firmware: &str, npu_nodes: u32, share: f64| Certificate {
+            firmware: firmware.to_owned(),
+            placement: placed(u64::from(npu_nodes), npu_nodes, 25 - npu_nodes, Some(share)),
+            ..certificate()
+        };
+        let f1 = of_firmware("f1", 25, 1.0);
+        let f2 = of_firmware("f2", 20, 0.7);
+        let fallen = Fleet::with_fallback(0.5);
+        let drift = |certificates: &[&Certificate]| {
+            let baseline = Baseline {
+                certificates: certificates.iter().map(|one| (*one).clone()).collect(),
+                ..reference()
+            };
+            found(&fallen, &baseline).unwrap()
+        };
+        let named = |firmware: &str, is_theirs| {
+            let firmware = firmware.to_owned();
+            Some(CertifiedFirmware {
+                firmware,
+                is_theirs,
+            })
+        };
+        // The devices of the window have f1, whichever was stored last.
+        for certificates in [[&f1, &f2], [&f2, &f1]] {
+            let drift = drift(&certificates);
+            assert_eq!(drift.change.signal.hits, 30);
+            assert_eq!(drift.change.reference_npu_share, Some(1.0));
+            assert_eq!(drift.firmware, named("f1", true));
+        }
+        let any = of_firmware("", 25, 1.0);
+        assert_eq!(drift(&[&f2, &any]).firmware, None);
+        assert_eq!(drift(&[&f2]).firmware, named("f2", false));
+        let text = crate::judge::reason::certificate(&drift(&[&f2])).to_string();
+        assert!(text.contains("with firmware f2"), "{text}");
     }
 
     /// All devices fell back as the version before did, so only the certified latency shows what it costs.

@@ -20,10 +20,10 @@ mod slower_with_placement_change;
 mod start_failures;
 mod unseen_heat;
 
-use epwatch_model::{Placement, Signal, SignalId, TAIL_PERCENTS};
+use epwatch_model::{Signal, SignalId, TAIL_PERCENTS};
 
 use crate::judge::baseline::Baseline;
-use crate::judge::window::CohortWindow;
+use crate::judge::window::{CohortWindow, DeviceVote};
 
 use median_ratio::Median;
 use slower_with_placement_change::SpeedBefore;
@@ -111,8 +111,8 @@ impl SignalEvidence {
         } = controls;
         let placement = placement_change::changed(window, baseline, limits);
         let slower_and_moved = placement.as_ref().and_then(|change| {
-            let worse = |placement: &Placement| {
-                placement_change::compare_worse(placement, &baseline.placements).unwrap_or(false)
+            let worse = |vote: &DeviceVote| {
+                placement_change::compare_worse(vote, baseline).unwrap_or(false)
             };
             let before = SpeedBefore {
                 is_worse: &worse,

@@ -13,7 +13,7 @@ use epwatch_model::{
 };
 use epwatch_proto::ReasonCode;
 
-use crate::judge::baseline::Baseline;
+use crate::judge::baseline::{Baseline, Certificate};
 use crate::judge::hash::{HashMap, HashSet};
 use crate::judge::placement::{noise, rise_over};
 use crate::judge::tally::Tally;
@@ -134,28 +134,33 @@ pub(crate) fn changed(
     baseline: &Baseline,
     limits: &Limits,
 ) -> Option<PlacementChange> {
-    let compared = |placement: &Placement| compare(placement, &baseline.placements);
+    let compared = |vote: &DeviceVote| compare(vote, baseline);
     changed_by(window, SignalId::Placement, baseline, limits, compared)
 }
 
-/// The same with another comparison of a placement, as the signal `id`.
+/// What a comparison depends on: placement and firmware, by address.
+type Ran = (*const Placement, *const u8);
+
+fn ran(vote: &DeviceVote) -> Ran {
+    (Arc::as_ptr(&vote.placement), vote.firmware.as_ptr())
+}
+
+/// The same with another comparison of a placement on a firmware, as the signal `id`.
 pub(super) fn changed_by(
     window: &CohortWindow,
     id: SignalId,
     baseline: &Baseline,
     limits: &Limits,
-    compare: impl Fn(&Placement) -> Option<Compared>,
+    compare: impl Fn(&DeviceVote) -> Option<Compared>,
 ) -> Option<PlacementChange> {
-    let mut verdicts: HashMap<*const Placement, Option<Compared>> = HashMap::default();
+    let mut verdicts: HashMap<Ran, Option<Compared>> = HashMap::default();
     let (mut hit_devices, mut compared_devices) = (HashSet::default(), HashSet::default());
     compared_devices.reserve(window.votes.len());
-    let mut hits: Vec<(&DeviceVote, *const Placement)> = Vec::new();
+    let mut hits: Vec<(&DeviceVote, Ran)> = Vec::new();
     let mut origins: Option<Origin> = None;
     for vote in &window.votes {
-        let place = Arc::as_ptr(&vote.placement);
-        let compared = verdicts
-            .entry(place)
-            .or_insert_with(|| compare(&vote.placement));
+        let place = ran(vote);
+        let compared = verdicts.entry(place).or_insert_with(|| compare(vote));
         let Some(compared) = compared else { continue };
         compared_devices.insert(vote.installation);
         origins = Some(origins.map_or(compared.origin, |o| o.min(compared.origin)));
@@ -166,7 +171,7 @@ pub(super) fn changed_by(
     }
     // One origin stands for all devices, because they differ in method only, not in version.
     let origin = origins?;
-    let of = |place: &*const Placement| verdicts.get(place).and_then(Option::as_ref);
+    let of = |place: &Ran| verdicts.get(place).and_then(Option::as_ref);
 
     let mut by_placement: HashMap<*const Placement, (Arc<Placement>, HashSet<Installation>)> =
         HashMap::default();
@@ -174,7 +179,7 @@ pub(super) fn changed_by(
     for (vote, place) in &hits {
         let placement = &vote.placement;
         let slot = by_placement
-            .entry(*place)
+            .entry(place.0)
             .or_insert((placement.clone(), HashSet::default()));
         slot.1.insert(vote.installation);
         let compared = of(place)?;
@@ -201,8 +206,8 @@ pub(super) fn changed_by(
     hit_placements.sort_by_key(|hit| (Reverse(hit.devices), hit.placement.fingerprint));
 
     let sample = hits.first().map(|(_, place)| *place).or_else(|| {
-        let first = window.votes.iter().map(|vote| Arc::as_ptr(&vote.placement));
-        first.into_iter().find(|place| of(place).is_some())
+        let mut all = window.votes.iter().map(ran);
+        all.find(|place| of(place).is_some())
     })?;
     let sample = of(&sample)?;
     let tally = Tally {
@@ -211,7 +216,7 @@ pub(super) fn changed_by(
         devices: compared_devices.len() as u64 + window.n_only_directed(),
     };
     let both = alternating(window, &hit_devices, |vote| {
-        of(&Arc::as_ptr(&vote.placement)).map(|compared| compared.worse)
+        of(&ran(vote)).map(|compared| compared.worse)
     });
     let p = baseline.chance(id, FLEET_RATE, tally);
     let fires = is_enough(tally, 0.0) && p <= limits.p_placement;
@@ -260,19 +265,28 @@ fn alternating(
 }
 
 /// Whether a placement is worse than the reference; `None` if none is comparable.
-pub(crate) fn compare_worse(
-    placement: &Placement,
-    references: &[PlacementReference],
-) -> Option<bool> {
-    compare(placement, references).map(|compared| compared.worse)
+pub(crate) fn compare_worse(vote: &DeviceVote, baseline: &Baseline) -> Option<bool> {
+    compare(vote, baseline).map(|compared| compared.worse)
 }
 
 /// Compares with the first reference that is comparable. Other chipsets can only show a total loss, so the
 /// version's own earlier placement here is compared too. If that was not better, the other chipsets decide.
-fn compare(placement: &Placement, references: &[PlacementReference]) -> Option<Compared> {
+fn compare(vote: &DeviceVote, baseline: &Baseline) -> Option<Compared> {
     let mut by_others: Option<Compared> = None;
-    for reference in references {
-        match compare_one(placement, reference) {
+    // Of several certificates the one of the nearest firmware counts.
+    let nearest = Certificate::nearest(&baseline.certificates, vote).map(|one| &one.placement);
+    let is_further = |reference: &&PlacementReference| match (reference, nearest) {
+        (
+            PlacementReference::Placement {
+                origin: Origin::Certified,
+                placement,
+            },
+            Some(nearest),
+        ) => placement != nearest,
+        _ => false,
+    };
+    for reference in baseline.placements.iter().filter(|one| !is_further(one)) {
+        match compare_one(&vote.placement, reference) {
             None => {}
             Some(found) if found.origin == Origin::OtherChipsets => {
                 by_others = by_others.or(Some(found));

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use epwatch_model::{Installation, Origin, Placement, Signal, SignalId, SpeedReference};
+use epwatch_model::{Installation, Origin, Signal, SignalId, SpeedReference};
 use epwatch_proto::stratum::STATIC_SHAPE;
 use epwatch_stats::order_stat::median;
 
@@ -72,8 +72,8 @@ pub struct SlowerAndMoved {
 
 /// What the devices are compared with, apart from those that kept their placement.
 pub(crate) struct SpeedBefore<'a> {
-    /// Whether a placement is worse than the reference.
-    pub(crate) is_worse: &'a dyn Fn(&Placement) -> bool,
+    /// Whether a device's placement is worse than the reference.
+    pub(crate) is_worse: &'a dyn Fn(&DeviceVote) -> bool,
     /// Latency before the window, by input shape.
     pub(crate) latency: &'a BTreeMap<Arc<str>, BaselineLatency>,
     /// Latency of a certificate, which was measured with one shape.
@@ -105,7 +105,7 @@ pub(crate) fn slower<'w>(
 ) -> Option<SlowerAndMoved> {
     let kept = |vote: &&DeviceVote| change.kept_devices.contains(&vote.installation);
     let same_version = speeds(window.votes.iter().filter(kept));
-    let old_placement = |vote: &&DeviceVote| !(before.is_worse)(&vote.placement);
+    let old_placement = |vote: &&DeviceVote| !(before.is_worse)(vote);
     let previous_votes = previous
         .map(|window| window.votes.as_slice())
         .unwrap_or_default();
@@ -141,9 +141,10 @@ pub(crate) fn slower<'w>(
             .or(past)
             .or_else(|| merged(vote, earlier.or(certified)?))
     };
-    let worse = window.votes.iter().filter(|vote| {
-        change.hit_devices.contains(&vote.installation) && (before.is_worse)(&vote.placement)
-    });
+    let worse = window
+        .votes
+        .iter()
+        .filter(|vote| change.hit_devices.contains(&vote.installation) && (before.is_worse)(vote));
     let worse = by_device(worse, compared);
     let found = tally(&worse);
     let p_slower = {

@@ -83,6 +83,7 @@ mod tests {
         Baseline {
             certificates: vec![Certificate {
                 certified_by: "CI run 812".into(),
+                firmware: String::new(),
                 placement,
                 latency: None,
             }],
@@ -96,6 +97,22 @@ mod tests {
         assert_eq!(found, (class, severity), "{:#?}", verdict.reasons);
         let texts: Vec<String> = verdict.reasons.iter().map(ToString::to_string).collect();
         assert!(texts.iter().any(|text| text.contains(says)), "{texts:#?}");
+    }
+
+    /// The text is on the page and in notifications.
+    #[test]
+    fn the_firmware_of_the_certificate_is_named() {
+        let of_firmware = |firmware: &str| {
+            let mut baseline = certified("1.31.1/2.7.0");
+            baseline.certificates[0].firmware = firmware.to_owned();
+            let fallen = Fleet::with_fallback(0.5).window();
+            judged(&fallen, None, &baseline)
+        };
+        let (class, page) = (VerdictClass::SomeDevicesFallback, Severity::Page);
+        let own = "on the NPU of this chipset with firmware f1; 30 of 60 devices";
+        check(&of_firmware("f1"), class, page, own);
+        let other = "with firmware f7, the nearest to theirs that has a certificate; 30 of 60";
+        check(&of_firmware("f7"), class, page, other);
     }
 
     const SAYS: &str = "certified by CI run 812 with 100 % of the MACs on the NPU of this chipset";
