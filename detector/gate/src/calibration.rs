@@ -15,6 +15,7 @@ use crate::{
     bounds,
     comparison::{ALL_PAIRS, Comparison, DEFAULT_MIN_EFFECT, FIRST_PAIRS, Pair},
     files::{LaunchesError, MeasuredFile, check_targets},
+    groups::UNNAMED,
     limits::{FailsBy, cost, floor, floor_bound},
     mistakes::Mistake,
     policy::{LatencyLimits, LoadLimits, Policy},
@@ -225,7 +226,12 @@ impl Calibration {
         let is_fine = self
             .decides
             .is_some_and(|decides| decides <= ASKED.max(min_effect));
-        if !is_fine {
+        let asked = latency.launches.map(|n| n as usize);
+        let is_followed = self
+            .pairs_for
+            .zip(asked)
+            .is_some_and(|(n, asked)| asked >= n);
+        if !is_fine && !is_followed {
             found.push(Mistake::no_power(self.decides, ASKED, self.pairs_for));
         }
         found
@@ -238,6 +244,7 @@ impl Calibration {
         }
         let of = &self.of;
         let parts = [
+            ("chipset", &of.chipset, &other_chipset(of, &target.chipset)),
             ("device", &of.device, &target.device),
             ("firmware", &of.firmware, &target.firmware),
             ("runtime", &of.runtime, &target.runtime),
@@ -299,6 +306,13 @@ impl Calibration {
         }
         lines.join("\n")
     }
+}
+
+/// The chipset of a target's name, if it is another one. The name goes on with the device where there are several.
+fn other_chipset(of: &CalibratedOn, name: &str) -> Option<String> {
+    let rest = name.strip_prefix(of.chipset.as_deref()?);
+    let is_same = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']));
+    (!is_same && name != UNNAMED).then(|| name.to_owned())
 }
 
 impl From<&RunTarget> for CalibratedOn {
@@ -488,6 +502,39 @@ mod tests {
             one(3.0).red >= one(1.2).red && one(2.0).red >= POWER,
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn advice_that_was_followed_is_not_repeated() {
+        let mut found = calibrated(&recorded()[..60]);
+        (found.decides, found.pairs_for) = (Some(1.5), Some(24));
+        let ids = |launches| {
+            let latency = LatencyLimits {
+                launches,
+                ..LatencyLimits::default()
+            };
+            let found = found.below_floor(&latency, &LoadLimits::default());
+            found.iter().map(|mistake| mistake.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(None), ["little_power"]);
+        assert_eq!(ids(Some(12)), ["little_power"]);
+        assert_eq!(ids(Some(24)), [""; 0]);
+    }
+
+    #[test]
+    fn a_calibration_of_another_chipset_is_named() {
+        let of = |chipset: Option<&str>| CalibratedOn {
+            chipset: chipset.map(str::to_owned),
+            ..CalibratedOn::default()
+        };
+        let other = |chipset, name| other_chipset(&of(chipset), name);
+        for name in ["SM8650", "SM8650 Galaxy S24, firmware f1", UNNAMED] {
+            assert_eq!(other(Some("SM8650"), name), None, "{name}");
+            assert_eq!(other(None, name), None, "{name}");
+        }
+        for name in ["SM8635", "SM8650P"] {
+            assert_eq!(other(Some("SM8650"), name).as_deref(), Some(name));
+        }
     }
 
     /// The gates are drawn from pairs that the calibration has not seen.
