@@ -9,8 +9,11 @@ LOG gets a line for each request. A request that the real client does not make e
 """
 
 import hashlib
+import io
 import json
+import posixpath
 import sys
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock
 from urllib.parse import parse_qs, urlsplit
@@ -53,6 +56,19 @@ def state_of(job):
     if attempt <= len(failures):
         return pb.JobState.JOB_STATE_FAILED, failures[attempt - 1]
     return pb.JobState.JOB_STATE_DONE, pb.JobFailureType.JOB_FAILURE_TYPE_SUCCESS
+
+
+def model_of(body):
+    """The model of an upload: the file itself, or the one of a zip that has its tensors next to it."""
+    if not body.startswith(b"PK"):
+        return body
+    files = zipfile.ZipFile(io.BytesIO(body))
+    names = [name for name in files.namelist() if not name.endswith("/")]
+    [model] = [name for name in names if name.endswith(".onnx")]
+    [data] = [name for name in names if name != model]
+    need(data.endswith((".data", ".bin")) and posixpath.dirname(data) == posixpath.dirname(model), names)
+    need(len(files.read(data)) > 0, "tensors")
+    return files.read(model)
 
 
 def reason(kind):
@@ -133,7 +149,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = url.path.strip("/").split("/")
         if parts[0] == "upload":
             need(self.command == "PUT" and len(parts) == 2, "an upload")
-            models[parts[1]]["sha256"] = hashlib.sha256(body).hexdigest()
+            models[parts[1]]["sha256"] = hashlib.sha256(model_of(body)).hexdigest()
             need(models[parts[1]]["sha256"] in scenario["times_us"], "a model that the test does not have")
             return self.answer(200, ETag='"part-0"')
         need(self.headers["Authorization"] == "token of-the-test", "authorization")

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -20,6 +21,8 @@ const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aihub_servi
 const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/qai_hub.txt");
 const NEW: &str = "e_mixed.q8head32";
 const OLD: &str = "e_mixed.qu8";
+/// Its tensors are in a file of their own.
+const OUTSIDE: &str = "forms_outside.fp32";
 
 fn path(model: &str) -> String {
     format!("{MODELS}/{model}.onnx")
@@ -43,7 +46,12 @@ impl Farm {
             let hash = Sha256::digest(fs::read(path(model)).unwrap());
             epwatch_proto::hex(&hash)
         };
-        let times = BTreeMap::from([(sha256(NEW), us), (sha256(OLD), 8_000)]);
+        let times = [
+            (sha256(NEW), us),
+            (sha256(OLD), 8_000),
+            (sha256(OUTSIDE), us),
+        ];
+        let times = BTreeMap::from(times);
         let mut scenario = json!({"times_us": times});
         for (key, value) in more.as_object().unwrap() {
             scenario[key] = value.clone();
@@ -78,9 +86,17 @@ impl Farm {
     }
 
     fn gate_on(&self, device: &str, words: &str) -> Command {
+        self.gate_with(NEW, device, words)
+    }
+
+    fn gate_of(&self, model: &str, words: &str) -> Command {
+        self.gate_with(model, "Samsung Galaxy S24", words)
+    }
+
+    fn gate_with(&self, model: &str, device: &str, words: &str) -> Command {
         let mut gate = epwatch(&format!(
             "gate {} --baseline {} --poll 100ms {words}",
-            path(NEW),
+            path(model),
             path(OLD)
         ));
         gate.arg("--jobs")
@@ -287,6 +303,50 @@ fn what_the_service_refuses_is_told_with_the_way_out() {
     assert_eq!(farm.submitted(), 0);
 }
 
+#[test]
+fn a_model_goes_with_the_file_of_its_tensors() {
+    let farm = Farm::new(8_200, &json!({}));
+    let mut gate = farm.gate_of(OUTSIDE, "--preset macs-only");
+    let ended = gate.output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    // The profile of the stand-in is of another model, which is not what is asked here.
+    assert!(
+        told.contains("profile job j3 of candidate") || told.contains("inference job"),
+        "{told}"
+    );
+    assert_eq!(farm.submitted(), 4, "{told}");
+    let folder = farm.folder.path().join("models");
+    fs::create_dir(&folder).unwrap();
+    let model = folder.join("m.onnx");
+    fs::copy(path(OUTSIDE), &model).unwrap();
+    fs::remove_dir_all(farm.jobs()).unwrap();
+    let mut gate = epwatch(&format!(
+        "gate {} --jobs {}",
+        model.display(),
+        farm.jobs().display()
+    ));
+    check_fails(gate.args(["--aihub", "phone"]), 2, "its tensors are in ");
+}
+
+/// A service that gives no answer for long costs nobody a job.
+#[test]
+fn a_service_that_stays_away_ends_with_the_way_to_go_on() {
+    // The client asks again, with pauses.
+    std::thread::scope(|scope| {
+        for status in [429, 503] {
+            scope.spawn(move || {
+                let often = vec![status; 60];
+                let scenario =
+                    json!({"status": {"POST /api/v1/jobs/": often}, "body": "slow down"});
+                let farm = Farm::new(8_200, &scenario);
+                check_fails(&mut farm.gate(""), 3, "--resume goes on");
+                let job = &farm.state()["jobs"][0];
+                assert_eq!((&job["state"], &job["id"]), (&"open".into(), &Value::Null));
+            });
+        }
+    });
+}
+
 /// The jobs are at AI Hub, whatever becomes of the command.
 #[tokio::test]
 async fn jobs_survive_ctrl_c_and_a_kill_between_submission_and_answer() {
@@ -334,4 +394,52 @@ async fn jobs_survive_ctrl_c_and_a_kill_between_submission_and_answer() {
     assert_eq!(farm.state()["jobs"][0]["id"], "j1");
     // Two compile jobs and two profile jobs.
     assert_eq!(farm.submitted(), 4, "{}", farm.log());
+}
+
+/// At each of these moments the command ends with its script, and names the jobs that go on. No job is made twice.
+#[tokio::test]
+async fn ctrl_c_at_any_moment_names_the_jobs_that_go_on() {
+    for moment in [
+        "uploading",
+        "compile job j1",
+        "compile job j2",
+        "inference job j3",
+    ] {
+        let farm = Farm::new(8_200, &json!({"queued": 3}));
+        let mut gate = farm.gate("");
+        gate.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut gate = Running(gate.spawn().unwrap());
+        let lines = BufReader::new(gate.0.stderr.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        assert!(lines.any(|line| line.contains(moment)), "{moment}");
+        let pid = Pid::from_child(&gate.0);
+        kill_process(pid, Signal::INT).unwrap();
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(gate.0.wait().unwrap().code(), Some(130), "{rest:?}");
+        let own = farm.folder.path().join("client.ini");
+        until("the script has ended", || {
+            std::future::ready(!runs_with(&own.display().to_string()))
+        })
+        .await;
+        let state = farm.state();
+        let jobs = state["jobs"].as_array().unwrap();
+        let going_on = jobs.iter().filter(|job| job["state"] == "open");
+        let told = rest.concat();
+        for id in going_on.filter_map(|job| job["id"].as_str()) {
+            assert!(
+                told.contains(&format!(" {id}")),
+                "{moment}: {id} is not in {rest:?}"
+            );
+        }
+        check_ends(&mut farm.gate("--resume --preset macs-only"), 0);
+        assert_eq!(farm.submitted(), 4, "{moment}: {}", farm.log());
+    }
+}
+
+/// Whether a process has this in its environment.
+fn runs_with(text: &str) -> bool {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut environments =
+        processes.filter_map(|entry| fs::read(entry.path().join("environ")).ok());
+    environments.any(|of| String::from_utf8_lossy(&of).contains(text))
 }

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 
 # The client prints to standard output, which is for the answer alone.
@@ -96,7 +97,8 @@ class Farm:
         model = self.state["models"][arm]
         if "id" not in model:
             say(f"uploading {model['path']}")
-            model["id"] = self.call(self.client.upload_model, model["path"]).model_id
+            with tempfile.TemporaryDirectory() as folder:
+                model["id"] = self.call(self.client.upload_model, with_data(model, folder)).model_id
             self.keep()
         return self.call(self.client.get_model, model["id"])
 
@@ -166,6 +168,17 @@ class Farm:
             if "open" in states:
                 return None
         return self.submit(job)
+
+
+def with_data(model, folder):
+    """The model's path, or a folder of this name with the model and the file of its tensors."""
+    if "data" not in model:
+        return model["path"]
+    whole = os.path.join(folder, os.path.basename(model["path"]))
+    os.mkdir(whole)
+    for path in (model["path"], model["data"]):
+        os.symlink(path, os.path.join(whole, os.path.basename(path)))
+    return whole
 
 
 def plain(error):

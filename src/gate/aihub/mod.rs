@@ -1,6 +1,7 @@
 //! `epwatch gate --aihub`: makes the launches on phones of Qualcomm's farm, with the user's own client.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Stdio,
 };
@@ -13,6 +14,7 @@ use epwatch_gate::{
     policy::Policy,
     verdict::{GatedFile, Target},
 };
+use epwatch_manifest::ModelOutline;
 use epwatch_server::Period;
 use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncWriteExt, process::Command};
@@ -104,6 +106,12 @@ struct UploadedModels {
 struct UploadedModel {
     path: PathBuf,
     sha256: String,
+    /// The file of its tensors, which goes with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data: Option<PathBuf>,
+    /// SHA-256 of that file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_sha256: Option<String>,
 }
 
 /// `jobs.json`, as the script writes it.
@@ -199,9 +207,16 @@ impl AihubArgs {
             let wrong =
                 |error: &dyn std::fmt::Display| WrongUse(format!("{}: {error}", path.display()));
             input_file::check(path, InputKind::Model).map_err(|error| wrong(&error))?;
+            let hash = |path: &Path| {
+                epwatch_manifest::sha256_of_file(path)
+                    .map_err(|error| WrongUse(format!("{}: {error}", path.display())))
+            };
+            let data = data_of(path).map_err(|error| wrong(&error))?;
             Ok(UploadedModel {
                 path: path.canonicalize().map_err(|error| wrong(&error))?,
-                sha256: epwatch_manifest::sha256_of_file(path).map_err(|error| wrong(&error))?,
+                sha256: hash(path)?,
+                data_sha256: data.as_deref().map(hash).transpose()?,
+                data,
             })
         };
         Ok(Plan {
@@ -279,10 +294,42 @@ impl AihubArgs {
     }
 }
 
+/// The file that holds tensors of a model; `None` if the model has them all. qai-hub takes a folder with the model and one such
+/// file, by the end of its name.
+fn data_of(model: &Path) -> Result<Option<PathBuf>, String> {
+    let Ok(outline) = ModelOutline::of(model) else {
+        // The service says what is wrong with it.
+        return Ok(None);
+    };
+    let files = Vec::from_iter(outline.data_files());
+    let is_taken = |file: &Path| {
+        let end = file.extension().and_then(OsStr::to_str);
+        file.components().count() == 1 && matches!(end, Some("data" | "bin"))
+    };
+    match files.as_slice() {
+        [] => Ok(None),
+        [file] if is_taken(file) => {
+            let path = model.parent().unwrap_or(Path::new("")).join(file);
+            let found = path.canonicalize();
+            found
+                .map(Some)
+                .map_err(|error| format!("its tensors are in {}: {error}", path.display()))
+        }
+        files => Err(format!(
+            "its tensors are in {} files, the first one {}; AI Hub takes one next to the model, whose name ends in .data or .bin: \
+             onnx.save_model(model, path, save_as_external_data=True, location=\"model.data\")",
+            files.len(),
+            files[0].display()
+        )),
+    }
+}
+
 impl UploadedModels {
-    fn sha256(&self) -> (&str, Option<&str>) {
-        let old = self.baseline.as_ref();
-        (&self.candidate.sha256, old.map(|old| old.sha256.as_str()))
+    /// Hashes of all files.
+    fn sha256(&self) -> Vec<(&str, Option<&str>)> {
+        let both = std::iter::once(&self.candidate).chain(&self.baseline);
+        both.map(|of| (&*of.sha256, of.data_sha256.as_deref()))
+            .collect()
     }
 }
 
