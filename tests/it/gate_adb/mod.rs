@@ -225,6 +225,31 @@ fn a_cable_that_breaks_loses_no_launch() {
 }
 
 #[test]
+fn ctrl_c_at_any_moment_leaves_nothing_on_the_phone() {
+    for moment in ["works in", "launch 1 of", "launch 3 of"] {
+        let phone = Phone::new(script(Answer::Runs));
+        let adb = Adb::with(&[&phone]);
+        let mut gate = adb.gate("--adb");
+        let policy = "[latency]\nlaunches = 50\nruns = 21\nwarmup = 1\n";
+        fs::write(adb.folder.path().join("gate.toml"), policy).unwrap();
+        gate.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut gate = Running(gate.spawn().unwrap());
+        let lines = BufReader::new(gate.0.stderr.take().unwrap()).lines();
+        let mut lines = lines.map(Result::unwrap);
+        assert!(lines.any(|line| line.contains(moment)), "{moment}");
+        let pid = rustix::process::Pid::from_child(&gate.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(gate.0.wait().unwrap().code(), Some(130), "{rest:?}");
+        assert!(
+            !rest.iter().any(|line| line.contains("left on")),
+            "{rest:?}"
+        );
+        phone.check();
+    }
+}
+
+#[test]
 fn a_phone_that_cannot_be_reached_says_the_way_out() {
     let with_door = |door| {
         let script = script(Answer::Runs);
