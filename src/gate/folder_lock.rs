@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File, TryLockError},
+    io::ErrorKind,
     path::Path,
 };
 
@@ -9,10 +10,29 @@ use anyhow::Context;
 
 use crate::output::WrongUse;
 
+/// Makes a folder of an option.
+///
+/// # Errors
+/// Wrong use, unless the disk is full.
+pub(super) fn made(folder: &Path, option: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).map_err(|error| {
+        let shown = folder.display();
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                anyhow::Error::new(error).context(format!("failed to make {option} {shown}"))
+            }
+            _ => WrongUse(format!(
+                "{option} {shown}: {error}; give a folder that may be made"
+            ))
+            .into(),
+        }
+    })
+}
+
 /// Makes the folder, and holds it while the file is open. The system gives it back, however the process ends.
 pub(super) fn locked(folder: &Path, option: &str) -> anyhow::Result<File> {
     let shown = format!("{option} {}", folder.display());
-    fs::create_dir_all(folder).with_context(|| format!("failed to make {shown}"))?;
+    made(folder, option)?;
     let lock = File::open(folder).with_context(|| format!("failed to open {shown}"))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),

@@ -289,6 +289,7 @@ fn judged_files(
         chipset: chosen.socs.first().map(shown),
         device: None,
         is_on_cpu: args.device.is_on_cpu(chosen.socs.first()),
+        temporary: made.temporary(),
         options: ReadOptions {
             hdr_unit: args.hdr_unit,
         },
@@ -375,6 +376,7 @@ async fn on_farm(
             chipset: chosen.socs.first().map(shown),
             device: Some(on.device.clone()),
             is_on_cpu: false,
+            temporary: None,
             options: ReadOptions::default(),
         };
         judged.add(on.judged(|| runs::launches(&files, &own))?);

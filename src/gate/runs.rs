@@ -37,6 +37,8 @@ pub(super) struct RunFiles<'a> {
     pub(super) options: ReadOptions,
     /// They were made here, on the CPU.
     pub(super) is_on_cpu: bool,
+    /// A folder that is removed at the end: a report names its files without it.
+    pub(super) temporary: Option<&'a Path>,
 }
 
 /// Reads the launches and judges them. With MODEL the placement of profiles is judged too.
@@ -46,6 +48,13 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
         let each = paths.iter().map(|path| measured(path, options));
         let mut all = each.collect::<Result<Vec<_>, _>>()?.concat();
         for one in &mut all {
+            let path = Path::new(&one.file.path);
+            let name = files
+                .temporary
+                .and_then(|folder| path.strip_prefix(folder).ok());
+            if let Some(name) = name.map(|name| name.display().to_string()) {
+                one.file.path = name;
+            }
             let device = &mut one.run.target.device;
             *device = device.take().or_else(|| files.device.clone());
         }

@@ -1,10 +1,20 @@
 //! `epwatch gate --local`: launches on this machine, with QNN's emulator as the board.
 
-use std::{fs, path::Path};
+use std::{
+    ffi::OsStr,
+    fs,
+    io::{BufRead, BufReader},
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
+use epwatch_engines::{Engine, ensure};
 use serde_json::Value;
 
-use crate::support::{check_fails, epwatch};
+use crate::support::{Running, check_fails, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -142,8 +152,32 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     let words = format!("--policy {policy} --keep {}", keep.display());
     measured("mixed_v2.head32", &words);
     let gate = |model: &str| epwatch(&format!("gate {MODELS}/{model}.onnx --local {words}"));
-    let other = "candidate-look.json is of another model or of other options; give another --out";
+    let other = "candidate-look.json was made by another command: it is of another model; give another folder";
     check_fails(&mut gate("a_cnn.qu8"), 2, other);
+    // Another runtime, by its content: one byte more changes nothing else.
+    let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
+    let longer = folder.path().join("libonnxruntime.so");
+    let mut bytes = fs::read(&ort).unwrap();
+    bytes.push(0);
+    fs::write(&longer, bytes).unwrap();
+    let runs = folder.path().join("runs.toml");
+    fs::write(&runs, "[latency]\nlaunches = 1\nruns = 22\nwarmup = 1\n").unwrap();
+    let (longer, runs, at) = (longer.display(), runs.display(), keep.display());
+    for (words, told) in [
+        (
+            format!("{words} --inputs zeros"),
+            "--inputs was noise, and is zeros now",
+        ),
+        (format!("{words} --ort {longer}"), "--ort was "),
+        (
+            format!("--policy {runs} --keep {at}"),
+            "--runs was 21, and is 22 now",
+        ),
+    ] {
+        let model = format!("{MODELS}/mixed_v2.head32.onnx");
+        let mut gate = epwatch(&format!("gate {model} --local {words}"));
+        check_fails(&mut gate, 2, told);
+    }
     let held = fs::File::open(&keep).unwrap();
     held.lock().unwrap();
     check_fails(&mut gate("mixed_v2.head32"), 2, "is in use by another run");
@@ -171,8 +205,23 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
         ),
         (
             format!("run {model} --ort {model} --out /dev/null/x"),
-            3,
-            "failed to make --out",
+            2,
+            "--out /dev/null/x: Not a directory",
+        ),
+        (
+            format!("gate {model} --local --keep /dev/null/x"),
+            2,
+            "--out /dev/null/x: Not a directory",
+        ),
+        (
+            format!("gate {model} --ssh board --keep /dev/null/x --workdir /tmp"),
+            2,
+            "--keep /dev/null/x: Not a directory",
+        ),
+        (
+            format!("gate {model} --aihub phone --jobs /dev/null/x"),
+            2,
+            "--jobs /dev/null/x: Not a directory",
         ),
     ] {
         check_fails(&mut epwatch(&words), code, told);
@@ -185,4 +234,131 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
         2,
         "give --local, --ssh or --adb, or take it out",
     );
+}
+
+/// A file's name may begin with a dash, and need not be text.
+#[test]
+fn strange_names_of_files_are_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), 1);
+    for (name, keep) in [(&b"-m.onnx"[..], "-1"), (b"caf\xe9 m.onnx", "-2")] {
+        let name = OsStr::from_bytes(name);
+        let model = format!("{MODELS}/mixed_v2.head32.onnx");
+        fs::copy(model, folder.path().join(name)).unwrap();
+        let words = format!("gate --local --json --policy {policy} --keep={keep} --");
+        let mut gate = epwatch(&words);
+        let ended = gate.arg(name).current_dir(folder.path()).output();
+        let ended = ended.unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        let found: Result<Value, _> = serde_json::from_slice(&ended.stdout);
+        let found = found.unwrap_or_else(|error| panic!("{error}: {told}"));
+        assert_eq!(found["targets"][0]["source"], "run", "{told}");
+        let launch = folder.path().join(keep).join("candidate-001.json");
+        assert!(launch.is_file(), "{told}");
+    }
+}
+
+/// A path of a file that is gone helps nobody.
+#[test]
+fn a_temporary_folder_is_named_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), 1);
+    for words in ["", "--soc SM8635"] {
+        let model = format!("{MODELS}/c_cnn_hardmax.fp32.onnx");
+        let words = format!("gate {model} --local --json --policy {policy} {words}");
+        let ended = epwatch(&words).output().unwrap();
+        let told = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
+        assert!(told[0].contains("candidate-001.json"), "{told:?}");
+        assert!(!told.concat().contains("epwatch-run-"), "{told:?}");
+    }
+}
+
+/// Processes whose command line names this folder.
+fn processes_of(folder: &Path) -> Vec<String> {
+    let folder = folder.display().to_string();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(&folder)).collect()
+}
+
+/// A gate of many launches, once it has told this.
+fn started(mut gate: Command, moment: &str) -> (Running, Vec<String>) {
+    gate.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut gate = Running(gate.spawn().unwrap());
+    let mut told = Vec::new();
+    let lines = BufReader::new(gate.0.stderr.take().unwrap()).lines();
+    for line in lines.map(Result::unwrap) {
+        let is_it = line.contains(moment);
+        told.push(line);
+        if is_it {
+            return (gate, told);
+        }
+    }
+    panic!("no line has {moment:?}: {told:#?}")
+}
+
+#[track_caller]
+fn check_no_process(folder: &Path) {
+    let began = Instant::now();
+    while !processes_of(folder).is_empty() {
+        let left = processes_of(folder);
+        assert!(began.elapsed() < Duration::from_secs(300), "{left:#?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Nobody could end a runner whose gate is gone.
+#[test]
+fn a_gate_that_is_killed_leaves_no_runner() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = folder.path().join("launches");
+    let (policy, keep_shown) = (policy(folder.path(), 150), keep.display());
+    let words =
+        format!("gate {MODELS}/mixed_v2.head32.onnx --local --policy {policy} --keep {keep_shown}");
+    let (mut gate, _) = started(epwatch(&words), "launch 1 of");
+    gate.0.kill().unwrap();
+    gate.0.wait().unwrap();
+    check_no_process(folder.path());
+    // Whole launches alone have a launch's name.
+    for name in files(&keep)
+        .iter()
+        .filter(|name| name.starts_with("candidate-"))
+    {
+        let text = fs::read(keep.join(name)).unwrap();
+        if !name.ends_with(".part") {
+            serde_json::from_slice::<Value>(&text).unwrap();
+        }
+    }
+}
+
+/// At any of these moments: before the look, in it, between launches.
+#[test]
+fn ctrl_c_leaves_no_process_and_no_file_that_it_does_not_keep() {
+    let folder = tempfile::tempdir().unwrap();
+    let temporary = folder.path().join("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let policy = policy(folder.path(), 150);
+    for launches in [0, 1, 2, 5] {
+        let mut gate = epwatch(&format!(
+            "gate {MODELS}/mixed_v2.head32.onnx --local --policy {policy}"
+        ));
+        gate.env("TMPDIR", &temporary);
+        let mut gate = match launches {
+            0 => Running(gate.stderr(Stdio::null()).spawn().unwrap()),
+            n => started(gate, &format!("launch {n} of")).0,
+        };
+        if launches == 0 {
+            let began = Instant::now();
+            while files(&temporary).is_empty() {
+                assert!(began.elapsed() < Duration::from_secs(300));
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let pid = rustix::process::Pid::from_child(&gate.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert_eq!(gate.0.wait().unwrap().code(), Some(130));
+        check_no_process(&temporary);
+        assert_eq!(files(&temporary), [""; 0], "after {launches}");
+    }
 }

@@ -233,6 +233,17 @@ fn launches_over_ssh_have_the_placement_that_the_emulator_shows() {
     }
 }
 
+/// Its tensors are in a file next to it.
+#[test]
+fn a_model_goes_with_the_file_of_its_tensors() {
+    let board = Board::new();
+    let found = found(&mut board.gate("forms_outside.fp32", 1, ""));
+    let target = &found["targets"][0];
+    assert_eq!(target["source"], "run", "{found:#}");
+    assert_eq!(target["latency"]["launches"], 1, "{found:#}");
+    board.check_empty();
+}
+
 #[test]
 fn a_connection_that_breaks_loses_no_launch() {
     let board = Board::new();
@@ -262,7 +273,7 @@ fn a_connection_that_breaks_loses_no_launch() {
 #[test]
 fn ctrl_c_at_any_moment_leaves_nothing_on_the_board() {
     let board = Board::new();
-    for moment in ["works in", "launch 1 of"] {
+    for moment in ["works in", "launch 1 of", "launch 2 of", "launch 5 of"] {
         let (mut gate, mut told) = with_stderr(board.gate("mixed_v2.head32", 50, ""));
         until(&mut told, moment);
         let pid = rustix::process::Pid::from_child(&gate.0);

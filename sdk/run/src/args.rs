@@ -71,6 +71,9 @@ pub struct Command {
     /// Ends when standard input ends, or is silent for a minute.
     #[arg(long, hide = true)]
     pub(crate) attended: bool,
+    /// For a program on this machine that started this: ends when standard input ends, however that program did.
+    #[arg(long, hide = true, conflicts_with = "attended")]
+    pub(crate) ends_with_stdin: bool,
     /// Writes what was seen here into one signed file, for the table in docs/device.md. It has no paths and no names of the model
     /// or its nodes. FILE.pub gets its public key.
     #[arg(long, value_name = "FILE")]

@@ -1,7 +1,8 @@
-//! A runner that a program on another machine started, over ssh or adb.
+//! A runner that another program started: over ssh or adb on another machine, or on this one.
 //!
-//! Files go to standard output as they are made, so that a broken connection loses none. If the other program or the
-//! connection is gone, standard input ends or becomes silent. Then the runner ends with its launch: nobody would stop it.
+//! From another machine, files go to standard output as they are made, so that a broken connection loses none. If the other program or the
+//! connection is gone, standard input ends or becomes silent. Then the runner ends with its launch: nobody would stop it. On
+//! this machine standard input ends with the program, also if that was killed.
 
 use std::{
     io::{self, Write as _},
@@ -24,19 +25,29 @@ const SILENCE: Timespec = Timespec {
     tv_nsec: 0,
 };
 
-/// Sets `gone` when standard input ends, or is silent for a minute.
-pub(crate) fn watch_standard_input(gone: Arc<AtomicBool>) {
+/// Who started the runner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StartedBy {
+    /// A program that writes now and then.
+    OtherMachine,
+    /// A program that only holds the other end.
+    ThisMachine,
+}
+
+/// Sets `gone` when standard input ends; with a program on another machine also when it is silent for a minute.
+pub(crate) fn watch_standard_input(by: StartedBy, gone: Arc<AtomicBool>) {
     thread::spawn(move || {
-        while is_there() {}
+        while is_there(by) {}
         gone.store(true, Relaxed);
     });
 }
 
 /// Waits for the other program to write; `false` if it is gone.
-fn is_there() -> bool {
+fn is_there(by: StartedBy) -> bool {
     let stdin = io::stdin();
     let mut waited = [PollFd::new(&stdin, PollFlags::IN)];
-    match poll(&mut waited, Some(&SILENCE)) {
+    let silence = (by == StartedBy::OtherMachine).then_some(&SILENCE);
+    match poll(&mut waited, silence) {
         Err(rustix::io::Errno::INTR) => true,
         Ok(1..) => {
             // Unbuffered: bytes in a buffer would not wake the next poll.

@@ -43,6 +43,9 @@ pub(crate) struct RunDocument {
     pub(crate) target: MeasuredOn,
     pub(crate) runtime: MeasuredRuntime,
     pub(crate) source: String,
+    /// Options of the command that made it. Another command refuses it.
+    #[serde(default)]
+    pub(crate) settings: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) launch: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,6 +194,11 @@ impl Placed {
             reasons: vec![reason],
             encoded: String::new(),
         }
+    }
+
+    /// Why there is no session.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
     }
 
     pub(crate) fn is_ok(&self) -> bool {

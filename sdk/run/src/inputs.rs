@@ -11,6 +11,8 @@ use epwatch_sdk::self_test::{GoldenInput, ReadyInput};
 use ort::session::Session;
 use serde::{Deserialize, Serialize};
 
+use crate::path_bytes;
+
 /// Where inputs come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -20,7 +22,7 @@ pub(crate) enum InputKind {
     Zeros,
     Ones,
     Ramp,
-    Folder(PathBuf),
+    Folder(#[serde(with = "path_bytes")] PathBuf),
 }
 
 impl FromStr for InputKind {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     document::{Arm, MeasuredOn},
     inputs::InputKind,
+    path_bytes,
 };
 
 /// One launch. Paths are absolute.
@@ -14,14 +15,19 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct Job {
     pub(crate) task: Task,
+    #[serde(with = "path_bytes")]
     pub(crate) model: PathBuf,
     /// SHA-256 of the model's file, in hex: a kept launch must have the same.
     pub(crate) sha256: String,
     /// What both models are called: they are two versions of one.
     pub(crate) name: String,
+    #[serde(with = "path_bytes")]
     pub(crate) ort: PathBuf,
     pub(crate) ep: Ep,
+    /// Options of the command by name: a kept launch must have the same.
+    pub(crate) settings: BTreeMap<String, String>,
     pub(crate) dims: Vec<KeyValue>,
+    #[serde(with = "path_bytes::maybe")]
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) inputs: InputKind,
     pub(crate) warmup: u32,
@@ -30,6 +36,7 @@ pub(crate) struct Job {
     pub(crate) arm: Arm,
     pub(crate) target: MeasuredOn,
     /// Gets the document.
+    #[serde(with = "path_bytes")]
     pub(crate) out: PathBuf,
 }
 
@@ -65,7 +72,9 @@ pub(crate) enum Task {
 pub(crate) enum Ep {
     Cpu,
     Qnn {
+        #[serde(with = "path_bytes")]
         provider: PathBuf,
+        #[serde(with = "path_bytes")]
         backend: PathBuf,
         soc_model: Option<String>,
         options: Vec<KeyValue>,

@@ -47,6 +47,7 @@ fn begun(job: &Job) -> RunDocument {
             options: job.options(),
         },
         source: format!("epwatch-run {}", env!("CARGO_PKG_VERSION")),
+        settings: job.settings.clone(),
         arm: Some(job.arm),
         started_unix_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
         ..RunDocument::default()

@@ -16,9 +16,11 @@ mod inputs;
 mod job;
 mod launch;
 mod parent;
+mod path_bytes;
 mod report;
 mod schedule;
 mod session;
+mod settings;
 
 pub use args::Command;
 pub use parent::{WrongUse, exit_code, run, say};

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     env,
     fs::{self, File},
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, ExitCode, ExitStatus, Stdio},
@@ -18,14 +18,13 @@ use std::{
 
 use anyhow::Context;
 use epwatch_gate::throttle::DeviceState;
-use epwatch_proto::hex;
+use epwatch_proto::visible;
 use epwatch_sdk::runtime::TELEMETRY_SWITCH;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
     process::{Signal, set_parent_process_death_signal},
 };
-use sha2::{Digest, Sha256};
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
     flag,
@@ -33,13 +32,14 @@ use signal_hook::{
 
 use crate::{
     args::Command,
-    attended,
+    attended::{self, StartedBy},
     conditions::output_of,
     document::{Arm, MeasuredOn, Placed, RunDocument},
     job::{Ep, Job, Task},
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
+    settings::{difference, settings, sha256_of},
 };
 
 /// The command line makes no sense on this device.
@@ -77,6 +77,9 @@ impl std::fmt::Display for Ended {
 }
 
 impl std::error::Error for Ended {}
+
+/// The way out where a folder has launches of another command.
+const OTHER_FOLDER: &str = "give another folder (--out, or --keep of a gate)";
 
 /// Pause between two looks at a process.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -149,12 +152,10 @@ impl Plan {
         };
         let model = needed("MODEL", given("MODEL", &command.model)?)?;
         let side = |arm, model: &Path, manifest| -> anyhow::Result<Side> {
-            let sha256 =
-                sha256_of(model).with_context(|| format!("failed to read {}", model.display()))?;
             Ok(Side {
                 arm,
                 model: model.to_owned(),
-                sha256,
+                sha256: sha256_of(model)?,
                 manifest,
             })
         };
@@ -178,9 +179,11 @@ impl Plan {
         };
         let out = needed("--out", command.out.clone())?;
         fs::create_dir_all(&out)
-            .with_context(|| format!("failed to make --out {}", out.display()))?;
+            .map_err(|error| WrongUse(format!("--out {}: {error}", out.display())))?;
         let out = out.canonicalize()?;
         let inputs = command.inputs.absolute();
+        let inputs = inputs.map_err(|error| WrongUse(format!("{error:#}")))?;
+        let ort = needed("--ort", given("--ort", &command.ort)?)?;
         let job = Job {
             task: Task::Look,
             name: model
@@ -190,11 +193,12 @@ impl Plan {
                 .into_owned(),
             model,
             sha256: String::new(),
-            ort: needed("--ort", given("--ort", &command.ort)?)?,
+            settings: settings(command, &ort, &ep, &inputs)?,
+            ort,
             ep,
             dims: command.dim.clone(),
             manifest: None,
-            inputs: inputs.map_err(|error| WrongUse(format!("{error:#}")))?,
+            inputs,
             warmup: command.warmup,
             runs: command.runs,
             steady_seconds: command.steady_seconds,
@@ -206,8 +210,13 @@ impl Plan {
         for signal in [SIGINT, SIGTERM] {
             flag::register(signal, Arc::clone(&interrupted))?;
         }
-        if command.attended {
-            attended::watch_standard_input(Arc::clone(&interrupted));
+        let started_by = match (command.attended, command.ends_with_stdin) {
+            (true, _) => Some(StartedBy::OtherMachine),
+            (_, true) => Some(StartedBy::ThisMachine),
+            _ => None,
+        };
+        if let Some(by) = started_by {
+            attended::watch_standard_input(by, Arc::clone(&interrupted));
         }
         Ok(Self {
             sides,
@@ -250,12 +259,12 @@ impl Plan {
             };
             if !has_session(&document) {
                 // One file says it all: no launch of this model would have a run.
-                let file = self.file(side.arm, 1);
-                self.write(&document, &file)?;
+                self.write(&document, &self.file(side.arm, 1))?;
+                let error = document.placement.as_ref().and_then(Placed::error);
                 say(format_args!(
-                    "{}: no session, see {}",
+                    "{}: no session: {}",
                     side.arm.as_str(),
-                    file.display()
+                    visible(error.unwrap_or("the runtime gives no reason"))
                 ));
             }
             looked.insert(side.arm, (side, document));
@@ -273,7 +282,7 @@ impl Plan {
                 "launch {} of {}: {}",
                 at + 1,
                 order.len(),
-                file.display()
+                name_of(&file)
             ));
         }
         if self.attended {
@@ -330,7 +339,7 @@ impl Plan {
             self.write(&document, &aside)?;
             say(format_args!(
                 "made again: {why}; the first one is {}",
-                aside.display()
+                name_of(&aside)
             ));
             self.pause(COOLING)?;
         }
@@ -411,20 +420,34 @@ fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
     if !job.out.is_file() {
         return Ok(None);
     }
-    let shown = job.out.display();
+    let shown = name_of(&job.out);
     let document = RunDocument::read(&job.out).map_err(|error| {
         WrongUse(format!(
-            "{shown} is no launch of this program: {error}; give another --out"
+            "{shown} is no launch of this program: {error}; {OTHER_FOLDER}"
         ))
     })?;
-    let is_of = document.model.sha256 == job.sha256
-        && document.runtime.ep == job.ep.name()
-        && document.runtime.options == job.options();
-    if !is_of {
-        let text = format!("{shown} is of another model or of other options; give another --out");
-        return Err(WrongUse(text).into());
+    let differs = if document.model.sha256 != job.sha256 {
+        Some("it is of another model".to_owned())
+    } else if document.runtime.ep != job.ep.name() {
+        let (was, is) = (&document.runtime.ep, job.ep.name());
+        Some(format!("the EP was {was}, and is {is} now"))
+    } else {
+        difference(&document.runtime.options, &job.options())
+            .or_else(|| difference(&document.settings, &job.settings))
+    };
+    match differs {
+        Some(what) => {
+            let text = format!("{shown} was made by another command: {what}; {OTHER_FOLDER}");
+            Err(WrongUse(text).into())
+        }
+        None => Ok(Some(document)),
     }
-    Ok(Some(document))
+}
+
+/// A file's name: its folder is the caller's, and perhaps a temporary one.
+fn name_of(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 fn has_session(document: &RunDocument) -> bool {
@@ -459,18 +482,6 @@ fn throttled(document: &RunDocument) -> Option<String> {
         probe_after_us: document.probe_after_us,
     };
     state.throttled()
-}
-
-/// Returns the SHA-256 of a file, hexadecimal.
-fn sha256_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let (mut hash, mut part) = (Sha256::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut part)? {
-            0 => return Ok(hex(&hash.finalize())),
-            n => hash.update(&part[..n]),
-        }
-    }
 }
 
 /// Gives a launch the reasons and the outputs of the look, if it has the same placement.

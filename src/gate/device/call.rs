@@ -57,7 +57,10 @@ impl RunnerCall {
     pub(super) fn local(&self) -> impl Iterator<Item = OsString> {
         self.words.iter().map(|word| match word {
             Word::Text(text) => text.into(),
-            Word::File { path, .. } | Word::Folder { path, .. } => path.into(),
+            // A name that begins with a dash would be an option.
+            Word::File { path, .. } | Word::Folder { path, .. } => {
+                Path::new(".").join(path).into_os_string()
+            }
         })
     }
 

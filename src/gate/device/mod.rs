@@ -10,10 +10,12 @@ mod transport;
 
 use std::{
     fs,
-    io::Write,
+    io::{self, Write},
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail};
@@ -23,7 +25,7 @@ use epwatch_manifest::{FreeDim, GraphFacts, InputShape, ModelOutline, graph_fact
 use epwatch_proto::placement::QNN_EP;
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
-use tokio::process::Command;
+use tokio::process::{Child, ChildStdin, Command};
 
 use self::{
     call::{LIBRARIES, RunnerCall},
@@ -40,6 +42,11 @@ use crate::{
 };
 
 pub(super) use remote::LeftBehind;
+
+/// Longest wait for a runner that is told to end. It is killed then.
+const RUNNER_ENDS_WITHIN: Duration = Duration::from_secs(3);
+/// Pause between two looks at it.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// How and where launches are made.
 #[derive(Debug, clap::Args)]
@@ -125,6 +132,13 @@ pub(super) struct LaunchFiles {
     pub(super) baseline: Vec<PathBuf>,
     /// Removed with them, if nobody keeps them.
     folder: Option<TempDir>,
+}
+
+impl LaunchFiles {
+    /// The folder that is removed with the files.
+    pub(super) fn temporary(&self) -> Option<&Path> {
+        self.folder.as_ref().map(TempDir::path)
+    }
 }
 
 impl DeviceArgs {
@@ -277,8 +291,7 @@ impl DeviceArgs {
                 true => keep.to_owned(),
                 false => keep.join(format!("phone-{}", at + 1)),
             };
-            let shown = || format!("failed to make {}", folder.display());
-            fs::create_dir_all(&folder).with_context(shown)?;
+            folder_lock::made(&folder, "--keep")?;
             folders.push(folder);
             phones.push((on, (!is_alone).then(|| (at + 1).to_string())));
         }
@@ -384,17 +397,44 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
         .arg("run")
         .args(call.local())
         .arg("--out")
-        .arg(folder)
-        .stdin(Stdio::null())
+        .arg(Path::new(".").join(folder))
+        // Its end tells the runner that this process ended, by whatever signal.
+        .arg("--ends-with-stdin")
+        .stdin(Stdio::piped())
         .kill_on_drop(true);
-    let ended = command.status().await;
-    let ended = ended.context("failed to start `epwatch run`")?;
+    let mut runner = command.spawn().context("failed to start `epwatch run`")?;
+    let stdin = runner.stdin.take();
+    let ended = LocalRunner { runner, stdin }.ended().await?;
     match ended.code() {
         Some(0) => Ok(()),
         Some(2) => Err(WrongUse("the runner cannot measure this, see above".to_owned()).into()),
         _ => bail!(
             "the runner ended with {ended}, see above; --keep DIR goes on with the launches that it made"
         ),
+    }
+}
+
+/// The runner on this machine. It ends when its standard input does, with its launch.
+struct LocalRunner {
+    runner: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl LocalRunner {
+    async fn ended(mut self) -> io::Result<ExitStatus> {
+        // `wait` would close the standard input that it finds.
+        self.runner.wait().await
+    }
+}
+
+impl Drop for LocalRunner {
+    /// Waits for its end, so that nothing is written into a folder that is removed next.
+    fn drop(&mut self) {
+        self.stdin.take();
+        let began = Instant::now();
+        while began.elapsed() < RUNNER_ENDS_WITHIN && matches!(self.runner.try_wait(), Ok(None)) {
+            thread::sleep(LOOK);
+        }
     }
 }
 

@@ -39,6 +39,9 @@ struct RunDocument {
     #[serde(default)]
     runtime: MeasuredRuntime,
     source: Option<String>,
+    /// Options of the command that made it, for its next call.
+    #[serde(default, rename = "settings")]
+    _settings: BTreeMap<String, String>,
     launch: Option<u64>,
     arm: Option<Arm>,
     started_unix_ms: Option<i64>,

@@ -1,0 +1,39 @@
+//! Paths in JSON as their bytes, because names of files need not be text.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+    path::{Path, PathBuf},
+};
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+pub(crate) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    path.as_os_str().as_bytes().serialize(to)
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+    Vec::deserialize(from).map(|bytes| OsString::from_vec(bytes).into())
+}
+
+/// The same of a path that may be missing.
+pub(crate) mod maybe {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+    use super::{Deserialize, Deserializer, OsString, PathBuf, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        path: &Option<PathBuf>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let bytes = path.as_ref().map(|path| path.as_os_str().as_bytes());
+        bytes.serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<PathBuf>, D::Error> {
+        let bytes = Option::<Vec<u8>>::deserialize(from)?;
+        Ok(bytes.map(|bytes| OsString::from_vec(bytes).into()))
+    }
+}

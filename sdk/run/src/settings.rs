@@ -1,0 +1,133 @@
+//! What all launches of a folder have in common, so that a kept launch of another command is refused.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context;
+use epwatch_proto::hex;
+use sha2::{Digest, Sha256};
+
+use crate::{args::Command, inputs::InputKind, job::Ep};
+
+/// Options of the command line with their values. Files and folders are named by their content, since the same one may have
+/// another path.
+pub(crate) type Settings = BTreeMap<String, String>;
+
+/// Returns the settings of a command whose paths were found.
+pub(crate) fn settings(
+    command: &Command,
+    ort: &Path,
+    ep: &Ep,
+    inputs: &InputKind,
+) -> anyhow::Result<Settings> {
+    let mut found = Settings::new();
+    let mut add = |option: &str, value: String| found.insert(option.to_owned(), value);
+    add("--warmup", command.warmup.to_string());
+    add("--runs", command.runs.to_string());
+    add("--ort", short(&sha256_of(ort)?));
+    if let Ep::Qnn {
+        provider,
+        backend,
+        soc_model,
+        ..
+    } = ep
+    {
+        add("--qnn-provider", short(&sha256_of(provider)?));
+        add("--qnn-backend", short(&sha256_of(backend)?));
+        add("--soc-model", soc_model.clone().unwrap_or_default());
+    }
+    add(
+        "--inputs",
+        match inputs {
+            InputKind::Folder(folder) => format!("folder {}", short(&sha256_of_folder(folder)?)),
+            ready => format!("{ready:?}").to_lowercase(),
+        },
+    );
+    Ok(found)
+}
+
+/// The first setting that differs, in words; `None` if all are the same.
+pub(crate) fn difference(kept: &Settings, now: &Settings) -> Option<String> {
+    let names = kept.keys().chain(now.keys());
+    let mut differing = names.filter(|name| kept.get(*name) != now.get(*name));
+    let name = differing.next()?;
+    let shown = |of: &Settings| of.get(name).cloned().unwrap_or_else(|| "none".to_owned());
+    Some(format!(
+        "{name} was {}, and is {} now",
+        shown(kept),
+        shown(now)
+    ))
+}
+
+/// Enough digits of a hash to tell files apart.
+fn short(hash: &str) -> String {
+    hash.chars().take(12).collect()
+}
+
+/// Returns the SHA-256 of a file, hexadecimal.
+pub(crate) fn sha256_of(path: &Path) -> anyhow::Result<String> {
+    let read = || -> io::Result<String> {
+        let mut file = File::open(path)?;
+        let (mut hash, mut part) = (Sha256::new(), vec![0; 1 << 16]);
+        loop {
+            match file.read(&mut part)? {
+                0 => return Ok(hex(&hash.finalize())),
+                n => hash.update(&part[..n]),
+            }
+        }
+    };
+    read().with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Names and content of a folder's files.
+fn sha256_of_folder(folder: &Path) -> anyhow::Result<String> {
+    let shown = || format!("failed to read {}", folder.display());
+    let mut files: Vec<PathBuf> = Vec::new();
+    for entry in folder.read_dir().with_context(shown)? {
+        files.push(entry.with_context(shown)?.path());
+    }
+    files.retain(|path| path.is_file());
+    files.sort();
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update(file.file_name().unwrap_or_default().as_encoded_bytes());
+        hash.update(sha256_of(&file)?);
+    }
+    Ok(hex(&hash.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_setting_that_differs_is_named() {
+        let of = |pairs: &[(&str, &str)]| -> Settings {
+            let owned = pairs.iter().map(|(a, b)| (a.to_string(), b.to_string()));
+            owned.collect()
+        };
+        let kept = of(&[("--inputs", "noise"), ("--runs", "30")]);
+        assert_eq!(difference(&kept, &kept), None);
+        let now = of(&[("--inputs", "zeros"), ("--runs", "30")]);
+        let told = difference(&kept, &now).unwrap();
+        assert_eq!(told, "--inputs was noise, and is zeros now");
+        let told = difference(&of(&[]), &now).unwrap();
+        assert_eq!(told, "--inputs was none, and is zeros now");
+    }
+
+    #[test]
+    fn a_folder_is_named_by_its_content() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for folder in [&one, &other] {
+            std::fs::write(folder.path().join("input_0.pb"), "a").unwrap();
+        }
+        let hash = |folder: &tempfile::TempDir| sha256_of_folder(folder.path()).unwrap();
+        assert_eq!(hash(&one), hash(&other));
+        std::fs::write(other.path().join("input_0.pb"), "b").unwrap();
+        assert_ne!(hash(&one), hash(&other));
+    }
+}
