@@ -1,4 +1,4 @@
-//! The built-in page over a real engine: a fleet whose second version falls back to the CPU, and a store that is away,
+//! The built-in page over a real engine. Its fleet has a second version that falls back to the CPU. Its store is also away,
 //! slow, or of another schema.
 
 mod access;
