@@ -60,13 +60,15 @@ impl ReaderConfig {
 
 /// Reads a number of days. The limits are narrower than the range of the type, so an error names them.
 fn days<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u16>, D::Error> {
-    let days = i64::deserialize(value)?;
-    let days = u16::try_from(days).map_err(|_| {
+    let days = i64::deserialize(value).ok();
+    let within = days.and_then(|days| u16::try_from(days).ok());
+    let within = within.ok_or_else(|| {
+        let got = days.map_or_else(String::new, |days| format!(", got {days}"));
         D::Error::custom(format!(
-            "must be from {MIN_RAW_DAYS} to {MAX_DAYS}, got {days}"
+            "must be a whole number from {MIN_RAW_DAYS} to {MAX_DAYS}{got}"
         ))
     })?;
-    Ok(Some(days))
+    Ok(Some(within))
 }
 
 impl Default for StoreConfig {
@@ -278,11 +280,15 @@ mod tests {
 
     #[test]
     fn days_beyond_the_type_are_refused_with_the_same_limits() {
-        for days in ["99999", "-1"] {
+        let expected = "must be a whole number from 14 to 10000";
+        for (days, got) in [
+            ("99999", ", got 99999"),
+            ("-1", ", got -1"),
+            ("\"30d\"", ""),
+        ] {
             let error = toml::from_str::<StoreConfig>(&format!("rollup_days = {days}"));
             let text = error.unwrap_err().to_string();
-            let expected = format!("must be from 14 to 10000, got {days}");
-            assert!(text.contains(&expected), "{text}");
+            assert!(text.contains(&format!("{expected}{got}")), "{text}");
         }
     }
 
