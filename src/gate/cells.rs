@@ -6,12 +6,14 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use epwatch_gate::{Launch, read::ReadOptions, run::Run};
+use epwatch_gate::{Launch, placement::InspectedChipset, read::ReadOptions, run::Run};
 use epwatch_proto::{
-    EpBackend, EpLinkage, Runtime,
+    EpBackend, EpLinkage, Placement, Runtime,
     device::{is_vendor_fingerprint_hash, vendor_fingerprint_hash},
     placement::QNN_EP,
+    v1,
 };
+use prost::Message as _;
 
 use super::{
     certify::Judged,
@@ -64,6 +66,23 @@ fn cell_of(run: &Run) -> Option<(String, String)> {
     (!placed.encoded.is_empty()).then(|| (placed.chipset.clone(), firmware))
 }
 
+/// The message of the placement that was judged: a file may be put together of two.
+fn encoded(placed: &InspectedChipset) -> Result<Vec<u8>, String> {
+    let wrong = |error: &dyn std::fmt::Display| format!("placement.encoded: {error}");
+    let bytes = STANDARD
+        .decode(&placed.encoded)
+        .map_err(|error| wrong(&error))?;
+    let message = v1::Placement::decode(bytes.as_slice()).map_err(|error| wrong(&error))?;
+    let parsed = Placement::try_from(message).map_err(|error| wrong(&error))?;
+    let print = parsed.normalised.map(|print| print.to_string());
+    match print == placed.fingerprint_normalised {
+        true => Ok(bytes),
+        false => Err(wrong(
+            &"it is another placement than the one that was judged",
+        )),
+    }
+}
+
 fn judged(chipset: &str, firmware: &str, launches: &[Run], model: &Path) -> Result<Judged, String> {
     let placed: Vec<_> = launches
         .iter()
@@ -92,9 +111,7 @@ fn judged(chipset: &str, firmware: &str, launches: &[Run], model: &Path) -> Resu
         model: model.to_owned(),
         chipset: chipset.to_owned(),
         firmware: firmware.to_owned(),
-        placement: STANDARD
-            .decode(&first.encoded)
-            .map_err(|error| format!("placement.encoded: {error}"))?,
+        placement: encoded(first)?,
         runtime: Runtime {
             ort_version: known(
                 &parts.ort_version,

@@ -223,7 +223,7 @@ async fn launches_are_certified_by_chipset_and_firmware() {
         assert!(text.contains(&line), "{text}");
         let sql = format!(
             "SELECT toUInt64(count()) FROM certified_placements_v1 WHERE firmware = '{hash}' AND ort_version != '' \
-             AND ep_version = '2.7.0' AND latency_launches = 1 AND latency_runs = 20 AND npu_macs_share = 1"
+             AND ep_version = '2.7.0' AND latency_launches = 1 AND latency_runs = 21 AND npu_macs_share = 1"
         );
         assert_eq!(store.query(&sql).fetch_one::<u64>().await.unwrap(), 1);
     }
@@ -255,6 +255,18 @@ async fn launches_are_certified_by_chipset_and_firmware() {
     ));
     without.env("EPWATCH_CERTIFY_KEY", &pipeline);
     check_fails(&mut without, 2, "give --ep-version");
+    // The placement that is stored is the one that was judged.
+    let path = runs.split(' ').next().unwrap();
+    let mut forged: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    forged["placement"]["fingerprint_normalised"] = "1:0000000000000001".into();
+    let file = dir.path().join("forged.json");
+    fs::write(&file, forged.to_string()).unwrap();
+    let words = format!("--model-version 6 --runs {}", file.display());
+    check_fails(
+        &mut gate(&words),
+        3,
+        "it is another placement than the one that was judged",
+    );
     // Launches of the emulator, or without a placement, certify nothing.
     let emulated = dir.path().join("launches/candidate-001.json");
     let mut gate = gate(&format!("--model-version 5 --runs {}", emulated.display()));
