@@ -68,6 +68,7 @@ pub fn bucket_of_us(value_us: u64) -> u16 {
 }
 
 /// Lower edge of a bucket in microseconds, inclusive.
+#[inline]
 pub fn bucket_low_us(index: u16) -> u64 {
     if index < 2 * SUB_BUCKET_HALF_COUNT {
         return u64::from(index);
@@ -77,11 +78,13 @@ pub fn bucket_low_us(index: u16) -> u64 {
 }
 
 /// Upper edge of a bucket in microseconds, exclusive: the lower edge of the next one.
+#[inline]
 pub fn bucket_high_us(index: u16) -> u64 {
     bucket_low_us(index) + (1 << shift(index))
 }
 
 /// Binary logarithm of a bucket's width.
+#[inline]
 fn shift(index: u16) -> u32 {
     u32::from((index / SUB_BUCKET_HALF_COUNT).max(1) - 1).min(u64::BITS - 9)
 }

@@ -3,6 +3,9 @@
 use super::{N_BUCKETS, bucket_high_us, bucket_low_us, bucket_of_us};
 use crate::error::ParseError;
 
+/// Most runs in all buckets: 2^63 - 1.
+const MOST_RUNS: u64 = i64::MAX.cast_unsigned();
+
 /// Occupied buckets of the fleet's scheme: indices rising, counts not zero, total within `i64`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SparseHistogram {
@@ -36,7 +39,7 @@ impl SparseHistogram {
         let total = counts
             .iter()
             .try_fold(0_u64, |sum, n| sum.checked_add(*n))
-            .filter(|total| i64::try_from(*total).is_ok())
+            .filter(|total| *total <= MOST_RUNS)
             .ok_or_else(|| ParseError::malformed("total", "at most 2^63 - 1", "more"))?;
         Ok(Self {
             indices,
@@ -52,9 +55,27 @@ impl SparseHistogram {
 
     /// Adds another histogram. Saturates where counts end.
     pub fn merge(&mut self, other: &Self) {
-        let mut after = 0;
-        for (index, count) in other.buckets() {
-            after = self.add_after(after, index, count);
+        self.add_all(other.buckets());
+    }
+
+    /// Adds buckets in any order, fastest if their indices rise. Saturates where counts end. Leaves out indices that are
+    /// out of range.
+    pub fn add_all(&mut self, buckets: impl IntoIterator<Item = (u16, u64)>) {
+        let buckets = buckets.into_iter();
+        if self.is_empty() {
+            let n_most = buckets.size_hint().1.unwrap_or(0);
+            self.indices.reserve(n_most.min(N_BUCKETS.into()));
+            self.counts.reserve(n_most.min(N_BUCKETS.into()));
+        }
+        let (mut after, mut least) = (0, 0);
+        for (index, count) in buckets {
+            if index < least {
+                after = 0;
+            }
+            if index < N_BUCKETS {
+                after = self.add_after(after, index, count);
+                least = index + 1;
+            }
         }
     }
 
@@ -64,7 +85,7 @@ impl SparseHistogram {
 
     /// Adds to a bucket that is none of the first `after`; returns where the next one up may lie.
     fn add_after(&mut self, after: usize, index: u16, n: u64) -> usize {
-        let n = n.min(i64::MAX.cast_unsigned() - self.total);
+        let n = n.min(MOST_RUNS - self.total);
         if n == 0 {
             return after;
         }
@@ -192,7 +213,11 @@ mod tests {
             prop_assert_eq!(&ab, &all);
             prop_assert_eq!(&ba, &all);
             let parts = (all.indices().to_vec(), all.counts().to_vec());
-            prop_assert_eq!(SparseHistogram::from_parts(parts.0, parts.1), Ok(all));
+            prop_assert_eq!(SparseHistogram::from_parts(parts.0, parts.1), Ok(all.clone()));
+            let mut falling = of(&b);
+            let beyond = [(N_BUCKETS, 1), (u16::MAX, 1)];
+            falling.add_all(of(&a).buckets().collect::<Vec<_>>().into_iter().rev().chain(beyond));
+            prop_assert_eq!(falling, all);
         }
 
         #[test]

@@ -123,14 +123,18 @@ impl WindowBuilder {
     }
 
     /// Adds clean runs of a session that votes.
-    pub(in crate::read) fn add_series(&mut self, row: SeriesRow) -> Result<(), SourceError> {
+    pub(in crate::read) fn add_series(
+        &mut self,
+        row: &SeriesRow,
+        buckets: impl IntoIterator<Item = (u16, u64)>,
+    ) -> Result<(), SourceError> {
         match self
             .adding
             .entry((row.installation, row.ran, row.shape_key))
         {
-            Entry::Occupied(mut slot) => slot.get_mut().add(row),
+            Entry::Occupied(mut slot) => slot.get_mut().add(row, buckets),
             Entry::Vacant(slot) => {
-                slot.insert(Box::new(Adding::of(row)));
+                slot.insert(Box::new(Adding::of(row, buckets)));
                 self.check_size()?;
             }
         }

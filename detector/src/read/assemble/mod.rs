@@ -19,7 +19,7 @@ use builder::WindowBuilder;
 pub(super) use rows::{
     CohortPlacement, DeviceBaseline, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SessionRow,
 };
-pub(super) use sum::{SeriesOrder, SeriesSum};
+pub(super) use sum::{SeriesHead, SeriesOrder, SeriesSum};
 
 /// Windows that are being built, of several models; one that failed does not hide the others. Rows of models that
 /// are not among them arrived since the models were listed, and belong to a later evaluation.

@@ -6,7 +6,7 @@ use epwatch_model::{Installation, PlacementMethod};
 use crate::judge::placement::NodeCounts;
 use crate::read::interner::{TextId, Texts};
 
-use super::sum::SeriesSum;
+use super::sum::SeriesHead;
 
 /// App, environment, model.
 pub(in crate::read) type ModelId = (TextId, TextId, TextId);
@@ -56,7 +56,7 @@ pub(in crate::read) struct PlacedSession {
     pub(in crate::read) reasons: Vec<TextId>,
 }
 
-/// The clean runs of a series of a session that votes.
+/// The clean runs of a series of a session that votes. Their buckets come with it.
 #[derive(Debug)]
 pub(in crate::read) struct SeriesRow {
     pub(in crate::read) installation: Installation,
@@ -64,7 +64,7 @@ pub(in crate::read) struct SeriesRow {
     pub(in crate::read) shape_key: TextId,
     /// Whether the thermal state of its runs is known.
     pub(in crate::read) reports_heat: bool,
-    pub(in crate::read) runs: SeriesSum,
+    pub(in crate::read) head: SeriesHead,
     /// The latest series says what the device was used to.
     pub(in crate::read) earlier: DeviceBaseline,
 }

@@ -1,17 +1,22 @@
 //! Clean runs of one device, added: histograms bucket by bucket, moments by Chan's formula.
 
-use std::collections::hash_map::Entry;
-use std::hash::Hash;
-
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
-use crate::judge::hash::HashMap;
 use crate::read::interner::TextId;
 
 /// Receive time in milliseconds, stream, sequence and session: reports that were uploaded together have
 /// one receive time.
 pub(in crate::read) type SeriesOrder = (i64, u64, u64, u64);
+
+/// What is added up of the runs of one series besides their buckets.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::read) struct SeriesHead {
+    /// Empty if the series' sums cannot be.
+    pub(in crate::read) moments: Moments,
+    pub(in crate::read) order: SeriesOrder,
+    pub(in crate::read) device_model: TextId,
+}
 
 /// Runs of a series, or of several.
 #[derive(Debug)]
@@ -28,39 +33,35 @@ pub(in crate::read) struct SeriesSum {
 }
 
 impl SeriesSum {
-    /// Begins with one series; `moments` are empty if its sums cannot be.
+    /// Begins with one series.
     pub(in crate::read) fn of(
-        histogram: SparseHistogram,
-        moments: Option<Moments>,
-        order: SeriesOrder,
-        device_model: TextId,
+        head: &SeriesHead,
+        buckets: impl IntoIterator<Item = (u16, u64)>,
     ) -> Self {
+        let mut histogram = SparseHistogram::default();
+        histogram.add_all(buckets);
         Self {
             histogram,
-            moments: moments.unwrap_or_default(),
+            moments: head.moments,
             of_each: Vec::new(),
-            order,
-            device_model,
+            order: head.order,
+            device_model: head.device_model,
         }
     }
 
     /// Adds another series.
-    pub(in crate::read) fn add(&mut self, series: Self) {
+    pub(in crate::read) fn add(
+        &mut self,
+        head: &SeriesHead,
+        buckets: impl IntoIterator<Item = (u16, u64)>,
+    ) {
         if self.of_each.is_empty() {
             self.of_each.push((self.order, self.moments));
         }
-        self.of_each.push((series.order, series.moments));
-        self.histogram.merge(&series.histogram);
-        if self.order < series.order {
-            (self.order, self.device_model) = (series.order, series.device_model);
-        }
-    }
-
-    /// Adds another series to the sum of its key.
-    pub(in crate::read) fn add_to<K: Eq + Hash>(self, sums: &mut HashMap<K, Self>, key: K) {
-        match sums.entry(key) {
-            Entry::Occupied(slot) => slot.into_mut().add(self),
-            Entry::Vacant(slot) => drop(slot.insert(self)),
+        self.of_each.push((head.order, head.moments));
+        self.histogram.add_all(buckets);
+        if self.order < head.order {
+            (self.order, self.device_model) = (head.order, head.device_model);
         }
     }
 
@@ -87,12 +88,14 @@ mod tests {
             let series = order.map(|one| {
                 let sum_us = 0.1 * (one + 1) as f64;
                 let moments = Moments::from_parts(30, sum_us, sum_us / 3.0);
-                let order = (5, 6, one as u64, 8);
-                SeriesSum::of(SparseHistogram::default(), moments, order, names[one])
+                SeriesHead {
+                    moments: moments.unwrap(),
+                    order: (5, 6, one as u64, 8),
+                    device_model: names[one],
+                }
             });
-            let mut series = series.into_iter();
-            let mut sum = series.next().unwrap();
-            series.for_each(|one| sum.add(one));
+            let mut sum = SeriesSum::of(&series[0], []);
+            series[1..].iter().for_each(|one| sum.add(one, []));
             let moments = sum.moments();
             let bits = (moments.sum().to_bits(), moments.m2().to_bits());
             (sum.device_model, moments.n(), bits)

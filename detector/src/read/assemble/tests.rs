@@ -2,7 +2,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use epwatch_model::Installation;
-use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
 use super::*;
@@ -80,7 +79,7 @@ impl Building {
             ran: self.ran("f"),
             reports_heat: true,
             shape_key: self.id("static"),
-            runs: self.runs((0, 0, 0, 0)),
+            head: self.head((0, 0, 0, 0)),
             earlier: DeviceBaseline {
                 previous: previous.map(|numbers| (version, numbers)),
                 runtime,
@@ -89,15 +88,18 @@ impl Building {
         }
     }
 
-    fn runs(&mut self, order: SeriesOrder) -> SeriesSum {
-        let histogram = SparseHistogram::from_parts(vec![500], vec![30]).unwrap();
-        let moments = Moments::from_parts(30, 30_000.0, 0.0);
-        SeriesSum::of(histogram, moments, order, self.id("phone"))
+    fn head(&mut self, order: SeriesOrder) -> SeriesHead {
+        SeriesHead {
+            moments: Moments::from_parts(30, 30_000.0, 0.0).unwrap(),
+            order,
+            device_model: self.id("phone"),
+        }
     }
 
-    fn add(&mut self, row: SeriesRow) {
+    fn add(&mut self, row: &SeriesRow) {
         let model = self.0.texts.to_mut().model(&model());
-        self.0.add(model, |builder, _| builder.add_series(row));
+        self.0
+            .add(model, |builder, _| builder.add_series(row, [(500, 30)]));
     }
 
     fn placed(&mut self, runtime: &str, exact: u64, reason: &str) -> SessionRow {
@@ -142,7 +144,7 @@ fn check(
 ) {
     let mut building = Building::begin();
     let row = building.row(previous, runtime);
-    building.add(row);
+    building.add(&row);
     let latency = building.built()[0].votes[0].latency.clone().unwrap();
     assert_eq!(
         latency.device_baseline.map(|earlier| earlier.kind),
@@ -168,8 +170,8 @@ fn a_device_with_two_shapes_is_one_device_and_its_runs_add_up() {
     let one = building.row(("1", SOME), NONE);
     let mut other = building.row(("1", SOME), NONE);
     other.shape_key = building.id("x:1x3x448x448");
-    building.add(one);
-    building.add(other);
+    building.add(&one);
+    building.add(&other);
     let windows = building.built();
     assert_eq!((windows.len(), windows[0].votes.len()), (1, 2));
     assert_eq!((windows[0].n_devices(), windows[0].n_runs()), (1, 60));
@@ -212,7 +214,7 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
 fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
     let mut building = Building::begin();
     let row = building.row(("1", SOME), NONE);
-    building.add(row);
+    building.add(&row);
     assert_eq!(building.built()[0].votes[0].placement.npu_share(), None);
 }
 
@@ -257,10 +259,10 @@ fn the_later_of_two_reports_received_at_once_says_what_the_device_was_used_to() 
         for sequence in order {
             let version = if sequence == 1 { "0" } else { "1" };
             let row = SeriesRow {
-                runs: building.runs((5, 6, sequence, 8)),
+                head: building.head((5, 6, sequence, 8)),
                 ..building.row((version, SOME), NONE)
             };
-            building.add(row);
+            building.add(&row);
         }
         let latency = building.built()[0].votes[0].latency.clone().unwrap();
         let later = SelfBaselineKind::PreviousVersion("1".into());

@@ -34,20 +34,20 @@ pub(super) struct Unfinished {
 }
 
 impl Adding {
-    pub(super) fn of(row: SeriesRow) -> Self {
+    pub(super) fn of(row: &SeriesRow, buckets: impl IntoIterator<Item = (u16, u64)>) -> Self {
         Self {
-            runs: row.runs,
+            runs: SeriesSum::of(&row.head, buckets),
             reports_heat: row.reports_heat,
             earlier: row.earlier,
         }
     }
 
-    pub(super) fn add(&mut self, row: SeriesRow) {
+    pub(super) fn add(&mut self, row: &SeriesRow, buckets: impl IntoIterator<Item = (u16, u64)>) {
         self.reports_heat |= row.reports_heat;
-        if self.runs.order < row.runs.order {
+        if self.runs.order < row.head.order {
             self.earlier = row.earlier;
         }
-        self.runs.add(row.runs);
+        self.runs.add(&row.head, buckets);
     }
 
     /// Takes quantiles, or waits for earlier windows if there are too few runs.

@@ -14,19 +14,39 @@ pub(super) fn pack(histogram: &SparseHistogram, bytes: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn unpack(mut bytes: &[u8]) -> SparseHistogram {
-    // A bucket takes two bytes at the least.
-    let room = bytes.len() / 2;
-    let (mut indices, mut counts) = (Vec::with_capacity(room), Vec::with_capacity(room));
-    let mut index = 0_u16;
-    while !bytes.is_empty() {
-        let difference = varint::take(&mut bytes);
-        index = index.saturating_add(u16::try_from(difference).unwrap_or(u16::MAX));
-        indices.push(index);
-        counts.push(varint::take(&mut bytes));
+/// The buckets of a packed histogram; their indices rise.
+#[derive(Debug)]
+pub(in crate::read) struct PackedBuckets<'a> {
+    rest: &'a [u8],
+    index: u16,
+}
+
+impl<'a> PackedBuckets<'a> {
+    pub(super) fn of(packed: &'a [u8]) -> Self {
+        Self {
+            rest: packed,
+            index: 0,
+        }
     }
-    SparseHistogram::from_parts(indices, counts)
-        .expect("only histograms that were valid are packed")
+}
+
+impl Iterator for PackedBuckets<'_> {
+    type Item = (u16, u64);
+
+    fn next(&mut self) -> Option<(u16, u64)> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let difference = varint::take(&mut self.rest);
+        let difference = u16::try_from(difference).unwrap_or(u16::MAX);
+        self.index = self.index.saturating_add(difference);
+        Some((self.index, varint::take(&mut self.rest)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        // A bucket takes two bytes at the least.
+        (0, Some(self.rest.len().div_ceil(2)))
+    }
 }
 
 #[cfg(test)]
@@ -45,7 +65,9 @@ mod tests {
             }
             let mut packed = Vec::new();
             pack(&histogram, &mut packed);
-            prop_assert_eq!(unpack(&packed), histogram);
+            let mut unpacked = SparseHistogram::default();
+            unpacked.add_all(PackedBuckets::of(&packed));
+            prop_assert_eq!(unpacked, histogram);
         }
     }
 }

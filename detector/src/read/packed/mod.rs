@@ -56,16 +56,16 @@ impl PackedRows<'_> {
             if !wants(device) {
                 continue;
             }
-            let (runs, fields) = series.runs();
+            let (fields, buckets) = series.unpacked();
             let row = SeriesRow {
                 installation: *device,
                 ran: self.groups[series.group as usize].ran,
                 shape_key: series.shape,
                 reports_heat: fields.reports_heat,
-                runs,
+                head: fields.head(series.n),
                 earlier: fields.earlier,
             };
-            builders.add(model, |builder, _| builder.add_series(row));
+            builders.add(model, |builder, _| builder.add_series(&row, buckets));
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Rows of a report as bytes. Whole numbers are varints; floats and random numbers have eight bytes.
 
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
+
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::Moments;
 
-use crate::read::assemble::{DeviceBaseline, SelfQuantiles, SeriesOrder, SeriesSum};
+use crate::judge::hash::HashMap;
+use crate::read::assemble::{DeviceBaseline, SelfQuantiles, SeriesHead, SeriesOrder, SeriesSum};
 use crate::read::interner::TextId;
 use crate::read::varint;
 
-use super::histogram;
+use super::histogram::{self, PackedBuckets};
 
 /// A session in a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,13 +115,19 @@ impl<'a> Series<'a> {
         })
     }
 
-    /// Returns its runs, and the fields that are not among them.
-    pub(in crate::read) fn runs(&self) -> (SeriesSum, SeriesFields) {
+    /// Returns its fields and its buckets.
+    pub(in crate::read) fn unpacked(&self) -> (SeriesFields, PackedBuckets<'a>) {
         let (fields, counts) = self.fields();
-        let moments = Moments::from_parts(self.n, fields.sum_us, fields.m2_us2);
-        let counts = histogram::unpack(counts);
-        let runs = SeriesSum::of(counts, moments, fields.order, fields.device_model);
-        (runs, fields)
+        (fields, PackedBuckets::of(counts))
+    }
+
+    /// Adds its runs to the sum of its key.
+    pub(in crate::read) fn add_to<K: Eq + Hash>(&self, sums: &mut HashMap<K, SeriesSum>, key: K) {
+        let (fields, buckets) = self.unpacked();
+        match sums.entry(key) {
+            Entry::Occupied(slot) => slot.into_mut().add(&fields.head(self.n), buckets),
+            Entry::Vacant(slot) => drop(slot.insert(SeriesSum::of(&fields.head(self.n), buckets))),
+        }
     }
 
     /// Returns the other fields, and the packed histogram.
@@ -133,6 +143,16 @@ const HAS_RUNTIME: u8 = 2;
 const REPORTS_HEAT: u8 = 4;
 
 impl SeriesFields {
+    /// Returns what is added up of `n` runs besides their buckets.
+    pub(in crate::read) fn head(&self, n: u64) -> SeriesHead {
+        let moments = Moments::from_parts(n, self.sum_us, self.m2_us2);
+        SeriesHead {
+            moments: moments.unwrap_or_default(),
+            order: self.order,
+            device_model: self.device_model,
+        }
+    }
+
     fn pack(&self, to: &mut Vec<u8>) {
         let (received_ms, stream, sequence, session) = self.order;
         to.extend_from_slice(&received_ms.to_le_bytes());
@@ -329,7 +349,9 @@ mod tests {
             assert_eq!((series.device, series.group, series.n), (70_000, 3, 203));
             let (back, packed) = series.fields();
             assert_eq!(back, *one);
-            assert_eq!(histogram::unpack(packed), counts);
+            let mut unpacked = SparseHistogram::default();
+            unpacked.add_all(PackedBuckets::of(packed));
+            assert_eq!(unpacked, counts);
         }
         assert!(Series::take(&mut from).is_none());
     }

@@ -196,7 +196,7 @@ impl Recording {
             self.each_series(record, (from_s, until_s), |_, row| {
                 let id = vote_id(row);
                 if lacking.contains_key(&id) {
-                    row.runs().0.add_to(&mut sums, id);
+                    row.add_to(&mut sums, id);
                 }
             })?;
             for (id, mut sum) in sums {

@@ -82,7 +82,7 @@ impl ReportReader for Arc<Recording> {
             let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
             self.each_series_of(std::slice::from_ref(cohort), span_s, |_, series| {
                 let counts = merged.entry(self.texts.get(series.shape)).or_default();
-                counts.merge(&series.runs().0.histogram);
+                counts.add_all(series.unpacked().1);
             })?;
             let histograms = merged.into_iter().map(|(shape, counts)| {
                 let histogram = histogram_for(&cohort.0, counts.buckets())?;
@@ -104,7 +104,7 @@ impl ReportReader for Arc<Recording> {
             sums.resize_with(wanted.len(), HashMap::default);
             self.each_series_of(wanted, span.before(asked.until), |at, series| {
                 let of_device = (series.device, series.shape);
-                series.runs().0.add_to(&mut sums[at], of_device);
+                series.add_to(&mut sums[at], of_device);
             })?;
             let mut baselines = HashMap::default();
             for (cohort, sums) in wanted.iter().zip(sums) {

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_model::Installation;
+use epwatch_proto::SparseHistogram;
 use epwatch_store::native::decode::Blocks;
 
 use crate::judge::hash::HashMap;
@@ -335,12 +336,12 @@ impl ReportSink for Packer<'_> {
         seen.pack(&mut rows.seen);
     }
 
-    fn series(&mut self, model: ModelId, mut row: SeriesRow) {
+    fn series(&mut self, model: ModelId, row: &SeriesRow, counts: &SparseHistogram) {
         let group = self.group;
-        let moments = row.runs.moments();
+        let moments = row.head.moments;
         let fields = SeriesFields {
-            order: row.runs.order,
-            device_model: row.runs.device_model,
+            order: row.head.order,
+            device_model: row.head.device_model,
             reports_heat: row.reports_heat,
             sum_us: moments.sum(),
             m2_us2: moments.m2(),
@@ -348,7 +349,7 @@ impl ReportSink for Packer<'_> {
         };
         let (device, rows) = self.open(model, row.installation);
         let id = (device, group, row.shape_key);
-        let runs = (moments.n(), &row.runs.histogram);
+        let runs = (moments.n(), counts);
         Series::pack(id, &fields, runs, &mut rows.series);
     }
 }

@@ -11,7 +11,7 @@ use epwatch_store::native::decode::{Block, FixedBytes, List, Millis, columns};
 
 use crate::judge::placement::NodeCounts;
 use crate::read::assemble::{
-    CohortPlacement, DeviceBaseline, ModelId, PlacedSession, SelfQuantiles, SeriesRow, SeriesSum,
+    CohortPlacement, DeviceBaseline, ModelId, PlacedSession, SelfQuantiles, SeriesHead, SeriesRow,
     SessionRow, WindowBuilders,
 };
 use crate::read::interner::Texts;
@@ -113,7 +113,7 @@ pub(super) trait ReportSink {
     fn texts(&mut self) -> &mut Texts;
     fn report(&mut self, bucket: Bucket, copy: u64);
     fn session(&mut self, model: ModelId, row: SessionRow);
-    fn series(&mut self, model: ModelId, row: SeriesRow);
+    fn series(&mut self, model: ModelId, row: &SeriesRow, counts: &SparseHistogram);
 }
 
 impl ReportSink for WindowBuilders<'_> {
@@ -127,8 +127,10 @@ impl ReportSink for WindowBuilders<'_> {
         self.add(model, |builder, texts| builder.add_session(row, texts));
     }
 
-    fn series(&mut self, model: ModelId, row: SeriesRow) {
-        self.add(model, |builder, _| builder.add_series(row));
+    fn series(&mut self, model: ModelId, row: &SeriesRow, counts: &SparseHistogram) {
+        self.add(model, |builder, _| {
+            builder.add_series(row, counts.buckets())
+        });
     }
 }
 
@@ -210,20 +212,23 @@ pub(super) fn read(block: &Block, sink: &mut impl ReportSink) -> Result<(), Erro
                     cache.ids(HEAD_TEXTS + SESSION_TEXTS, one.texts(), sink.texts());
                 let moments = Moments::from_parts(one.n, one.sum_us, one.m2_us2);
                 let received_ms = head.received_at.0;
-                let order = (received_ms, head.stream_id, head.sequence, session.uid);
                 let row = SeriesRow {
                     installation,
                     ran,
                     shape_key,
                     reports_heat: one.thermal != Thermal::Unknown.as_str(),
-                    runs: SeriesSum::of(one.histogram()?, moments, order, device_model),
+                    head: SeriesHead {
+                        moments: moments.unwrap_or_default(),
+                        order: (received_ms, head.stream_id, head.sequence, session.uid),
+                        device_model,
+                    },
                     earlier: DeviceBaseline {
                         previous: one.previous().map(|numbers| (previous, numbers)),
                         runtime: one.earlier(),
                         absence,
                     },
                 };
-                sink.series(model, row);
+                sink.series(model, &row, &one.histogram()?);
             }
         }
     }
