@@ -78,7 +78,9 @@ pub(crate) struct Over {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let (mut source, options, is_whole) = args.over.prepared(args.all).await?;
+    let (mut source, mut options, is_whole) = args.over.prepared(args.all).await?;
+    // Words leave them out.
+    options.modes = args.json;
     if let Some(path) = &args.rates {
         source = source.with_rates(BaseRates::read(path)?);
     }
@@ -128,6 +130,7 @@ impl Over {
             from: self.from,
             to: self.to,
             all,
+            modes: false,
         };
         Ok((source, options, is_whole))
     }

@@ -113,6 +113,8 @@ pub(crate) enum Shows {
     Verdicts,
     /// Verdicts that are not healthy, without evidence.
     Findings,
+    /// No modes and no evidence: a line in words has neither.
+    Words,
 }
 
 impl Evaluator {
@@ -534,7 +536,11 @@ impl EvaluationRun {
 
     /// Whether the modes of a verdict are shown.
     fn is_shown(&self, verdict: &CohortVerdict) -> bool {
-        self.shows != Shows::Findings || verdict.class != VerdictClass::Healthy
+        match self.shows {
+            Shows::All | Shows::Verdicts => true,
+            Shows::Findings => verdict.class != VerdictClass::Healthy,
+            Shows::Words => false,
+        }
     }
 
     fn describe_modes(

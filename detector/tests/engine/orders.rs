@@ -231,6 +231,7 @@ async fn a_page_that_was_called_false_ends_and_a_replay_counts_it() {
         from: None,
         to: None,
         all: false,
+        modes: false,
     };
     let replayed = async || {
         let source = Source::new(store.client(), 100_000);

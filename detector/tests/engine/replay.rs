@@ -28,6 +28,7 @@ async fn lines_back_to(source: Source, window_s: u64, lookback_s: u64) -> Vec<St
         from: None,
         to: None,
         all: true,
+        modes: true,
     };
     let mut lines = Vec::new();
     let mut keep = |line: Line| {

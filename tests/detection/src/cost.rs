@@ -89,6 +89,7 @@ pub async fn replay_of(path: &Path) -> anyhow::Result<String> {
         from: None,
         to: None,
         all: true,
+        modes: true,
     };
     let reports = read.summary.reports;
     let source = Source::recorded(Arc::new(read.recording), 2_000_000);

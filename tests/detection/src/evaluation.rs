@@ -65,6 +65,7 @@ pub(crate) async fn evaluate(
         from: None,
         to: None,
         all: true,
+        modes: false,
     };
     let mut lines = Vec::new();
     let source = Source::recorded(Arc::new(recording), 2_000_000);

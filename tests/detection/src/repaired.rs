@@ -71,6 +71,7 @@ pub async fn repaired(spec: &FamilySpec, day: u32) -> anyhow::Result<Repair> {
         from: Some(jiff::Timestamp::from_millisecond(START_MS + 3 * DAY_MS)?),
         to: None,
         all: false,
+        modes: false,
     };
     let mut states: Vec<(String, State)> = Vec::new();
     let mut keep = |line: Line| {

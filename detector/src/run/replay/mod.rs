@@ -41,6 +41,8 @@ pub struct ReplayOptions {
     pub to: Option<Timestamp>,
     /// Whether healthy verdicts are lines too.
     pub all: bool,
+    /// Whether lines say if latency has two modes. To find out takes up to half of the time of a replay.
+    pub modes: bool,
 }
 
 /// The reason why a replay ended early.
@@ -87,9 +89,10 @@ pub fn replay<'a>(
         for rule in &config.cv_rules {
             summary.cv_rules.insert(rule.name.clone(), 0);
         }
-        let shows = match options.all {
-            true => Shows::Verdicts,
-            false => Shows::Findings,
+        let shows = match (options.modes, options.all) {
+            (true, true) => Shows::Verdicts,
+            (true, false) => Shows::Findings,
+            (false, _) => Shows::Words,
         };
         let evaluator = Evaluator::new(source.clone(), config).showing(shows);
         let mut incidents = IncidentSet::default();
@@ -267,6 +270,7 @@ mod tests {
             from,
             to,
             all: false,
+            modes: false,
         }
     }
 

@@ -526,6 +526,7 @@ pub async fn lines_of(
         from: Some(jiff::Timestamp::from_millisecond(START_MS)?),
         to: None,
         all: true,
+        modes: false,
     };
     let mut lines = Vec::new();
     let mut keep = |line: Line| {

@@ -30,7 +30,7 @@ use epwatch_detection::labelled::{
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Source;
 use epwatch_detector::read::recorded::{Intake, SenderDecision};
-use epwatch_detector::replay::{Line, ReplayOptions, replay};
+use epwatch_detector::replay::{Line, ReplayOptions, replay, to_json};
 use epwatch_model::summary::IncidentSummary;
 use epwatch_model::{Severity, State, VerdictClass};
 use epwatch_proto::{ReasonCode, Report, StartFailure, StartPhase};
@@ -106,6 +106,7 @@ fn options() -> ReplayOptions {
         from: Some(jiff::Timestamp::from_millisecond(START_MS).unwrap()),
         to: None,
         all: true,
+        modes: false,
     }
 }
 
@@ -131,6 +132,31 @@ fn recorded(reports: &[FamilyReport]) -> Source {
     }
     let (recording, _) = intake.finish().unwrap();
     Source::recorded(Arc::new(recording), 2_000_000)
+}
+
+/// Whether latency has two modes is shown, and decides nothing.
+#[tokio::test]
+async fn lines_without_modes_say_the_same_of_all_else() {
+    let reports = reports(spec(1, INCIDENT, PlacementView::Missing));
+    let said = async |modes| {
+        let options = ReplayOptions { modes, ..options() };
+        let lines = lines_with(recorded(&reports), &options).await;
+        let (mut rest, mut of_modes) = (Vec::new(), 0);
+        for line in &lines {
+            let mut line: serde_json::Value = serde_json::from_str(&to_json(line)).unwrap();
+            let fields = line.as_object_mut().unwrap();
+            for name in ["dip", "dip_p", "valley_depth", "mixture_separation"] {
+                of_modes += usize::from(fields.remove(name).is_some_and(|value| !value.is_null()));
+            }
+            // The notification has a line about them.
+            fields.remove("text");
+            rest.push(line);
+        }
+        (rest, of_modes)
+    };
+    let ((with, n_with), (without, n_without)) = (said(true).await, said(false).await);
+    assert_eq!(with, without);
+    assert!(n_with > 10 && n_without == 0, "{n_with} {n_without}");
 }
 
 async fn replayed(reports: &[FamilyReport]) -> Vec<Line> {
