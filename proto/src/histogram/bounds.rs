@@ -13,13 +13,12 @@ pub(crate) struct HistBounds {
 }
 
 impl HistBounds {
-    /// Adds a bucket; indices rise.
+    /// Adds a bucket; indices rise. One with a count of 0 changes nothing.
     #[inline]
     pub(crate) fn add(&mut self, index: u16, count: u64) {
-        if self.total == 0 {
-            self.first = index;
-        }
-        self.last = index;
+        // Without a branch: see `walk` in `codec`.
+        self.first = if self.total == 0 { index } else { self.first };
+        self.last = if count > 0 { index } else { self.last };
         self.total = self.total.saturating_add(count);
         let (low, high) = edges_us(index);
         let count = number(count);

@@ -61,8 +61,10 @@ impl SparseHistogram {
             total: 0,
         };
         read.total = walk(payload, |index, count| {
-            read.indices.push(index);
-            read.counts.push(count);
+            if count > 0 {
+                read.indices.push(index);
+                read.counts.push(count);
+            }
         })?;
         Ok(read)
     }
@@ -155,7 +157,8 @@ fn check_header(header: &[u8], payload_len: usize) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Hands on each occupied bucket and its count, indices rising, and returns the total.
+/// Hands on each occupied bucket and its count, indices rising, and returns the total. Hands on the first bucket of each
+/// gap too, with a count of 0: processors cannot predict whether a number is a count or a gap, so nothing branches on it.
 #[inline]
 fn walk(mut payload: &[u8], mut take: impl FnMut(u16, u64)) -> Result<u64, ParseError> {
     let mut next: u16 = 0;
@@ -170,17 +173,16 @@ fn walk(mut payload: &[u8], mut take: impl FnMut(u16, u64)) -> Result<u64, Parse
         };
         // Even is a count, odd a number of empty buckets less one, each doubled.
         let half = number >> 1;
-        let is_count = number & 1 == 0 && half > 0;
+        let is_count = (number & 1 == 0) & (half > 0);
+        let count = if is_count { half } else { 0 };
         let step = if is_count { 1 } else { half + 1 };
         if step > u64::from(N_BUCKETS - next) {
             let expected = format!("at most {N_BUCKETS} buckets");
             let got = u64::from(next) + step;
             return Err(ParseError::malformed("payload", expected, got));
         }
-        if is_count {
-            total = total.saturating_add(half);
-            take(next, half);
-        }
+        total = total.saturating_add(count);
+        take(next, count);
         next += u16::try_from(step).expect("at most N_BUCKETS");
     }
     if i64::try_from(total).is_err() {
@@ -234,6 +236,7 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
 #[cfg(test)]
 mod tests {
     use super::super::tests::recording_histogram;
+    use super::super::{bucket_high_us, bucket_low_us};
     use super::*;
     use hdrhistogram::{
         Histogram,
@@ -332,6 +335,17 @@ mod tests {
                 occupied.record_n(value, step.count_at_value());
             }
             prop_assert_eq!(&sparse, &occupied);
+            let bounds = SparseHistogram::bounds_of_v2(&bytes).unwrap();
+            let edges = |index: Option<&u16>| {
+                index.map_or((0.0, 0.0), |at| (bucket_low_us(*at) as f64, bucket_high_us(*at) as f64))
+            };
+            prop_assert_eq!(bounds.total, hdr.len());
+            prop_assert_eq!(bounds.first_us(), edges(sparse.indices().first()));
+            prop_assert_eq!(bounds.last_us(), edges(sparse.indices().last()));
+            let sum = |edge: fn(u16) -> u64| -> f64 {
+                sparse.buckets().map(|(at, n)| n as f64 * edge(at) as f64).sum()
+            };
+            prop_assert_eq!(bounds.sum_us, (sum(bucket_low_us), sum(bucket_high_us)));
             prop_assert_eq!(sparse.encode_v2(), bytes);
             let back: Histogram<u64> =
                 Deserializer::new().deserialize(&mut &sparse.encode_v2()[..]).unwrap();
