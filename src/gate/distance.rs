@@ -1,4 +1,4 @@
-//! How far the outputs of two models are apart on the CPU, on random inputs.
+//! The distance between the outputs of two models on the CPU, on random inputs.
 
 use std::path::Path;
 

@@ -94,7 +94,7 @@ const FUSED: [&str; 17] = [
     "SkipSimplifiedLayerNormalization",
 ];
 
-/// A node as the table knows it.
+/// A node in the terms of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct OpForm<'a> {
     /// For example `LayerNormalization`.
