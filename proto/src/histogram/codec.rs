@@ -157,8 +157,8 @@ fn check_header(header: &[u8], payload_len: usize) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Hands on each occupied bucket and its count, indices rising, and returns the total. Hands on the first bucket of each
-/// gap too, with a count of 0: processors cannot predict whether a number is a count or a gap, so nothing branches on it.
+/// Hands on each occupied bucket and its count, indices rising, and returns the total. The first bucket of a gap comes too,
+/// with a count of 0. Processors cannot predict whether a number is a count or a gap, so nothing branches on it.
 #[inline]
 fn walk(mut payload: &[u8], mut take: impl FnMut(u16, u64)) -> Result<u64, ParseError> {
     let mut next: u16 = 0;
