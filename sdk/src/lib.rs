@@ -44,7 +44,6 @@
 
 pub mod placement;
 pub mod policy;
-#[cfg(feature = "ort")]
 pub mod self_test;
 
 mod baselines;
@@ -69,6 +68,7 @@ mod random;
 mod recorder;
 mod session;
 mod shared;
+mod side_car;
 mod spool;
 mod time;
 mod upload;
@@ -113,13 +113,14 @@ pub use crate::explain::{
 };
 #[doc(hidden)]
 pub use crate::fork::n_forks;
-pub use crate::placement::{HostRuntime, HostSession, PrepareError};
+pub use crate::placement::{HostRuntime, HostSession, LoggingFunction, PrepareError};
 pub use crate::recorder::conditions::Conditions;
 pub use crate::session::{
     AttachRequest, AttachedSession, HostAssignment, HostPlacement, SessionRequest,
 };
 #[cfg(feature = "ort")]
 pub use crate::session::{ObservedRun, ObservedSession};
+pub use crate::side_car::{SideCarError, read_side_car};
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};
 

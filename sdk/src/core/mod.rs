@@ -29,14 +29,6 @@
 mod ended_streams;
 mod forget;
 mod report;
-#[cfg_attr(
-    not(feature = "ort"),
-    expect(
-        dead_code,
-        unreachable_pub,
-        reason = "only `ort`'s sessions are tested"
-    )
-)]
 mod self_tests;
 mod session;
 #[cfg(test)]
@@ -68,9 +60,7 @@ use self_tests::SelfTestsInProcess;
 use session::SessionState;
 
 pub use report::SealedReport;
-#[cfg(feature = "ort")]
 pub use self_tests::SelfTestSkip;
-#[cfg(feature = "ort")]
 pub(crate) use self_tests::TestKey;
 pub use session::SessionInfo;
 

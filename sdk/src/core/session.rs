@@ -74,7 +74,6 @@ pub(super) struct SessionState {
 }
 
 impl SessionState {
-    #[cfg(feature = "ort")]
     fn may_keep_self_test(&self) -> bool {
         self.recorder.is_recording() && self.self_tests.len() < policy::MAX_SELF_TESTS_PER_SESSION
     }
@@ -175,7 +174,6 @@ impl Core {
 
     /// Keeps the result of a self-test for the next report. `false` if its session is not observed or not recorded, or
     /// has as many results as an interval may hold.
-    #[cfg(feature = "ort")]
     pub(crate) fn self_tested(&mut self, test: SelfTest) -> bool {
         let mut sessions = self.sessions.iter_mut();
         match sessions.find(|s| s.session.uid == test.session_uid) {

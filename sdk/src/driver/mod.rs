@@ -211,9 +211,7 @@ impl Driver {
         };
         let adopted = spool.adopt();
         let (bytes, oldest) = spool.usage(now.wall_unix_ms);
-        #[cfg(feature = "ort")]
-        let tests;
-        let (sealed, updates) = {
+        let (sealed, updates, tests) = {
             let Some(mut core) = Core::lock_in(&self.core, stream) else {
                 return;
             };
@@ -227,11 +225,8 @@ impl Driver {
             let oldest_ms = oldest.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
             core.health.spool_oldest_ms = oldest_ms;
             let sealed = core.seal(now);
-            #[cfg(feature = "ort")]
-            {
-                tests = core.self_tests.take_unsaved();
-            }
-            (sealed, std::mem::take(&mut core.baseline_updates))
+            let tests = core.self_tests.take_unsaved();
+            (sealed, std::mem::take(&mut core.baseline_updates), tests)
         };
         let mut losses = keep(spool, &sealed, now, &mut self.last_error);
         if !losses.is_empty() {
@@ -253,7 +248,6 @@ impl Driver {
                 core.return_baseline_updates(updates);
             }
         }
-        #[cfg(feature = "ort")]
         if !tests.is_empty()
             && let Err(error) = crate::self_test::save_finished(&self.config.dir, &tests)
         {

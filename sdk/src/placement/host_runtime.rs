@@ -32,11 +32,13 @@ mod at {
     pub(super) const GET_ERROR_MESSAGE: usize = 2;
     pub(super) const ALLOCATOR_FREE: usize = 76;
     pub(super) const GET_ALLOCATOR_WITH_DEFAULT_OPTIONS: usize = 78;
+    pub(super) const SET_SESSION_LOG_SEVERITY_LEVEL: usize = 22;
     pub(super) const RELEASE_STATUS: usize = 93;
     pub(super) const SESSION_GET_MODEL_METADATA: usize = 111;
     pub(super) const MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP: usize = 116;
     pub(super) const RELEASE_MODEL_METADATA: usize = 118;
     pub(super) const ADD_SESSION_CONFIG_ENTRY: usize = 130;
+    pub(super) const SET_USER_LOGGING_FUNCTION: usize = 266;
     pub(super) const SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO: usize = 407;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_EP_NAME: usize = 408;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_NODES: usize = 409;
@@ -53,6 +55,24 @@ pub(crate) const MAX_EP_COMPATIBILITY_BYTES: usize = 512;
 
 /// Session option that makes ORT keep the EP of each node. Older versions ignore unknown keys.
 pub(crate) const RECORD_ASSIGNMENT: &CStr = c"session.record_ep_graph_assignment_info";
+
+/// Options of the host that must not take effect twice: they would write files, or share contexts.
+pub(super) const NOT_TWICE: [&CStr; 3] = [
+    c"ep.context_enable",
+    c"ep.share_ep_contexts",
+    c"ep.stop_share_ep_contexts",
+];
+
+/// `OrtLoggingFunction` of onnxruntime_c_api.h: parameter, severity, category, logger's id, code location, message. The texts
+/// are NUL-terminated.
+pub type LoggingFunction = unsafe extern "system" fn(
+    *mut c_void,
+    i32,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+    *const c_char,
+);
 
 /// The library's entry: `OrtApiBase` of onnxruntime_c_api.h.
 #[repr(C)]
@@ -175,6 +195,43 @@ impl HostRuntime {
         table.done(status).map_err(PrepareError::Refused)
     }
 
+    /// Makes sessions of these options write everything to a function, at VERBOSE. Then a session formats some ten
+    /// lines in each run. So make one from a copy of the host's options just before the host's own, and drop it at once.
+    /// Options that would take effect twice are turned off. The lines go into a [`LogReader`](super::log::LogReader), and
+    /// its session into [`with_log`](crate::AttachRequest::with_log).
+    ///
+    /// # Errors
+    /// If ORT is older than 1.17, or refuses.
+    ///
+    /// # Safety
+    /// `options` is null or an `OrtSessionOptions` of this runtime. `write` may be called with `parameter`, from any thread,
+    /// until the options and their sessions are released.
+    pub unsafe fn log_to(
+        self,
+        options: *mut c_void,
+        write: LoggingFunction,
+        parameter: *mut c_void,
+    ) -> Result<(), PrepareError> {
+        let Some(table) = LoggingTable::of(self) else {
+            let text = format!("its functions are not those of 1.{OLDER_MINOR} or later");
+            return Err(PrepareError::Refused(text));
+        };
+        if options.is_null() {
+            return Err(PrepareError::Refused("the options are null".to_owned()));
+        }
+        // SAFETY: the options are the caller's, and so are function and parameter; texts are copied by ORT.
+        unsafe {
+            for option in NOT_TWICE {
+                let added = (table.add_config_entry)(options, option.as_ptr(), c"0".as_ptr());
+                table.statuses.done(added).map_err(PrepareError::Refused)?;
+            }
+            let set = (table.set_function)(options, write, parameter);
+            table.statuses.done(set).map_err(PrepareError::Refused)?;
+            let set = (table.set_severity)(options, VERBOSE);
+            table.statuses.done(set).map_err(PrepareError::Refused)
+        }
+    }
+
     /// A session of this runtime; `None` if it is null.
     ///
     /// # Safety
@@ -222,11 +279,80 @@ type LookUp = unsafe extern "system" fn(
 type Free = unsafe extern "system" fn(*mut c_void, *mut c_void) -> Status;
 type Release = unsafe extern "system" fn(*mut c_void);
 type ErrorMessage = unsafe extern "system" fn(*const c_void) -> *const c_char;
+type SetFunction = unsafe extern "system" fn(*mut c_void, LoggingFunction, *mut c_void) -> Status;
+type SetNumber = unsafe extern "system" fn(*mut c_void, i32) -> Status;
+
+/// `ORT_LOGGING_LEVEL_VERBOSE`.
+const VERBOSE: i32 = 0;
+
+/// Functions that read and release a status.
+struct Statuses {
+    error_message: ErrorMessage,
+    release_status: Release,
+}
+
+impl Statuses {
+    /// # Safety
+    /// `api` is a table with the functions of [`OLDER_MINOR`].
+    unsafe fn of(api: *const Function) -> Option<Self> {
+        // SAFETY: as in [`Table::of`].
+        unsafe {
+            Some(Self {
+                error_message: function(api, at::GET_ERROR_MESSAGE)?,
+                release_status: function(api, at::RELEASE_STATUS)?,
+            })
+        }
+    }
+
+    /// Takes a status: ORT's message if there is one.
+    fn done(&self, status: Status) -> Result<(), String> {
+        if status.is_null() {
+            return Ok(());
+        }
+        // SAFETY: it is ORT's own status with a NUL-terminated text, copied before the status is released, once.
+        unsafe {
+            let text = CStr::from_ptr((self.error_message)(status));
+            let text = text.to_string_lossy().into_owned();
+            (self.release_status)(status);
+            Err(text)
+        }
+    }
+}
+
+/// Functions of a table of API 17 that a log is captured with.
+struct LoggingTable {
+    statuses: Statuses,
+    add_config_entry: AddConfigEntry,
+    set_function: SetFunction,
+    set_severity: SetNumber,
+}
+
+impl LoggingTable {
+    /// `None` if ORT is older, or its version is not known.
+    fn of(runtime: HostRuntime) -> Option<Self> {
+        if runtime.minor()? < OLDER_MINOR {
+            return None;
+        }
+        // SAFETY: `runtime` is ORT's static table, and the version exists.
+        let api = unsafe { (runtime.0.get_api)(OLDER_MINOR) };
+        if api.is_null() {
+            return None;
+        }
+        // SAFETY: the table of API 17 has functions of exactly these signatures at these positions.
+        unsafe {
+            Some(Self {
+                statuses: Statuses::of(api)?,
+                add_config_entry: function(api, at::ADD_SESSION_CONFIG_ENTRY)?,
+                set_function: function(api, at::SET_USER_LOGGING_FUNCTION)?,
+                set_severity: function(api, at::SET_SESSION_LOG_SEVERITY_LEVEL)?,
+            })
+        }
+    }
+}
 
 /// Functions of a table of API 24: the six of assignments, and older ones.
 struct Table {
-    error_message: ErrorMessage,
-    release_status: Release,
+    statuses: Statuses,
     add_config_entry: AddConfigEntry,
     default_allocator: GetObject,
     free: Free,
@@ -256,11 +382,10 @@ impl Table {
             return None;
         }
         // SAFETY: the append-only table has functions of exactly these signatures at these positions
-        // (onnxruntime_c_api.h of 1.24), after the functions of older versions.
+        // (onnxruntime_c_api.h of 1.24), after the functions of older versions. It has 413 at least.
         unsafe {
             Some(Self {
-                error_message: function(api, at::GET_ERROR_MESSAGE)?,
-                release_status: function(api, at::RELEASE_STATUS)?,
+                statuses: Statuses::of(api)?,
                 add_config_entry: function(api, at::ADD_SESSION_CONFIG_ENTRY)?,
                 default_allocator: function(api, at::GET_ALLOCATOR_WITH_DEFAULT_OPTIONS)?,
                 free: function(api, at::ALLOCATOR_FREE)?,
@@ -277,18 +402,8 @@ impl Table {
         }
     }
 
-    /// Takes a status: ORT's message if there is one.
     fn done(&self, status: Status) -> Result<(), String> {
-        if status.is_null() {
-            return Ok(());
-        }
-        // SAFETY: it is ORT's own status with a NUL-terminated text, copied before the status is released, once.
-        unsafe {
-            let text = CStr::from_ptr((self.error_message)(status));
-            let text = text.to_string_lossy().into_owned();
-            (self.release_status)(status);
-            Err(text)
-        }
+        self.statuses.done(status)
     }
 
     /// `session` is one that our caller borrows.
@@ -381,10 +496,10 @@ unsafe fn begins_with(api: *const Function, older: *const Function) -> bool {
 /// Returns the function at a position of a table, `None` if it is null.
 ///
 /// # Safety
-/// `F` must be the type of that function pointer.
+/// The table must have that position, and `F` must be the type of its function pointer.
 unsafe fn function<F>(api: *const Function, at: usize) -> Option<F> {
     const { assert!(mem::size_of::<F>() == mem::size_of::<Function>()) };
-    // SAFETY: the table of API 24 has 413 functions at least.
+    // SAFETY: guaranteed by the caller.
     let function = unsafe { *api.add(at) };
     // SAFETY: guaranteed by the caller.
     (!function.is_null()).then(|| unsafe { mem::transmute_copy(&function) })
@@ -479,6 +594,8 @@ mod tests {
             ModelMetadataLookupCustomMetadataMap = at::MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP,
             ReleaseModelMetadata = at::RELEASE_MODEL_METADATA,
             AddSessionConfigEntry = at::ADD_SESSION_CONFIG_ENTRY,
+            SetSessionLogSeverityLevel = at::SET_SESSION_LOG_SEVERITY_LEVEL,
+            SetUserLoggingFunction = at::SET_USER_LOGGING_FUNCTION,
         );
         assert!(size_of::<OrtApi>() / size_of::<Function>() >= OLDER_FUNCTIONS);
     }

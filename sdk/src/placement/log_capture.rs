@@ -17,14 +17,10 @@ use ort::{
 
 use crate::lock::lock;
 
-use super::log::{LogReader, SessionLog};
-
-/// Options of the host that must not take effect twice: they would write files, or share contexts.
-const OFF: [&str; 3] = [
-    "ep.context_enable",
-    "ep.share_ep_contexts",
-    "ep.stop_share_ep_contexts",
-];
+use super::{
+    host_runtime::NOT_TWICE,
+    log::{LogReader, SessionLog},
+};
 
 /// Makes a session like the host's, captures its log and drops it. Empty if a builder does not accept a logger.
 pub(crate) fn capture_log(
@@ -34,7 +30,8 @@ pub(crate) fn capture_log(
     let Some(mut verbose) = VerboseBuilder::of(builder) else {
         return SessionLog::default();
     };
-    for option in OFF {
+    for option in NOT_TWICE {
+        let option = option.to_str().expect("ASCII");
         let builder = verbose.builder.with_config_entry(option, "0");
         verbose.builder = builder.unwrap_or_else(ort::Error::recover);
     }

@@ -25,7 +25,7 @@ mod ort;
 mod summary;
 
 pub use self::assignment::{AssignedNode, Assignment, Subgraph};
-pub use self::host_runtime::{HostRuntime, HostSession, PrepareError};
+pub use self::host_runtime::{HostRuntime, HostSession, LoggingFunction, PrepareError};
 #[cfg(feature = "ort")]
 pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
 #[cfg(feature = "ort")]
@@ -36,12 +36,11 @@ pub use self::summary::{PlacementInput, summarise};
 
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
 pub(crate) use self::host_runtime::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of};
-pub(crate) use self::of_session::of_assignment;
+pub(crate) use self::of_session::of_logged;
 pub(crate) use self::summary::requested;
 #[cfg(feature = "ort")]
 pub(crate) use self::{
     ep_context::ep_compatibility, failure::status_code, log_capture::capture_log,
-    of_session::of_captured,
 };
 #[cfg(feature = "qnn")]
 pub(crate) use self::{names::RuntimeNames, ort::ep_devices};

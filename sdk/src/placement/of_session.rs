@@ -6,13 +6,11 @@ use epwatch_proto::{
     placement::{CPU_EP, MAX_REASONS},
 };
 
-#[cfg(feature = "ort")]
-use super::log::SessionLog;
-use super::{Assignment, PlacementInput, summarise};
+use super::{Assignment, PlacementInput, log::SessionLog, summarise};
 
 /// Returns the placement by ORT's assignment. The chipset explains refusals: the one given to the EP, or else the device's
 /// own.
-pub(crate) fn of_assignment(
+fn of_assignment(
     assignment: Result<Assignment, ReasonCode>,
     input: PlacementInput<'_>,
     device: Option<&'static Soc>,
@@ -32,9 +30,21 @@ pub(crate) fn of_assignment(
     }
 }
 
+/// Returns the placement by ORT's assignment, and by the log of a session like this one if there is one.
+pub(crate) fn of_logged(
+    assignment: Result<Assignment, ReasonCode>,
+    log: Option<&SessionLog>,
+    input: PlacementInput<'_>,
+    device: Option<&'static Soc>,
+) -> Placement {
+    match log {
+        Some(log) => of_captured(assignment, log, input),
+        None => of_assignment(assignment, input, device),
+    }
+}
+
 /// As [`of_assignment`], with the reasons of a captured log. Without an assignment the log has the placement too.
-#[cfg(feature = "ort")]
-pub(crate) fn of_captured(
+fn of_captured(
     assignment: Result<Assignment, ReasonCode>,
     log: &SessionLog,
     input: PlacementInput<'_>,

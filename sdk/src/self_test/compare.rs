@@ -10,19 +10,7 @@
 use epwatch_proto::ROUNDING_COSINE;
 use sha2::{Digest, Sha256};
 
-use super::{
-    code,
-    element::{ElementType, Number},
-};
-
-/// One output of a session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Output {
-    pub(crate) name: String,
-    pub(crate) element_type: ElementType,
-    pub(crate) dims: Vec<i64>,
-    pub(crate) data: Vec<u8>,
-}
+use super::{code, element::Number, output::Output};
 
 /// Distances of two sets of outputs.
 #[derive(Debug, Clone, PartialEq)]

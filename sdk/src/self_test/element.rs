@@ -1,6 +1,7 @@
 //! Element types of tensors: their bytes, their numbers, and the types of ONNX and ONNX Runtime for them.
 
 use half::f16;
+#[cfg(feature = "ort")]
 use ort::value::{DynValue, Tensor, TensorElementType};
 
 mod sealed {
@@ -57,6 +58,7 @@ macro_rules! element_types {
                 match data_type { $( $onnx => Some(Self::$variant), )+ _ => None }
             }
 
+            #[cfg(feature = "ort")]
             pub(crate) fn from_ort(ty: TensorElementType) -> Option<Self> {
                 match ty { $( TensorElementType::$ort => Some(Self::$variant), )+ _ => None }
             }
@@ -74,6 +76,7 @@ macro_rules! element_types {
             }
 
             /// A tensor for ONNX Runtime.
+            #[cfg(feature = "ort")]
             pub(crate) fn tensor(self, dims: &[i64], bytes: &[u8]) -> ort::Result<DynValue> {
                 match self {
                     $( Self::$variant => {
@@ -86,6 +89,7 @@ macro_rules! element_types {
             }
 
             /// The bytes of a tensor of this type.
+            #[cfg(feature = "ort")]
             pub(crate) fn bytes_of(self, value: &DynValue) -> ort::Result<Vec<u8>> {
                 match self {
                     $( Self::$variant => {

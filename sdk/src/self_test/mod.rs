@@ -7,6 +7,7 @@
 //! distances, never the outputs or the input.
 //!
 //! ```no_run
+//! # #[cfg(feature = "ort")]
 //! # fn example(
 //! #     watch: epwatch_sdk::Watch,
 //! #     mut session: epwatch_sdk::ObservedSession,
@@ -42,37 +43,40 @@ mod compare;
 mod done;
 mod element;
 mod golden;
+mod output;
+#[cfg(feature = "ort")]
 mod ready;
+mod result;
+#[cfg(feature = "ort")]
 mod run;
+mod started;
 mod tensor;
 mod tensor_proto;
 
+#[cfg(feature = "ort")]
 use std::{
     error::Error,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use epwatch_proto::{Device, PlacementSource, Runtime, SelfTest, Session, SessionUid};
-use ort::session::Session as OrtSession;
-use sha2::{Digest, Sha256};
+#[cfg(feature = "ort")]
+use {epwatch_proto::SelfTest, ort::session::Session as OrtSession};
 
 pub use crate::core::SelfTestSkip;
-use crate::{
-    client::Watch,
-    core::{Core, TestKey},
-    policy, random_session_uid,
-    session::ObservedSession,
-};
-use done::change_done;
+#[cfg(feature = "ort")]
+use crate::{client::Watch, random_session_uid, session::ObservedSession};
 pub(crate) use done::save_finished;
 
 pub use element::GoldenElement;
 pub use golden::GoldenInput;
-use golden::hash_part;
+pub use output::Output;
+#[cfg(feature = "ort")]
 pub use ready::ReadyInput;
+pub use started::StartedSelfTest;
 pub use tensor::{GoldenError, GoldenTensor};
 
 /// Result of a request for a self-test.
+#[cfg(feature = "ort")]
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SelfTestOutcome {
@@ -82,6 +86,7 @@ pub enum SelfTestOutcome {
     Skipped(SelfTestSkip),
 }
 
+#[cfg(feature = "ort")]
 impl Watch {
     /// Runs a golden input on `session` and on a CPU session that `cpu_session` makes. Skipped if it ran before on
     /// this firmware and runtime, or if the session has no node on the NPU. The CPU session is made only if the test
@@ -102,47 +107,16 @@ impl Watch {
     where
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        let uid = session.uid();
-        let begun = catch_unwind(AssertUnwindSafe(|| self.begin_self_test(session, golden)));
-        let key = match begun {
-            Ok(Ok(key)) => key,
-            Ok(Err(skip)) => return SelfTestOutcome::Skipped(skip),
-            Err(_panic) => return SelfTestOutcome::Skipped(SelfTestSkip::NotReady),
+        let (uid, is_repeat) = (session.uid(), session.repeats_self_test());
+        let started = match StartedSelfTest::begin(self, uid, golden, is_repeat) {
+            Ok(started) => started,
+            Err(skip) => return SelfTestOutcome::Skipped(skip),
         };
+        session.self_test_repeated();
         let ran = catch_unwind(AssertUnwindSafe(|| {
             run::compared(uid, session.session_mut(), golden, cpu_session)
         }));
-        let test = ran.unwrap_or_else(|_panic| run::failed(uid, golden, code::INTERNAL));
-        let shared = self.here();
-        let mut core = shared.core();
-        // If the interval has too many results, the test is repeated later.
-        if core.self_tested(test.clone()) {
-            core.self_tests.finish(key);
-        }
-        SelfTestOutcome::Ran(test)
-    }
-
-    /// Notes on disk that the test begins.
-    fn begin_self_test(
-        &self,
-        session: &mut ObservedSession,
-        golden: &GoldenInput,
-    ) -> Result<TestKey, SelfTestSkip> {
-        let shared = self.here();
-        shared.wait_until_opened(policy::SELF_TEST_WAIT);
-        let is_repeat = session.repeats_self_test();
-        // Computed without the lock, because an input may be large.
-        let checksum = golden.checksum();
-        let key = {
-            let mut core = shared.core();
-            let key = key_of(&core, session.uid(), &checksum)?;
-            core.self_tests.ask(key, is_repeat)?;
-            key
-        };
-        let begun = change_done(&shared.config.dir, |tests| tests.begin(key, is_repeat));
-        begun.ok().flatten().ok_or(SelfTestSkip::NotReady)??;
-        session.self_test_repeated();
-        Ok(key)
+        SelfTestOutcome::Ran(started.keep(ran.ok()))
     }
 }
 
@@ -150,6 +124,7 @@ impl Watch {
 /// nothing touches a disk. For programs that measure a model on a device.
 ///
 /// A failure is an error code of the result, as [`Watch::self_test`] has it.
+#[cfg(feature = "ort")]
 pub fn compared<E>(
     session: &mut OrtSession,
     golden: &GoldenInput,
@@ -161,46 +136,5 @@ where
     run::compared(random_session_uid(), session, golden, cpu_session)
 }
 
-fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTestSkip> {
-    if core.installation.is_none() {
-        return Err(SelfTestSkip::NotReady);
-    }
-    let session = core.sessions().find(|s| s.uid == uid);
-    let session = session.ok_or(SelfTestSkip::NotReady)?;
-    if !is_on_npu(session) {
-        return Err(SelfTestSkip::NotOnNpu);
-    }
-    Ok(key(session, &core.device, &core.runtime, input))
-}
-
-/// Whether the NPU was requested, and has nodes if that is known.
-fn is_on_npu(session: &Session) -> bool {
-    let placement = &session.placement;
-    let has_nodes = placement.n_npu_nodes() > 0;
-    placement.requests_npu() && (has_nodes || placement.source == PlacementSource::Unavailable)
-}
-
-fn key(session: &Session, device: &Device, runtime: &Runtime, input: &[u8]) -> TestKey {
-    let mut sha = Sha256::new();
-    for text in [
-        &session.model.id,
-        &session.model.version,
-        &session.options.soc_model,
-        &device.vendor_fingerprint_hash,
-        &runtime.ort_version,
-        &runtime.ep_package,
-        &runtime.ep_version,
-        &runtime.qnn_sdk_version,
-        &runtime.backend_build_id,
-    ] {
-        hash_part(&mut sha, text.as_bytes());
-    }
-    sha.update(device.chipset.to_string());
-    sha.update(input);
-    let digest: [u8; 32] = sha.finalize().into();
-    let (cut, _) = digest.split_first_chunk().expect("16 of 32 bytes");
-    *cut
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "ort"))]
 mod tests;

@@ -10,30 +10,12 @@ use ort::{
 
 use super::{
     code,
-    compare::{self, Output},
     element::ElementType,
     golden::GoldenInput,
+    output::{MAX_OUTPUT_BYTES, Output},
+    result::{failed, fill},
 };
 use crate::placement::status_code;
-
-/// Two copies of a model's outputs are held at once. A phone has no memory for larger ones.
-const MAX_OUTPUT_BYTES: usize = 64 << 20;
-
-/// The result of a test that failed.
-pub(super) fn failed(session_uid: SessionUid, golden: &GoldenInput, error_code: i32) -> SelfTest {
-    SelfTest {
-        session_uid,
-        input_id: golden.id().to_owned(),
-        tolerance: golden.tolerance(),
-        npu_output_hash: None,
-        cpu_output_hash: None,
-        max_abs: None,
-        cosine: None,
-        top1_equal: None,
-        error_code,
-        first_off_output: String::new(),
-    }
-}
 
 /// Runs the NPU first: if it fails, the CPU session need not be made.
 pub(super) fn compared<E: Into<Box<dyn Error + Send + Sync>>>(
@@ -43,29 +25,14 @@ pub(super) fn compared<E: Into<Box<dyn Error + Send + Sync>>>(
     cpu_session: impl FnOnce() -> Result<Session, E>,
 ) -> SelfTest {
     let mut test = failed(session_uid, golden, 0);
-    if let Err(error_code) = fill(&mut test, npu, golden, cpu_session) {
+    let on_cpu = || {
+        let mut cpu = cpu_session().map_err(|error| code_of(&*error.into()))?;
+        outputs(&mut cpu, golden)
+    };
+    if let Err(error_code) = fill(&mut test, outputs(npu, golden), on_cpu) {
         test.error_code = error_code;
     }
     test
-}
-
-fn fill<E: Into<Box<dyn Error + Send + Sync>>>(
-    test: &mut SelfTest,
-    npu: &mut Session,
-    golden: &GoldenInput,
-    cpu_session: impl FnOnce() -> Result<Session, E>,
-) -> Result<(), i32> {
-    let on_npu = outputs(npu, golden)?;
-    test.npu_output_hash = Some(compare::hash(&on_npu));
-    let mut cpu = cpu_session().map_err(|error| code_of(&*error.into()))?;
-    let on_cpu = outputs(&mut cpu, golden)?;
-    test.cpu_output_hash = Some(compare::hash(&on_cpu));
-    let distances = compare::distances(&on_npu, &on_cpu)?;
-    test.max_abs = Some(distances.max_abs);
-    test.cosine = Some(distances.cosine);
-    test.top1_equal = Some(distances.top1_equal);
-    test.first_off_output = distances.first_off_output;
-    Ok(())
 }
 
 /// ORT's status code, if ORT's error is among the causes.

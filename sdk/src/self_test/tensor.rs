@@ -68,6 +68,21 @@ impl GoldenTensor {
         Self::from_le_bytes(T::TYPE, dims, bytes_of(elements))
     }
 
+    /// As [`Self::new`], from little-endian bytes. `onnx_type` is the number of ONNX's `TensorProto.DataType`, which is
+    /// `ONNXTensorElementDataType` of ONNX Runtime's C API too.
+    ///
+    /// # Errors
+    /// As [`Self::new`], or if elements of this type are not numbers.
+    pub fn of_bytes(onnx_type: i32, dims: &[i64], data: &[u8]) -> Result<Self, GoldenError> {
+        let element_type = element_type(onnx_type)?;
+        // A dimension below 0 is refused as one of 0.
+        let dims: Vec<u64> = dims
+            .iter()
+            .map(|dim| u64::try_from(*dim).unwrap_or(0))
+            .collect();
+        Self::from_le_bytes(element_type, &dims, data.to_vec())
+    }
+
     /// As [`Self::new`]. A byte of a bool is 0 or 1.
     pub(super) fn from_le_bytes(
         element_type: ElementType,
@@ -103,6 +118,7 @@ impl GoldenTensor {
     ///
     /// # Errors
     /// ONNX Runtime's, for example of memory.
+    #[cfg(feature = "ort")]
     pub fn to_value(&self) -> ort::Result<ort::value::DynValue> {
         let dims = self.dims.iter().map(|d| i64::try_from(*d));
         let dims: Vec<i64> = dims
@@ -110,6 +126,21 @@ impl GoldenTensor {
             .map_err(|_| ort::Error::new("a dimension is too large"))?;
         self.element_type.tensor(&dims, &self.data)
     }
+}
+
+/// # Errors
+/// If elements of this type of ONNX are not numbers.
+pub(super) fn element_type(onnx_type: i32) -> Result<ElementType, GoldenError> {
+    let element_type = u64::try_from(onnx_type)
+        .ok()
+        .and_then(ElementType::from_onnx);
+    element_type.ok_or_else(|| {
+        wrong(
+            "element type",
+            "a type of numbers, as 1 for float",
+            onnx_type,
+        )
+    })
 }
 
 /// Returns the bytes that a tensor takes.

@@ -4,7 +4,7 @@ use prost::encoding;
 use serde_json::Value;
 
 use super::*;
-use compare::{Output, distances, hash};
+use compare::{distances, hash};
 use element::ElementType;
 
 fn fixture_path(name: &str) -> std::path::PathBuf {

@@ -3,7 +3,11 @@
 //! The host runs its session itself and records each run here. Nothing of the session is kept after its placement was
 //! read, so the host may close it at any time.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
 
 use epwatch_proto::{
     Accelerator, Placement, PlacementSource, ReasonCode, Runtime, SessionUid, chipset::Soc,
@@ -16,6 +20,7 @@ use crate::{
     host::runtime,
     placement::{
         self, Assignment, HostRuntime, HostSession, MAX_EP_COMPATIBILITY_BYTES, PlacementInput,
+        log::SessionLog,
     },
     time::Clock,
 };
@@ -87,6 +92,14 @@ fn with_own_cpu(mut assignment: Assignment) -> Assignment {
 }
 
 impl AttachRequest {
+    /// Adds what ONNX Runtime wrote at VERBOSE while a session like this one was made
+    /// ([`HostRuntime::log_to`]). So each CPU node has the validator's reason, and ORT older than 1.24 has a placement at
+    /// all.
+    pub fn with_log(mut self, log: SessionLog) -> Self {
+        self.log = Some(log);
+        self
+    }
+
     /// Names the model's file. The SDK's thread computes its hash later, unless the model has one.
     pub fn with_model_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.model_file = Some(path.into());
@@ -105,15 +118,16 @@ impl AttachRequest {
         self.shared.note_ort_version(|| version);
         self.other_runtime = read.other_runtime();
         let is_other = self.other_runtime.is_some();
+        let log = self.log.take();
         let in_effect = self.in_effect();
         let missing = read.missing();
         let assignment = read.assignment.ok_or(missing);
         let placement = |input: PlacementInput<'_>, device| {
             if !is_other {
-                return placement::of_assignment(assignment, input, device);
+                return placement::of_logged(assignment, log.as_ref(), input, device);
             }
             let assignment = assignment.map(with_own_cpu);
-            let mut placement = placement::of_assignment(assignment, input, device);
+            let mut placement = placement::of_logged(assignment, None, input, device);
             if placement.source == PlacementSource::AssignmentApi {
                 placement.source = PlacementSource::Host;
             }
@@ -133,7 +147,7 @@ impl AttachRequest {
         self.shared = self.shared.here();
         self.note_version();
         let in_effect = self.in_effect();
-        let runtime = self.source;
+        let (runtime, log) = (self.source, self.log.take());
         let assignment = || match (runtime, session) {
             (None, _) => Err(ReasonCode::RuntimeNotKnown),
             (Some(_), None) => Err(ReasonCode::Unknown),
@@ -141,7 +155,7 @@ impl AttachRequest {
         };
         let compatibility = || session.map(|s| s.ep_compatibility()).unwrap_or_default();
         let placement = |input: PlacementInput<'_>, device| {
-            placement::of_assignment(assignment(), input, device)
+            placement::of_logged(assignment(), log.as_ref(), input, device)
         };
         self.attached(in_effect, creation, placement, compatibility)
     }
@@ -153,7 +167,11 @@ impl AttachRequest {
         placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
         compatibility: impl FnOnce() -> String,
     ) -> AttachedSession {
-        AttachedSession(self.begin(in_effect, creation, placement, compatibility))
+        let repeats_self_test = AtomicBool::new(self.repeats_self_test());
+        AttachedSession {
+            observation: self.begin(in_effect, creation, placement, compatibility),
+            repeats_self_test,
+        }
     }
 
     /// Counts a session that the host could not make, with ORT's status code (0 if not known) and message. Paths and
@@ -162,7 +180,7 @@ impl AttachRequest {
         self.shared = self.shared.here();
         self.note_version();
         let in_effect = self.in_effect();
-        self.count_failure(in_effect, ort_status_code, message, None);
+        self.count_failure(in_effect, ort_status_code, message);
     }
 
     fn note_version(&self) {
@@ -173,7 +191,11 @@ impl AttachRequest {
 
 /// A session of the host's own, whose runs the host records. Closed when dropped.
 #[derive(Debug)]
-pub struct AttachedSession(Observation);
+pub struct AttachedSession {
+    observation: Observation,
+    /// Whether the session's self-test runs although it ran before.
+    repeats_self_test: AtomicBool,
+}
 
 impl AttachedSession {
     /// Returns the time by which runs are recorded: the system's monotonic clock, which `System.nanoTime` and
@@ -187,7 +209,7 @@ impl AttachedSession {
     /// blocks, and reads no clock.
     #[inline]
     pub fn record(&self, began: Duration, latency: Duration) {
-        let (recorder, clock) = self.0.here();
+        let (recorder, clock) = self.observation.here();
         recorder.record_static(clock.mono_of_system(began), latency);
     }
 
@@ -195,28 +217,36 @@ impl AttachedSession {
     /// [`SessionRecorder::record`](crate::simulation::SessionRecorder::record) for `shape_key`.
     #[inline]
     pub fn record_shape(&self, began: Duration, latency: Duration, shape_key: &str) {
-        let (recorder, clock) = self.0.here();
+        let (recorder, clock) = self.observation.here();
         recorder.record(clock.mono_of_system(began), latency, shape_key);
     }
 
     /// Counts a run that failed with this status code of ORT. 15 (`ORT_DEVICE_RESET`) is a restart of the DSP.
     pub fn record_error(&self, ort_status_code: i32) {
-        self.0.here().0.record_error(ort_status_code);
+        self.observation.here().0.record_error(ort_status_code);
     }
 
     /// Returns where the session runs. It does not change after creation.
     pub fn placement(&self) -> &Placement {
-        self.0.placement()
+        self.observation.placement()
     }
 
     /// Returns the session's id in reports.
     pub fn uid(&self) -> SessionUid {
-        self.0.uid()
+        self.observation.uid()
+    }
+
+    pub(crate) fn repeats_self_test(&self) -> bool {
+        self.repeats_self_test.load(Relaxed)
+    }
+
+    pub(crate) fn self_test_repeated(&self) {
+        self.repeats_self_test.store(false, Relaxed);
     }
 
     /// Ends the record in this process, as dropping the session does. For bindings that cannot drop it in the child of a
     /// fork.
     pub fn close(&self) {
-        self.0.close();
+        self.observation.close();
     }
 }

@@ -18,7 +18,6 @@ use epwatch_proto::{
 #[cfg(feature = "ort")]
 use {
     super::observed::ObservedSession,
-    crate::placement::log::SessionLog,
     ort::session::{Session, builder::SessionBuilder},
     std::{path::Path, time::Instant},
 };
@@ -28,7 +27,7 @@ use crate::{
     config::ModelInfo,
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
-    placement::{self, PlacementInput},
+    placement::{self, PlacementInput, log::SessionLog},
     shared::Shared,
 };
 
@@ -53,6 +52,8 @@ pub struct SessionRequest<S = DefaultSource> {
     reasons: Vec<ReasonCode>,
     #[cfg(feature = "ort")]
     captures_log: bool,
+    /// Of a session like this one, made before it.
+    pub(super) log: Option<SessionLog>,
     plan: SessionPlan,
     variant: Option<String>,
     phase: StartPhase,
@@ -86,6 +87,7 @@ impl<S> SessionRequest<S> {
             reasons: Vec::new(),
             #[cfg(feature = "ort")]
             captures_log: false,
+            log: None,
             plan: SessionPlan::default(),
             variant: None,
             phase: StartPhase::SessionCreation,
@@ -111,6 +113,7 @@ impl<S> SessionRequest<S> {
     }
 
     /// Adds the MACs per node of the model, so that the placement contains their distribution over EPs.
+    /// [`read_side_car`](crate::read_side_car) reads them from the model's side-car.
     pub fn with_manifest(mut self, manifest: ModelManifest) -> Self {
         self.manifest = Some(manifest);
         self
@@ -144,6 +147,11 @@ impl<S> SessionRequest<S> {
         self
     }
 
+    /// Whether the session's self-test runs although it ran before.
+    pub(super) fn repeats_self_test(&self) -> bool {
+        self.phase == StartPhase::RecreationAfterRunError
+    }
+
     /// Returns the request in effect, after directives.
     pub(super) fn in_effect(&mut self) -> EffectiveRequest {
         let variant = self.variant.as_deref();
@@ -161,8 +169,8 @@ impl<S> SessionRequest<S> {
         in_effect: EffectiveRequest,
         ort_status_code: i32,
         message: &str,
-        by_log: Option<ReasonCode>,
     ) {
+        let by_log = self.log.as_ref().and_then(SessionLog::first_reason);
         let failure = StartFailure {
             model: self.model.into(),
             requested_eps: in_effect.requested_eps,
@@ -266,7 +274,7 @@ impl SessionRequest {
         {
             self.requested_eps = names.of_request(&self.requested_eps);
         }
-        let captured = self
+        self.log = self
             .captures_log
             .then(|| placement::capture_log(&builder, &make));
         let in_effect = self.in_effect();
@@ -277,8 +285,7 @@ impl SessionRequest {
             Ok(session) => session,
             Err(error) => {
                 let code = placement::status_code(error.code());
-                let by_log = captured.as_ref().and_then(SessionLog::first_reason);
-                self.count_failure(in_effect, code, error.message(), by_log);
+                self.count_failure(in_effect, code, error.message());
                 return Err(error);
             }
         };
@@ -291,17 +298,15 @@ impl SessionRequest {
         {
             self.reasons.extend(crate::host::qnn::missing());
         }
-        let repeats_self_test = self.phase == StartPhase::RecreationAfterRunError;
+        let repeats_self_test = self.repeats_self_test();
         let assignment = placement::read(&session);
         #[cfg(feature = "qnn")]
         let assignment = assignment.map(|assignment| names.of_assignment(assignment));
+        let log = self.log.take();
         let observation = self.begin(
             in_effect,
             creation,
-            |input, device| match &captured {
-                Some(log) => placement::of_captured(assignment, log, input),
-                None => placement::of_assignment(assignment, input, device),
-            },
+            |input, device| placement::of_logged(assignment, log.as_ref(), input, device),
             || placement::ep_compatibility(&session),
         );
         Ok(ObservedSession::new(

@@ -113,7 +113,6 @@ impl SessionLog {
         soc_by_soc_model(&self.soc_model)
     }
 
-    #[cfg(feature = "ort")]
     pub(crate) fn first_reason(&self) -> Option<ReasonCode> {
         self.reasons.first().copied()
     }
