@@ -220,6 +220,12 @@ typedef struct EpwPlan {
   uint64_t id;
 } EpwPlan;
 
+// What ONNX Runtime writes while sessions are made.
+typedef struct EpwLog {
+  // 0 is none.
+  uint64_t id;
+} EpwLog;
+
 // A model, and how its session is made.
 typedef struct EpwModel {
   // sizeof(EpwModel)
@@ -256,6 +262,10 @@ typedef struct EpwModel {
   int32_t reserved;
   // Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
   struct EpwText model_file;
+  // The model's side-car, as `epwatch manifest` writes it: JSON with the MACs of each node, or empty. At most 64 MiB.
+  struct EpwText side_car;
+  // The log of a session like this one, from epw_capture_log, or 0. The call takes what it holds.
+  struct EpwLog log;
 } EpwModel;
 
 // An observed session.
@@ -271,6 +281,73 @@ typedef struct EpwRun {
   // How long it took.
   uint64_t latency_ns;
 } EpwRun;
+
+// A tensor of the host's: an input, or a copy of an output.
+typedef struct EpwTensor {
+  // The name that the model has for it.
+  struct EpwText name;
+  // ONNXTensorElementDataType of ONNX Runtime, for example 1 for float. Elements must be numbers.
+  int64_t element_type;
+  // Dimensions; NULL for a scalar.
+  const int64_t *dims;
+  // Length of dims.
+  size_t n_dims;
+  // The elements, little-endian.
+  const uint8_t *data;
+  // Bytes of data.
+  size_t n_bytes;
+} EpwTensor;
+
+// A golden input: random or public data, never a user's.
+typedef struct EpwGolden {
+  // sizeof(EpwGolden)
+  size_t size;
+  // By which reports name it: 1 to 64 bytes.
+  struct EpwText id;
+  // The model's inputs: at most 64, and 64 MiB together.
+  const struct EpwTensor *inputs;
+  // Length of inputs.
+  size_t n_inputs;
+  // The greatest absolute difference between two outputs that is accepted; 0 is not given.
+  double tolerance;
+} EpwGolden;
+
+// A self-test that has begun.
+typedef struct EpwSelfTest {
+  // 0 is none.
+  uint64_t id;
+} EpwSelfTest;
+
+// The outputs of both sessions for the golden input, in one order.
+typedef struct EpwOutputs {
+  // sizeof(EpwOutputs)
+  size_t size;
+  // Of the observed session: at most 64, and 64 MiB together.
+  const struct EpwTensor *npu;
+  // Length of npu.
+  size_t n_npu;
+  // Of a session of the same model on the CPU.
+  const struct EpwTensor *cpu;
+  // Length of cpu.
+  size_t n_cpu;
+  // OrtErrorCode if the run failed on the NPU; 0 if not.
+  int32_t npu_error;
+  // OrtErrorCode if the run failed on the CPU, or its session could not be made, or -2 without a code; 0 if not.
+  int32_t cpu_error;
+} EpwOutputs;
+
+// What a self-test has found.
+typedef struct EpwTested {
+  // The greatest absolute difference of two elements; -1 if the outputs were not compared.
+  double max_abs;
+  // The lowest cosine of an output; -2 if the outputs were not compared.
+  double cosine;
+  // Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
+  int32_t top1_equal;
+  // 0, or OrtErrorCode of a failure. -1 is a bug of epwatch, -3 outputs of other names, types or shapes. -4 is a NaN or
+  // an infinity on one side only, -6 more than 64 MiB.
+  int32_t error_code;
+} EpwTested;
 
 // A node of a session's graph, and the EP that runs it.
 typedef struct EpwNode {
@@ -380,6 +457,17 @@ EpwStatus epw_plan_variant(struct EpwPlan plan, char *buffer, size_t capacity, s
 // Closes a plan.
 EpwStatus epw_plan_close(struct EpwPlan plan);
 
+// Makes sessions of these OrtSessionOptions write to a log, at VERBOSE, in place of the app's own logger. It has the
+// reason of each node that the NPU refuses, and the placement by an ONNX Runtime from 1.17 to 1.23. A session of them
+// formats some ten lines in each run. So give a copy (CloneSessionOptions), make a session of it just before your own,
+// and release both. Then name the log in EpwModel. Options that write files or share contexts are turned off in the copy.
+EpwStatus epw_capture_log(const void *ort_api_base,
+                          void *options,
+                          struct EpwLog *log);
+
+// Ends a log. Lines that come later are left out.
+EpwStatus epw_log_close(struct EpwLog log);
+
 // Makes sessions of these OrtSessionOptions keep the EP of each node: call it before the session is made.
 // `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. Whatever the status,
 // the session can be made.
@@ -435,6 +523,20 @@ EpwStatus epw_explain_session(struct EpwSession session,
 
 // Ends a session's record. Its runs are sealed with the next report.
 EpwStatus epw_session_close(struct EpwSession session);
+
+// Begins a self-test: does the NPU compute what the CPU computes? EPW_STATUS_NONE if there is nothing to do. Then the
+// test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not open. Else run the
+// golden input on this session and on one for the CPU, unrecorded, and call epw_self_test_end. A test that never ends, because the NPU
+// takes the process down, is tried in three processes at most. Touches the disk: call it from a background thread.
+EpwStatus epw_self_test_begin(struct EpwSession session,
+                              const struct EpwGolden *golden,
+                              struct EpwSelfTest *test);
+
+// Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
+// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open.
+EpwStatus epw_self_test_end(struct EpwSelfTest test,
+                            const struct EpwOutputs *outputs,
+                            struct EpwTested *tested);
 
 // Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
 // returns the EP of each node, and no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the session

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -121,6 +122,21 @@ public:
   /// Counts a run that failed with this OrtErrorCode.
   void record_error(int ort_error_code) const noexcept { epw_record_error(handle_, ort_error_code); }
 
+  /// Runs a self-test: does the NPU compute what the CPU computes? `run` fills the outputs of both sessions, and keeps
+  /// them alive until this call returns. Without a value there was nothing to do, and `run` was not called.
+  template <typename Run> std::optional<EpwTested> self_test(const EpwGolden &golden, Run &&run) const {
+    EpwSelfTest test{};
+    const EpwStatus begun = epw_self_test_begin(handle_, &golden, &test);
+    if (begun == EPW_STATUS_NONE) return std::nullopt;
+    check(begun);
+    EpwOutputs outputs{};
+    outputs.size = sizeof outputs;
+    std::forward<Run>(run)(outputs);
+    EpwTested tested{};
+    check(epw_self_test_end(test, &outputs, &tested));
+    return tested;
+  }
+
   /// Returns the session's part of Watch::explain, as JSON.
   std::string explain() const {
     return copied([this](char *b, std::size_t c, std::size_t *n) { return epw_explain_session(handle_, b, c, n); });
@@ -151,6 +167,28 @@ private:
   }
 
   EpwSession handle_;
+};
+
+/// What ONNX Runtime writes while a session of these options is made. Options and session are copies that are dropped.
+class Log {
+public:
+  explicit Log(void *session_options, const void *ort_api_base = nullptr) {
+    check(epw_capture_log(ort_api_base, session_options, &handle_));
+  }
+  Log(Log &&other) noexcept : handle_(std::exchange(other.handle_, EpwLog{})) {}
+  Log &operator=(Log &&other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Log() {
+    if (handle_.id != 0) epw_log_close(handle_);
+  }
+
+  /// For EpwModel's field.
+  EpwLog handle() const noexcept { return handle_; }
+
+private:
+  EpwLog handle_{};
 };
 
 /// What the operator's directives ask of a model's next session.

@@ -16,8 +16,11 @@ pub mod assignment;
 mod handle;
 #[cfg(feature = "jni")]
 pub mod jni;
+pub mod log;
 pub mod model;
 pub mod plan;
+mod runtime;
+pub mod self_test;
 pub mod session;
 pub mod status;
 pub mod text;

@@ -5,6 +5,7 @@ use epwatch_sdk::{ModelInfo, SessionPlan};
 
 use crate::{
     handle::Table,
+    log::EpwLog,
     status::{EpwStatus, Failure},
     text::{self, EpwText, array},
 };
@@ -60,6 +61,10 @@ pub struct EpwModel {
     pub reserved: i32,
     /// Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
     pub model_file: EpwText,
+    /// The model's side-car, as `epwatch manifest` writes it: JSON with the MACs of each node, or empty. At most 64 MiB.
+    pub side_car: EpwText,
+    /// The log of a session like this one, from epw_capture_log, or 0. The call takes what it holds.
+    pub log: EpwLog,
 }
 
 // SAFETY: numbers, pointers and texts of both.

@@ -6,15 +6,20 @@ use std::{
 };
 
 use epwatch_proto::{ReasonCode, SessionOptions};
-use epwatch_sdk::{AttachRequest, AttachedSession, HostRuntime, PrepareError, SessionPlan, Watch};
+use epwatch_sdk::{AttachRequest, AttachedSession, HostRuntime, SessionPlan, Watch, read_side_car};
 
 use crate::{
     handle::{Table, closed},
+    log,
     model::{EpwModel, PLANS, model_info, names},
+    runtime::{prepare_failed, runtime_given, runtime_of},
     status::{EpwStatus, Failure, guarded},
     text::{self, EpwText, Foreign, Texts, array, copy_out, write},
     watch::EpwWatch,
 };
+
+/// Longest side-car of a model.
+const MAX_SIDE_CAR_BYTES: usize = 64 << 20;
 
 pub(crate) static SESSIONS: Table<Observed> = Table::new(3);
 
@@ -91,16 +96,19 @@ pub(crate) unsafe fn request(
     if !model_file.is_empty() {
         request = request.with_model_file(model_file);
     }
-    Ok(request)
-}
-
-/// The host's runtime: the one given, else the one that is loaded.
-///
-/// # Safety
-/// `base` must be null or an `OrtApiBase`.
-unsafe fn runtime_of(base: Foreign) -> Option<HostRuntime> {
     // SAFETY: guaranteed by the caller.
-    unsafe { HostRuntime::from_base(base) }.or_else(HostRuntime::loaded)
+    let side_car = unsafe { model.side_car.bytes(MAX_SIDE_CAR_BYTES)? };
+    if !side_car.is_empty() {
+        let read = read_side_car(side_car);
+        let manifest = read.map_err(|error| Failure::invalid(error.to_string()))?;
+        request = request.with_manifest(manifest);
+    }
+    if model.log.id != 0
+        && let Some(log) = log::taken(model.log)?
+    {
+        request = request.with_log(log);
+    }
+    Ok(request)
 }
 
 /// # Safety
@@ -144,20 +152,9 @@ pub unsafe extern "C" fn epw_prepare_options(
 ) -> EpwStatus {
     // SAFETY: the head of the header; the options belong to the host's ONNX Runtime.
     guarded(|| unsafe {
-        let Some(runtime) = runtime_of(ort_api_base) else {
-            let text = "no ONNX Runtime is loaded; load it first, or give its OrtApiBase";
-            return Err(Failure::new(EpwStatus::OrtNotFound, text));
-        };
-        match runtime.record_assignment(options) {
-            Ok(()) => Ok(EpwStatus::Ok),
-            Err(error) => {
-                let status = match error {
-                    PrepareError::TooOld { .. } => EpwStatus::OrtTooOld,
-                    _ => EpwStatus::OrtRefused,
-                };
-                Err(Failure::new(status, error.to_string()))
-            }
-        }
+        let prepared = runtime_given(ort_api_base)?.record_assignment(options);
+        prepared.map_err(|error| prepare_failed(&error))?;
+        Ok(EpwStatus::Ok)
     })
 }
 

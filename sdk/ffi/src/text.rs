@@ -36,9 +36,16 @@ impl EpwText {
 
     /// # Safety
     /// The text must be valid.
+    pub(crate) unsafe fn bytes<'a>(self, most: usize) -> Result<&'a [u8], Failure> {
+        // SAFETY: guaranteed by the caller.
+        unsafe { array(self.data.cast::<u8>(), self.length, most) }
+    }
+
+    /// # Safety
+    /// The text must be valid.
     pub(crate) unsafe fn get<'a>(self) -> Result<&'a str, Failure> {
         // SAFETY: guaranteed by the caller.
-        let bytes = unsafe { array(self.data.cast::<u8>(), self.length, MAX_BYTES)? };
+        let bytes = unsafe { self.bytes(MAX_BYTES)? };
         let text = std::str::from_utf8(bytes);
         text.map_err(|error| Failure::new(EpwStatus::NotUtf8, format!("no UTF-8: {error}")))
     }

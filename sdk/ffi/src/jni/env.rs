@@ -108,6 +108,16 @@ impl Env {
         is_inside
     }
 
+    /// Copies a `long[]`; null is empty.
+    pub(super) fn all_longs(self, array: Object) -> Vec<i64> {
+        if array.is_null() {
+            return Vec::new();
+        }
+        let mut all = vec![0; usize::try_from(self.length(array)).unwrap_or(0)];
+        self.longs(array, 0, &mut all);
+        all
+    }
+
     /// Makes a `byte[]`; null without memory, with Java's exception pending.
     pub(super) fn byte_array(self, bytes: &[u8]) -> Object {
         let Ok(length) = i32::try_from(bytes.len()) else {

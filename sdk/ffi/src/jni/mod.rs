@@ -5,12 +5,14 @@
 //! order of `Native.kt`.
 
 mod env;
+mod self_test;
 
 use std::ffi::c_void;
 
 use epwatch_sdk::HostRuntime;
 
 use crate::{
+    log::EpwLog,
     model::{EpwModel, EpwPlan, PLANS, model_info},
     plan,
     session::{self, EpwRun, EpwSession},
@@ -99,13 +101,13 @@ fn address(number: i64) -> *const c_void {
     std::ptr::with_exposed_provenance(usize::try_from(number.cast_unsigned()).unwrap_or(0))
 }
 
-/// A model of `Native.kt`. Texts are id, version, hash, performance mode, SoC, HTP architecture, variant, then the
+/// A model of `Native.kt`. Texts are id, version, hash, performance mode, SoC, HTP architecture, variant, side-car, then the
 /// EPs and the reasons. Numbers are the count of EPs, the plan, the time of the creation, and a flag.
 fn with_model<R>(
     fields: &Fields,
     call: impl FnOnce(&EpwModel) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    const FIRST_NAME: usize = 7;
+    const FIRST_NAME: usize = 8;
     let names: Vec<EpwText> = (FIRST_NAME..fields.texts.len())
         .map(|at| fields.text(at))
         .collect();
@@ -133,6 +135,9 @@ fn with_model<R>(
         after_run_error: fields.flag(3),
         reserved: 0,
         model_file: EMPTY,
+        side_car: fields.text(7),
+        // Java's API has no place for a function of the app's that takes the log.
+        log: EpwLog { id: 0 },
     })
 }
 

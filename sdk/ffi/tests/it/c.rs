@@ -96,8 +96,23 @@ impl App {
         model: &str,
         soc_model: Option<&str>,
     ) -> (Value, Vec<Report>) {
+        let (printed, reports) = self.printed(library, model, soc_model, None);
+        // QNN prints as well.
+        let explained = printed.lines().find(|line| line.starts_with('{')).unwrap();
+        (serde_json::from_str(explained).unwrap(), reports)
+    }
+
+    /// As [`Self::run`], with all that the example prints. With a side-car it has more to say.
+    pub(crate) fn printed(
+        &self,
+        library: &Path,
+        model: &str,
+        soc_model: Option<&str>,
+        side_car: Option<&str>,
+    ) -> (String, Vec<Report>) {
         let collector = Collector::start(KEY);
-        let model = crate_file("../../tests/fixtures/models").join(model);
+        let models = crate_file("../../tests/fixtures/models");
+        let (model, side_car) = (models.join(model), side_car.map(|name| models.join(name)));
         let (data, endpoint) = (self.folder.path().join("data"), collector.endpoint());
         let mut args: Vec<&OsStr> = vec![library.as_ref(), model.as_ref()];
         args.extend([data.as_ref(), OsStr::new(&endpoint)]);
@@ -106,14 +121,8 @@ impl App {
         if let Some(soc_model) = soc_model {
             args.extend([plugin.as_ref(), backend.as_ref(), OsStr::new(soc_model)]);
         }
-        let printed = run(&self.program, args);
-        // QNN prints as well.
-        let mut lines = printed.lines();
-        let explained = lines.find(|line| line.starts_with('{')).unwrap();
-        (
-            serde_json::from_str(explained).unwrap(),
-            collector.reports(),
-        )
+        args.extend(side_car.as_deref().map(Path::as_os_str));
+        (run(&self.program, args), collector.reports())
     }
 }
 
@@ -145,6 +154,67 @@ fn a_c_app_gets_its_placement_and_its_runs_arrive() {
         fingerprint
     };
     assert_ne!(of_soc("57", 30), of_soc("68", 25));
+}
+
+/// A C program had neither MACs, nor the validator's reasons, nor a self-test.
+#[test]
+fn a_c_app_has_macs_reasons_of_refusals_and_a_self_test() {
+    let app = App::compiled();
+    let (model, side_car) = ("mixed_v2.head32.onnx", "mixed_v2.head32.macs.json");
+    let (printed, reports) = app.printed(&newest(), model, Some("68"), Some(side_car));
+    let explained = printed.lines().find(|line| line.starts_with('{')).unwrap();
+    let session: Value = serde_json::from_str(explained).unwrap();
+    let share = |ep: &str| session["eps"][ep]["macs_share"].as_f64().unwrap();
+    // The head's two Gemm of the side-car's 193,280.
+    let of_head = 50_432.0 / 193_280.0;
+    assert!(
+        (share("CPUExecutionProvider") - of_head).abs() < 1e-9,
+        "{session}"
+    );
+    assert!((share("QNNExecutionProvider") - (1.0 - of_head)).abs() < 1e-9);
+    let mut on_cpu = session["cpu_nodes"].as_array().unwrap().iter();
+    let gemm = on_cpu.find(|node| node["op_type"] == "Gemm").unwrap();
+    assert_eq!(gemm["reason"], "fp16_not_supported", "{session}");
+    assert!(
+        !gemm["reason_text"].as_str().unwrap().is_empty(),
+        "{session}"
+    );
+    // The session's own log is as it was: no run writes into the other's.
+    let tests: Vec<_> = reports
+        .iter()
+        .flat_map(|report| &report.self_tests)
+        .collect();
+    let [test] = tests[..] else {
+        panic!("{tests:?}")
+    };
+    assert_eq!((test.input_id.as_str(), test.error_code), ("ramp-1", 0));
+    assert!(test.npu_output_hash.is_some() && test.cpu_output_hash.is_some());
+    let lines: Vec<_> = printed
+        .lines()
+        .filter(|line| line.starts_with("self_test "))
+        .collect();
+    let [first, "self_test none"] = lines[..] else {
+        panic!("{printed}")
+    };
+    let numbers: Vec<f64> = first
+        .split(' ')
+        .skip(1)
+        .map(|n| n.parse().unwrap())
+        .collect();
+    let (max_abs, cosine) = (test.max_abs.unwrap(), test.cosine.unwrap());
+    assert!((numbers[0] - max_abs).abs() <= 1e-6 * max_abs, "{printed}");
+    assert!(
+        (numbers[1] - cosine).abs() < 1e-6 && cosine > 0.9,
+        "{printed}"
+    );
+    assert_eq!(
+        numbers[2..],
+        [f64::from(u8::from(test.top1_equal.unwrap())), 0.0]
+    );
+    // A second process knows that it ran.
+    let (printed, reports) = app.printed(&newest(), model, Some("68"), Some(side_car));
+    assert_eq!(printed.matches("self_test none").count(), 2, "{printed}");
+    assert!(reports.iter().all(|report| report.self_tests.is_empty()));
 }
 
 #[test]
@@ -351,6 +421,6 @@ fn the_guide_compiles() {
             compiled(compiler, standard, source, &flags, folder.path());
         }
     };
-    check("c", "cc", "-std=c11", 3);
+    check("c", "cc", "-std=c11", 4);
     check("cpp", "c++", "-std=c++17", 1);
 }

@@ -13,7 +13,9 @@ fn the_header_is_that_of_the_sources() {
         "watch",
         "model",
         "plan",
+        "log",
         "session",
+        "self_test",
         "assignment",
         "upload",
     ] {

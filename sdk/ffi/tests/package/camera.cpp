@@ -52,6 +52,20 @@ int main(int argc, char **argv) {
     moved.record(epw_now(), std::chrono::microseconds(80), "x:1x3x32x32");
     fails([&] { moved.measure([] { throw std::runtime_error("failed"); }); });
     fails([&] { moved.measure<Refused>([]() -> int { throw Refused("failed"); }); });
+    // Nothing is on an NPU, and no ONNX Runtime is loaded.
+    const float pixel = 0.5F;
+    EpwTensor input{};
+    input.name = epwatch::text("x");
+    input.element_type = 1;
+    input.data = reinterpret_cast<const std::uint8_t *>(&pixel);
+    input.n_bytes = sizeof pixel;
+    EpwGolden golden{};
+    golden.size = sizeof golden;
+    golden.id = epwatch::text("one");
+    golden.inputs = &input;
+    golden.n_inputs = 1;
+    if (moved.self_test(golden, [](EpwOutputs &) { throw std::logic_error("it ran"); })) return 7;
+    fails([] { epwatch::Log log(nullptr); });
     if (moved.explain().find("segmenter") == std::string::npos || !plan.use_npu()) return 6;
     watch.flush(std::chrono::minutes(5));
   }

@@ -419,6 +419,9 @@ public object Epwatch {
         missedRuns.addAndGet(runs)
     }
 
+    /** Begins a self-test. 0 if there is nothing to do, or if the input is refused; the problem says why. */
+    internal fun beginSelfTest(begin: () -> Long): Long = handle(0) { begin() }
+
     /** A session waits no more. */
     internal fun opened(session: ObservedSession) {
         synchronized(waiting) { waiting.remove(session) }

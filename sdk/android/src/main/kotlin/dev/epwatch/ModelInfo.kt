@@ -19,6 +19,8 @@ public class ModelInfo @JvmOverloads constructor(
     public val variant: String = "",
     /** The session replaces one whose run failed, for example because the DSP restarted. */
     public val afterRunError: Boolean = false,
+    /** The model's side-car with the MACs of each node, as `epwatch manifest` writes it: JSON. */
+    public val sideCar: String = "",
 ) {
     /** For Java, which has no named arguments. */
     public class Builder(private val id: String, private val version: String) {
@@ -30,6 +32,7 @@ public class ModelInfo @JvmOverloads constructor(
         private var htpArch = ""
         private var variant = ""
         private var afterRunError = false
+        private var sideCar = ""
 
         public fun setRequested(vararg eps: String): Builder = apply { requested = eps.toList() }
 
@@ -47,13 +50,15 @@ public class ModelInfo @JvmOverloads constructor(
 
         public fun setAfterRunError(isAfterRunError: Boolean): Builder = apply { afterRunError = isAfterRunError }
 
+        public fun setSideCar(json: String): Builder = apply { sideCar = json }
+
         public fun build(): ModelInfo = ModelInfo(
-            id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError,
+            id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar,
         )
     }
 
     internal fun texts(): Array<ByteArray> {
-        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant)
+        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar)
         return texts(*(facts + requested + reasons).toTypedArray())
     }
 

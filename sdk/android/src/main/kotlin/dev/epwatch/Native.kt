@@ -55,6 +55,10 @@ internal object Native {
 
     @JvmStatic external fun closeSession(session: Long): Int
 
+    @JvmStatic external fun beginSelfTest(session: Long, bytes: Array<ByteArray>, numbers: LongArray): Long
+
+    @JvmStatic external fun endSelfTest(test: Long, bytes: Array<ByteArray>, numbers: LongArray): ByteArray?
+
     @JvmStatic external fun nextUpload(watch: Long): Long
 
     @JvmStatic external fun uploadPath(upload: Long): ByteArray?

@@ -6,6 +6,7 @@ import ai.onnxruntime.OrtException
 import ai.onnxruntime.OrtSession
 import ai.onnxruntime.TensorInfo
 import androidx.annotation.AnyThread
+import androidx.annotation.WorkerThread
 import java.util.concurrent.Callable
 
 /**
@@ -117,6 +118,18 @@ public class ObservedSession internal constructor(
     public fun failed(error: OrtException) {
         val opened = handle
         if (opened > 0) Native.recordError(opened, codeOf(error)) else keep { it.addError(codeOf(error)) }
+    }
+
+    /**
+     * Runs a golden input on this session and on a session of the same model on the CPU, and compares the outputs: does the NPU
+     * compute what the CPU computes? `null` if there is nothing to do: the test ran before with this model, firmware and
+     * runtime, no node is on the NPU, or the SDK does not run. Only then is `cpuSession` called, and its session closed.
+     * Reports have hashes and distances, no outputs. The runs are not measured.
+     */
+    @WorkerThread
+    public fun selfTest(golden: GoldenInput, cpuSession: Callable<OrtSession>): SelfTestResult? {
+        if (handle == 0L) openIfReady(session)
+        return handle.takeIf { it > 0 }?.let { selfTest(it, session, golden, cpuSession) }
     }
 
     /** Returns where the session runs and why, as one JSON object. */

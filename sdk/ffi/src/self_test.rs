@@ -1,0 +1,242 @@
+//! Self-tests whose sessions the host runs: a golden input in, the outputs of NPU and CPU compared.
+
+use epwatch_sdk::{
+    self_test::{GoldenError, GoldenInput, GoldenTensor, Output, StartedSelfTest},
+    types::SelfTest,
+};
+
+use crate::{
+    handle::Table,
+    session::{EpwSession, SESSIONS},
+    status::{EpwStatus, Failure, guarded},
+    text::{self, EpwText, array, write},
+};
+
+static TESTS: Table<StartedSelfTest> = Table::new(6);
+
+/// Most tensors of an input or an output.
+const MAX_TENSORS: usize = 64;
+/// Most dimensions of a tensor that are read; ONNX Runtime's own tensors have far fewer.
+const MAX_RANK: usize = 64;
+/// Longest data of a tensor that is read.
+const MAX_TENSOR_BYTES: usize = 64 << 20;
+
+/// A tensor of the host's: an input, or a copy of an output.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwTensor {
+    /// The name that the model has for it.
+    pub name: EpwText,
+    /// ONNXTensorElementDataType of ONNX Runtime, for example 1 for float. Elements must be numbers.
+    pub element_type: i64,
+    /// Dimensions; NULL for a scalar.
+    pub dims: *const i64,
+    /// Length of dims.
+    pub n_dims: usize,
+    /// The elements, little-endian.
+    pub data: *const u8,
+    /// Bytes of data.
+    pub n_bytes: usize,
+}
+
+/// A golden input: random or public data, never a user's.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwGolden {
+    /// sizeof(EpwGolden)
+    pub size: usize,
+    /// By which reports name it: 1 to 64 bytes.
+    pub id: EpwText,
+    /// The model's inputs: at most 64, and 64 MiB together.
+    pub inputs: *const EpwTensor,
+    /// Length of inputs.
+    pub n_inputs: usize,
+    /// The greatest absolute difference between two outputs that is accepted; 0 is not given.
+    pub tolerance: f64,
+}
+
+/// A self-test that has begun.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwSelfTest {
+    /// 0 is none.
+    pub id: u64,
+}
+
+/// The outputs of both sessions for the golden input, in one order.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwOutputs {
+    /// sizeof(EpwOutputs)
+    pub size: usize,
+    /// Of the observed session: at most 64, and 64 MiB together.
+    pub npu: *const EpwTensor,
+    /// Length of npu.
+    pub n_npu: usize,
+    /// Of a session of the same model on the CPU.
+    pub cpu: *const EpwTensor,
+    /// Length of cpu.
+    pub n_cpu: usize,
+    /// OrtErrorCode if the run failed on the NPU; 0 if not.
+    pub npu_error: i32,
+    /// OrtErrorCode if the run failed on the CPU, or its session could not be made, or -2 without a code; 0 if not.
+    pub cpu_error: i32,
+}
+
+/// What a self-test has found.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct EpwTested {
+    /// The greatest absolute difference of two elements; -1 if the outputs were not compared.
+    pub max_abs: f64,
+    /// The lowest cosine of an output; -2 if the outputs were not compared.
+    pub cosine: f64,
+    /// Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
+    pub top1_equal: i32,
+    /// 0, or OrtErrorCode of a failure. -1 is a bug of epwatch, -3 outputs of other names, types or shapes. -4 is a NaN or
+    /// an infinity on one side only, -6 more than 64 MiB.
+    pub error_code: i32,
+}
+
+// SAFETY: numbers, pointers and texts of both.
+unsafe impl text::Versioned for EpwGolden {
+    const NAME: &'static str = "EpwGolden";
+}
+
+// SAFETY: numbers and pointers.
+unsafe impl text::Versioned for EpwOutputs {
+    const NAME: &'static str = "EpwOutputs";
+}
+
+/// A tensor as it is read, within the bounds above.
+struct Read<'a> {
+    name: &'a str,
+    element_type: i32,
+    dims: &'a [i64],
+    data: &'a [u8],
+}
+
+/// # Safety
+/// The array, its texts and its data must be valid.
+unsafe fn tensors<'a>(data: *const EpwTensor, length: usize) -> Result<Vec<Read<'a>>, Failure> {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let tensors = array(data, length, MAX_TENSORS)?.iter();
+        let read = |tensor: &EpwTensor| {
+            Ok(Read {
+                name: tensor.name.get()?,
+                // One that does not fit is refused as every unknown type.
+                element_type: i32::try_from(tensor.element_type).unwrap_or(0),
+                dims: array(tensor.dims, tensor.n_dims, MAX_RANK)?,
+                data: array(tensor.data, tensor.n_bytes, MAX_TENSOR_BYTES)?,
+            })
+        };
+        tensors.map(read).collect()
+    }
+}
+
+/// # Safety
+/// As [`tensors`].
+unsafe fn outputs(data: *const EpwTensor, length: usize) -> Result<Vec<Output>, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let read = unsafe { tensors(data, length)? };
+    let output = |of: &Read<'_>| Output::new(of.name, of.element_type, of.dims, of.data);
+    read.iter()
+        .map(|of| output(of).map_err(|error| refused(&error)))
+        .collect()
+}
+
+pub(crate) fn refused(error: &GoldenError) -> Failure {
+    Failure::invalid(error.to_string())
+}
+
+/// # Safety
+/// The array, its texts and its data must be valid.
+unsafe fn golden_input(given: &EpwGolden) -> Result<GoldenInput, Failure> {
+    // SAFETY: guaranteed by the caller.
+    let (id, inputs) = unsafe { (given.id.get()?, tensors(given.inputs, given.n_inputs)?) };
+    let made = || -> Result<GoldenInput, GoldenError> {
+        let mut golden = GoldenInput::new(id)?;
+        if given.tolerance != 0.0 {
+            golden = golden.with_tolerance(given.tolerance)?;
+        }
+        for input in &inputs {
+            let tensor = GoldenTensor::of_bytes(input.element_type, input.dims, input.data)?;
+            golden = golden.with_input(input.name, tensor)?;
+        }
+        Ok(golden)
+    };
+    made().map_err(|error| refused(&error))
+}
+
+fn tested(test: &SelfTest) -> EpwTested {
+    EpwTested {
+        max_abs: test.max_abs.unwrap_or(-1.0),
+        cosine: test.cosine.unwrap_or(-2.0),
+        top1_equal: test.top1_equal.map_or(-1, i32::from),
+        error_code: test.error_code,
+    }
+}
+
+/// Begins a self-test: does the NPU compute what the CPU computes? EPW_STATUS_NONE if there is nothing to do. Then the
+/// test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not open. Else run the
+/// golden input on this session and on one for the CPU, unrecorded, and call epw_self_test_end. A test that never ends, because the NPU
+/// takes the process down, is tried in three processes at most. Touches the disk: call it from a background thread.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_self_test_begin(
+    session: EpwSession,
+    golden: *const EpwGolden,
+    test: *mut EpwSelfTest,
+) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let golden = golden_input(&text::read(golden)?)?;
+        if test.is_null() {
+            return Err(Failure::invalid("the place for the result is null"));
+        }
+        match begin(session.id, &golden)? {
+            None => Ok(EpwStatus::None),
+            Some(id) => write(test, EpwSelfTest { id }),
+        }
+    })
+}
+
+/// Begins a test; `None` if there is nothing to do.
+pub(crate) fn begin(session: u64, golden: &GoldenInput) -> Result<Option<u64>, Failure> {
+    let begun = SESSIONS.with(session, |observed| {
+        observed.watch.begin_self_test(&observed.session, golden)
+    })?;
+    begun.ok().map(|started| TESTS.insert(started)).transpose()
+}
+
+/// The outputs of a side, or the code of its failure.
+pub(crate) type Side = Result<Vec<Output>, i32>;
+
+pub(crate) fn end(test: u64, on_npu: Side, on_cpu: Side) -> Result<EpwTested, Failure> {
+    TESTS.close(test, |started| tested(&started.end(on_npu, on_cpu)))
+}
+
+/// Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
+/// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epw_self_test_end(
+    test: EpwSelfTest,
+    outputs: *const EpwOutputs,
+    tested: *mut EpwTested,
+) -> EpwStatus {
+    // SAFETY: the head of the header.
+    guarded(|| unsafe {
+        let given = text::read(outputs)?;
+        let side = |error, data, length| match error {
+            0 => self::outputs(data, length).map(Ok),
+            code => Ok(Err(code)),
+        };
+        let npu = side(given.npu_error, given.npu, given.n_npu)?;
+        let cpu = side(given.cpu_error, given.cpu, given.n_cpu)?;
+        let found = end(test.id, npu, cpu)?;
+        match tested.is_null() {
+            true => Ok(EpwStatus::Ok),
+            false => write(tested, found),
+        }
+    })
+}

@@ -1,0 +1,72 @@
+//! MACs and self-tests of the Kotlin library on a desktop JVM: the same as the C example's, over JNI.
+
+use epwatch_engines::{Engine, for_tests};
+use epwatch_runtimes::is_nightly;
+
+use crate::{
+    c::{App, KEY, crate_file, newest},
+    jvm::{Receiver, built, class_path, java},
+};
+
+#[test]
+fn kotlin_has_macs_and_a_self_test_as_c_has() {
+    if !is_nightly("the Kotlin library's MACs and self-test (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+    let classes = class_path(folder.path(), &newest_jar);
+    let qnn = for_tests(Engine::OnnxRuntimeQnn);
+    let (model, side_car) = ("mixed_v2.head32.onnx", "mixed_v2.head32.macs.json");
+    let fixture = |name: &str| crate_file("../../tests/fixtures/models").join(name);
+    let receiver = Receiver::start();
+    let printed = java(&classes, "checks.SelfTestApp", |command| {
+        command
+            .args([&receiver.endpoint, KEY])
+            .arg(folder.path().join("data"))
+            .args([fixture(model), fixture(side_car)])
+            .args([qnn.qnn_provider_library(), qnn.qnn_htp_library()])
+            .arg("68");
+    });
+    let (of_c, reports_of_c) =
+        App::compiled().printed(&newest(), model, Some("68"), Some(side_car));
+    let of_c = of_c.lines().find(|line| line.starts_with('{')).unwrap();
+    let of_c: serde_json::Value = serde_json::from_str(of_c).unwrap();
+    let session = printed.json("session");
+    assert_eq!(session["eps"], of_c["eps"]);
+    assert!(session["eps"]["CPUExecutionProvider"]["macs_share"].is_f64());
+
+    let reports = receiver.reports();
+    let tests: Vec<_> = reports
+        .iter()
+        .flat_map(|report| &report.self_tests)
+        .collect();
+    let [first, broken, wrong] = tests[..] else {
+        panic!("{tests:?}")
+    };
+    let mut of_c = reports_of_c[0].self_tests[0].clone();
+    of_c.session_uid = first.session_uid;
+    assert_eq!(*first, of_c);
+    let shown = [
+        first.max_abs.unwrap().to_string(),
+        first.cosine.unwrap().to_string(),
+    ];
+    let line = printed.line("first");
+    let (max_abs, rest) = line.split_once(' ').unwrap();
+    let (cosine, rest) = rest.split_once(' ').unwrap();
+    let parsed = [max_abs, cosine].map(|number| number.parse::<f64>().unwrap().to_string());
+    assert_eq!(parsed, shown);
+    assert_eq!(rest, format!("{} 0", first.top1_equal.unwrap()));
+    assert_eq!(printed.line("again"), "none");
+    // The NPU ran; there was no CPU session. Then Java refused the input, which has no code there.
+    assert_eq!(printed.line("broken"), "null null null -2");
+    assert!(broken.npu_output_hash.is_some() && broken.cpu_output_hash.is_none());
+    assert!(
+        wrong.error_code == -1 && wrong.npu_output_hash.is_none(),
+        "{wrong:?}"
+    );
+    assert_eq!(printed.line("refused"), "none");
+    let problem = printed.line("problem");
+    assert!(problem.contains("id of a golden input"), "{problem}");
+}
