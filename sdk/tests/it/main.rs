@@ -19,6 +19,7 @@ mod churn;
 mod collectors;
 mod consent;
 mod directives;
+mod first_contact;
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "it forks")]
 mod fork;

@@ -8,6 +8,7 @@ mod c;
 mod header;
 mod jvm;
 mod jvm_explained;
+mod jvm_first;
 mod jvm_self_test;
 mod jvm_start;
 mod languages;
