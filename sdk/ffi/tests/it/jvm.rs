@@ -538,7 +538,7 @@ fn costs_beside_nano_time() {
     let mut of_jars = class_path(folder.path(), &newest_jar);
     // An archive holds classes of jars alone.
     of_jars[0] = packed(&of_jars[0], folder.path());
-    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    let model = crate_file("../../tests/fixtures/models/mlp.fp32.onnx");
     let archive = folder.path().join("classes.jsa");
     let [made, used] = ["ArchiveClassesAtExit", "SharedArchiveFile"]
         .map(|flag| format!("-XX:{flag}={}", archive.display()));
