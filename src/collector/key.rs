@@ -27,9 +27,9 @@ pub(crate) struct Args {
     /// The one environment that the key is for, such as production; '*' is any.
     #[arg(long, value_name = "NAME")]
     environment: Option<String>,
-    /// Name of the key in the collector's config.
-    #[arg(long, default_value = "")]
-    name: String,
+    /// Name of the key in the collector's config, logs and metrics. The default is kind and app.
+    #[arg(long)]
+    name: Option<String>,
     /// Print one JSON document.
     #[arg(long)]
     json: bool,
@@ -78,12 +78,16 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .environment
         .as_deref()
         .ok_or_else(|| wrong(ENVIRONMENT))?;
+    let app = args.app.as_deref().unwrap_or("*");
+    // A collector takes no name of more than 64 bytes.
+    let by_default = || epwatch_proto::clipped(&format!("{} {app}", kind.label()), 64);
+    let name = args.name.clone().unwrap_or_else(by_default);
     let made = NewKey::random()?;
     let document = KeyDocument {
         key: &made.secret,
         sha256: &made.sha256,
-        name: &args.name,
-        app: args.app.as_deref().unwrap_or("*"),
+        name: &name,
+        app,
         environment,
         kind: kind.label(),
     };

@@ -122,6 +122,7 @@ fn a_key_for_every_app_is_made_only_when_asked_for() {
     let out = check_succeeds(&mut key(&format!("--all-apps --kind own {end}")));
     assert!(out.contains("app = \"*\"\n"), "{out}");
     assert!(out.contains("kind = \"own\"\n"), "{out}");
+    assert!(out.contains("name = \"own *\"\n"), "{out}");
     let app = "--app com.example.camera";
     // The choice is explained, never asked for.
     check_fails(&mut key(&format!("{app} {end}")), 2, "ships in an app");

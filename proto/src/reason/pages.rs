@@ -48,7 +48,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
         ),
         EpNotRequested => page_of(
             "The session did not ask for the QNN EP.",
-            "Add QNNExecutionProvider to the session's options.",
+            "If the device has an NPU, add QNNExecutionProvider to the session's options.",
             "The list of requested EPs in the report has no NPU. A typing error in the EP's name has the same effect, because ONNX Runtime falls back to the CPU with a warning at most.",
             &[],
             "ONNX Runtime's documentation of execution providers",

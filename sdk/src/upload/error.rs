@@ -102,7 +102,7 @@ pub enum FlushError {
     #[error("failed to flush")]
     Upload(#[source] UploadError),
     /// The collector did not accept all reports, or the host sends by itself.
-    #[error("failed to flush {reports} reports: they stay in the spool")]
+    #[error("failed to flush; reports that stay in the spool: {reports}")]
     Kept {
         /// Reports that stay in the spool.
         reports: usize,
