@@ -21,6 +21,7 @@ mod broken_connection;
 pub mod chipset;
 #[cfg(any(feature = "client", feature = "server"))]
 mod codec;
+mod compiled_for;
 pub mod device;
 pub mod directive;
 mod error;
@@ -55,6 +56,7 @@ pub use accelerator::{Accelerator, Asked, DeviceType};
 #[cfg(feature = "client")]
 pub use broken_connection::{is_connection_broken, tls_hint};
 pub use chipset::Chipset;
+pub use compiled_for::QnnCompiledFor;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
 pub use error::{MAX_DETAIL_BYTES, ParseError};

@@ -30,6 +30,7 @@ wire_enum! {
         RunFailed = RunFailed "run_failed",
         EpcontextWithoutEp = EpcontextWithoutEp "epcontext_without_ep",
         EpcontextIncompatible = EpcontextIncompatible "epcontext_incompatible",
+        EpcontextForAnother = EpcontextForAnother "epcontext_for_another",
         NativeLibraryNotDeclared = NativeLibraryNotDeclared "native_library_not_declared",
         AdspLibraryPathUnset = AdspLibraryPathUnset "adsp_library_path_unset",
         AdspLibraryPathSeparator = AdspLibraryPathSeparator "adsp_library_path_separator",

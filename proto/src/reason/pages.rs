@@ -227,6 +227,13 @@ pub(super) fn page(code: ReasonCode) -> Page {
             &[],
             MEASURED,
         ),
+        EpcontextForAnother => page_of(
+            "The precompiled graph was made for another chipset or runtime, so it may be refused here, or be slower.",
+            "Compile it again for this chipset and runtime, or ship the model that it was compiled from.",
+            "The chipset in the graph's metadata is another one than the device's, or the EP answers that it would rather compile again (`GetModelCompatibilityForEpDevices`). The SDK says so before the session is made.",
+            &[],
+            MEASURED,
+        ),
         NativeLibraryNotDeclared => page_of(
             "The app's manifest does not declare libcdsprpc.so, so Android hides it.",
             "Add <uses-native-library android:name=\"libcdsprpc.so\" android:required=\"false\"/>.",

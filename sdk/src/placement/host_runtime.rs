@@ -19,6 +19,8 @@ use std::{
 use epwatch_proto::{ReasonCode, clipped, placement::QNN_EP};
 
 use super::assignment::{AssignedNode, Assignment, Subgraph};
+#[cfg(feature = "qnn")]
+use {super::compiled_model::Compatibility, std::ffi::c_int};
 
 /// The first minor version with the assignment API.
 pub(crate) const FIRST_MINOR: u32 = 24;
@@ -39,6 +41,8 @@ mod at {
     pub(super) const RELEASE_MODEL_METADATA: usize = 118;
     pub(super) const ADD_SESSION_CONFIG_ENTRY: usize = 130;
     pub(super) const SET_USER_LOGGING_FUNCTION: usize = 266;
+    #[cfg(feature = "qnn")]
+    pub(super) const GET_MODEL_COMPATIBILITY_FOR_EP_DEVICES: usize = 388;
     pub(super) const SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO: usize = 407;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_EP_NAME: usize = 408;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_NODES: usize = 409;
@@ -232,6 +236,32 @@ impl HostRuntime {
         }
     }
 
+    /// Asks the EP of these devices about the text of a compiled model. `None` without devices, if ORT is older than 1.24, or
+    /// if the EP does not answer.
+    ///
+    /// # Safety
+    /// They are `OrtEpDevice`s of this runtime, of a living environment.
+    #[cfg(feature = "qnn")]
+    pub(super) unsafe fn compatibility(
+        self,
+        devices: &[*const c_void],
+        text: &CStr,
+    ) -> Option<Compatibility> {
+        let table = Table::of(self).filter(|_| !devices.is_empty())?;
+        let mut answer = 0;
+        let (array, len) = (devices.as_ptr(), devices.len());
+        // SAFETY: the devices are alive, the text is NUL-terminated, and the place is ours. ORT writes an enum of C there.
+        let asked = unsafe { (table.compatibility)(array, len, text.as_ptr(), &mut answer) };
+        table.done(asked).ok()?;
+        // OrtCompiledModelCompatibility; 0 is an EP that does not answer.
+        match answer {
+            1 => Some(Compatibility::Optimal),
+            2 => Some(Compatibility::PreferRecompilation),
+            3 => Some(Compatibility::Unsupported),
+            _ => None,
+        }
+    }
+
     /// A session of this runtime; `None` if it is null.
     ///
     /// # Safety
@@ -268,6 +298,9 @@ type AddConfigEntry =
 type GetList =
     unsafe extern "system" fn(*const c_void, *mut *const *const c_void, *mut usize) -> Status;
 type GetText = unsafe extern "system" fn(*const c_void, *mut *const c_char) -> Status;
+#[cfg(feature = "qnn")]
+type AskCompatibility =
+    unsafe extern "system" fn(*const *const c_void, usize, *const c_char, *mut c_int) -> Status;
 type GetObject = unsafe extern "system" fn(*mut *mut c_void) -> Status;
 type GetMetadata = unsafe extern "system" fn(*const c_void, *mut *mut c_void) -> Status;
 type LookUp = unsafe extern "system" fn(
@@ -350,7 +383,7 @@ impl LoggingTable {
     }
 }
 
-/// Functions of a table of API 24: the six of assignments, and older ones.
+/// Functions of a table of API 24: the six of assignments, the question about a compiled model, and older ones.
 struct Table {
     statuses: Statuses,
     add_config_entry: AddConfigEntry,
@@ -359,6 +392,8 @@ struct Table {
     metadata: GetMetadata,
     look_up: LookUp,
     release_metadata: Release,
+    #[cfg(feature = "qnn")]
+    compatibility: AskCompatibility,
     subgraphs: GetList,
     ep_name: GetText,
     nodes: GetList,
@@ -392,6 +427,8 @@ impl Table {
                 metadata: function(api, at::SESSION_GET_MODEL_METADATA)?,
                 look_up: function(api, at::MODEL_METADATA_LOOKUP_CUSTOM_METADATA_MAP)?,
                 release_metadata: function(api, at::RELEASE_MODEL_METADATA)?,
+                #[cfg(feature = "qnn")]
+                compatibility: function(api, at::GET_MODEL_COMPATIBILITY_FOR_EP_DEVICES)?,
                 subgraphs: function(api, at::SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO)?,
                 ep_name: function(api, at::EP_ASSIGNED_SUBGRAPH_GET_EP_NAME)?,
                 nodes: function(api, at::EP_ASSIGNED_SUBGRAPH_GET_NODES)?,

@@ -2,6 +2,7 @@
 //! [`epwatch_proto::Placement`].
 
 mod assignment;
+mod compiled_model;
 #[cfg(feature = "ort")]
 mod ep_context;
 mod failure;
@@ -25,6 +26,7 @@ mod ort;
 mod summary;
 
 pub use self::assignment::{AssignedNode, Assignment, Subgraph};
+pub use self::compiled_model::Compatibility;
 pub use self::host_runtime::{HostRuntime, HostSession, LoggingFunction, PrepareError};
 #[cfg(feature = "ort")]
 pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
@@ -34,6 +36,7 @@ pub use self::ort::{ort_version, read, record_assignment, with_built_in_ep};
 pub use self::summary::PartitionSize;
 pub use self::summary::{PlacementInput, summarise};
 
+pub(crate) use self::compiled_model::{CompiledModel, Here};
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
 pub(crate) use self::host_runtime::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of};
 pub(crate) use self::of_session::of_logged;
@@ -43,4 +46,7 @@ pub(crate) use self::{
     ep_context::ep_compatibility, failure::status_code, log_capture::capture_log,
 };
 #[cfg(feature = "qnn")]
-pub(crate) use self::{names::RuntimeNames, ort::ep_devices};
+pub(crate) use self::{
+    names::RuntimeNames,
+    ort::{compatibility, ep_devices},
+};

@@ -38,7 +38,8 @@ impl RuntimeNames {
         assignment
     }
 
-    fn own_name(&self, ep: &str) -> String {
+    /// Returns ONNX Runtime's name of an EP.
+    pub(crate) fn own_name(&self, ep: &str) -> String {
         let mut devices = self.0.iter().filter(|device| device.ep == ep);
         let Some(first) = devices.next() else {
             return ep.to_owned();

@@ -6,18 +6,20 @@ use std::{
     sync::OnceLock,
 };
 
-#[cfg(feature = "qnn")]
-use epwatch_proto::DeviceType;
 use epwatch_proto::ReasonCode;
 use ort::{
     AsPointer,
     session::{Session, builder::SessionBuilder},
     sys,
 };
+#[cfg(feature = "qnn")]
+use {super::compiled_model::Compatibility, epwatch_proto::DeviceType, std::ffi::c_void};
 
+#[cfg(feature = "qnn")]
+use super::host_runtime::entries;
 use super::{
     assignment::Assignment,
-    host_runtime::{HostRuntime, RECORD_ASSIGNMENT, entries},
+    host_runtime::{HostRuntime, RECORD_ASSIGNMENT},
 };
 
 /// The runtime of `ort`. Its handle of the library is not exposed, so the library is found by a function of it.
@@ -96,40 +98,58 @@ pub(crate) struct EpDevice {
     pub(crate) device: DeviceType,
 }
 
-/// Lists the devices of EPs; none if ORT is too old. Call it once a session builder exists.
+/// Calls a function with the runtime's devices of EPs, if ORT is new enough and lists them. Call it once a session builder
+/// exists.
 #[cfg(feature = "qnn")]
-pub(crate) fn ep_devices() -> Vec<EpDevice> {
+fn with_ep_devices<T>(read: impl FnOnce(&sys::OrtApi, &[*const c_void]) -> T) -> Option<T> {
     // ORT 1.22 lists devices on Windows only.
     let minor = of_ort().and_then(HostRuntime::minor);
     if minor.is_none_or(|minor| minor < 23) {
-        return Vec::new();
+        return None;
     }
     let (api, mut environment) = (ort::api(), ptr::null_mut());
     let level = sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
     // SAFETY: ORT has one environment and counts its users; as one exists, this returns it. The place is ours.
     let made = unsafe { (api.CreateEnv)(level, c"epwatch".as_ptr(), &mut environment) };
     // SAFETY: it is ORT's own status, and ownership passes to `ort`.
-    if unsafe { ort::Error::result_from_status(made) }.is_err() {
-        return Vec::new();
-    }
+    unsafe { ort::Error::result_from_status(made) }.ok()?;
     let (mut array, mut len) = (ptr::null(), 0);
     // SAFETY: the environment is alive until it is released below, and both places are ours.
     let listed = unsafe {
         ort::Error::result_from_status((api.GetEpDevices)(environment, &mut array, &mut len))
     };
-    let mut devices = Vec::new();
-    if listed.is_ok() {
-        // SAFETY: ORT reported success, so `array` holds `len` devices of the environment. Each has two NUL-terminated
-        // texts, which are copied, and a hardware device.
-        unsafe {
-            let copied = |text: *const std::ffi::c_char| match text.is_null() {
-                true => String::new(),
-                false => CStr::from_ptr(text).to_string_lossy().into_owned(),
-            };
-            for device in entries(array.cast(), len) {
-                let device = device.cast();
+    // SAFETY: ORT reported success, so `array` holds `len` devices of the environment.
+    let read = listed.map(|()| read(api, unsafe { entries(array.cast(), len) }));
+    // SAFETY: it ends the use that began above, once.
+    unsafe { (api.ReleaseEnv)(environment) };
+    read.ok()
+}
+
+/// Copies a text of a device.
+///
+/// # Safety
+/// `text` is null, or alive and NUL-terminated.
+#[cfg(feature = "qnn")]
+unsafe fn copied(text: *const std::ffi::c_char) -> String {
+    match text.is_null() {
+        true => String::new(),
+        // SAFETY: guaranteed by the caller.
+        false => unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned(),
+    }
+}
+
+/// Lists the devices of EPs; none if ORT is too old. Call it once a session builder exists.
+#[cfg(feature = "qnn")]
+pub(crate) fn ep_devices() -> Vec<EpDevice> {
+    let listed = with_ep_devices(|api, devices| {
+        let each = devices.iter().map(|&device| {
+            let device = device.cast();
+            // SAFETY: each device has two NUL-terminated texts, which are copied, and a hardware device.
+            unsafe {
                 let hardware = (api.EpDevice_Device)(device);
-                devices.push(EpDevice {
+                EpDevice {
                     ep: copied((api.EpDevice_EpName)(device)),
                     vendor: copied((api.EpDevice_EpVendor)(device)),
                     device: match (api.HardwareDevice_Type)(hardware) {
@@ -137,13 +157,28 @@ pub(crate) fn ep_devices() -> Vec<EpDevice> {
                         sys::OrtHardwareDeviceType::OrtHardwareDeviceType_GPU => DeviceType::Gpu,
                         sys::OrtHardwareDeviceType::OrtHardwareDeviceType_NPU => DeviceType::Npu,
                     },
-                });
+                }
             }
-        }
-    }
-    // SAFETY: it ends the use that began above, once.
-    unsafe { (api.ReleaseEnv)(environment) };
-    devices
+        });
+        each.collect()
+    });
+    listed.unwrap_or_default()
+}
+
+/// Asks an EP, by the name that the app registered it under, about the text of a compiled model. `None` if it has no device
+/// or does not answer. Call it once a session builder exists.
+#[cfg(feature = "qnn")]
+pub(crate) fn compatibility(ep: &str, text: &str) -> Option<Compatibility> {
+    let text = CString::new(text).ok()?;
+    let answer = with_ep_devices(|api, devices| {
+        // SAFETY: as in `ep_devices`.
+        let name = |device: *const c_void| unsafe { copied((api.EpDevice_EpName)(device.cast())) };
+        let its = devices.iter().copied().filter(|&device| name(device) == ep);
+        let its: Vec<*const c_void> = its.collect();
+        // SAFETY: they are devices of an environment of that runtime, which is alive.
+        unsafe { of_ort()?.compatibility(&its, &text) }
+    });
+    answer.flatten()
 }
 
 /// Reads the assignment of a session made with `session.record_ep_graph_assignment_info=1`, node by node.

@@ -19,8 +19,8 @@ use crate::{
     directives::EffectiveRequest,
     host::runtime,
     placement::{
-        self, Assignment, HostRuntime, HostSession, MAX_EP_COMPATIBILITY_BYTES, PlacementInput,
-        log::SessionLog,
+        self, Assignment, Compatibility, HostRuntime, HostSession, MAX_EP_COMPATIBILITY_BYTES,
+        PlacementInput, log::SessionLog,
     },
     time::Clock,
 };
@@ -161,12 +161,17 @@ impl AttachRequest {
     }
 
     fn attached(
-        self,
+        mut self,
         in_effect: EffectiveRequest,
         creation: Option<Duration>,
         placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
         compatibility: impl FnOnce() -> String,
     ) -> AttachedSession {
+        let compiled = self.compiled_model();
+        let told = compiled
+            .as_ref()
+            .and_then(|compiled| self.by_text(compiled));
+        self.reasons.extend(told.and_then(Compatibility::reason));
         let repeats_self_test = AtomicBool::new(self.repeats_self_test());
         AttachedSession {
             observation: self.begin(in_effect, creation, placement, compatibility),
@@ -180,7 +185,12 @@ impl AttachRequest {
         self.shared = self.shared.here();
         self.note_version();
         let in_effect = self.in_effect();
-        self.count_failure(in_effect, ort_status_code, message);
+        let compiled = self.compiled_model();
+        let told = compiled
+            .as_ref()
+            .and_then(|compiled| self.by_text(compiled));
+        let compiled = compiled.as_ref();
+        self.count_failure(in_effect, ort_status_code, message, compiled, told);
     }
 
     fn note_version(&self) {

@@ -12,8 +12,9 @@ use std::{
 };
 
 use epwatch_proto::{
-    GraphKind, ModelManifest, Placement, ReasonCode, Runtime, SessionOptions, StartFailure,
-    StartPhase, chipset::Soc,
+    GraphKind, Model, ModelManifest, Placement, ReasonCode, Runtime, SessionOptions, StartFailure,
+    StartPhase,
+    chipset::{Soc, soc_by_soc_model},
 };
 #[cfg(feature = "ort")]
 use {
@@ -27,7 +28,7 @@ use crate::{
     config::ModelInfo,
     core::SessionInfo,
     directives::{EffectiveRequest, SessionPlan},
-    placement::{self, PlacementInput, log::SessionLog},
+    placement::{self, Compatibility, CompiledModel, Here, PlacementInput, log::SessionLog},
     shared::Shared,
 };
 
@@ -49,7 +50,7 @@ pub struct SessionRequest<S = DefaultSource> {
     requested_eps: Vec<String>,
     options: SessionOptions,
     manifest: Option<ModelManifest>,
-    reasons: Vec<ReasonCode>,
+    pub(super) reasons: Vec<ReasonCode>,
     #[cfg(feature = "ort")]
     captures_log: bool,
     /// Of a session like this one, made before it.
@@ -163,16 +164,39 @@ impl<S> SessionRequest<S> {
         in_effect
     }
 
-    /// Counts the failure to make the session.
+    /// What the model's file says, if it is a compiled model of an EP that is asked for.
+    pub(super) fn compiled_model(&self) -> Option<CompiledModel> {
+        CompiledModel::of_file(self.model_file.as_deref()?, &self.requested_eps)
+    }
+
+    /// Whether a compiled model is for this device, by its file alone.
+    pub(super) fn by_text(&self, compiled: &CompiledModel) -> Option<Compatibility> {
+        let core = self.shared.core();
+        let given = soc_by_soc_model(&self.options.soc_model);
+        compiled.by_text(Here {
+            soc: given.or_else(|| core.device.chipset.soc()),
+            qnn_sdk: &core.runtime.qnn_sdk_version,
+        })
+    }
+
+    /// Counts the failure to make the session. `told` is what the file of a compiled model says.
     pub(super) fn count_failure(
         self,
         in_effect: EffectiveRequest,
         ort_status_code: i32,
         message: &str,
+        compiled: Option<&CompiledModel>,
+        told: Option<Compatibility>,
     ) {
+        let told = told.filter(|told| *told == Compatibility::Unsupported);
         let by_log = self.log.as_ref().and_then(SessionLog::first_reason);
+        let by_log = by_log.or_else(|| told?.reason());
+        let mut model = Model::from(self.model);
+        if let Some(compiled) = compiled {
+            model.ep_compatibility.clone_from(&compiled.text);
+        }
         let failure = StartFailure {
-            model: self.model.into(),
+            model,
             requested_eps: in_effect.requested_eps,
             phase: self.phase,
             reason: placement::start_failure_reason(ort_status_code, message, by_log),
@@ -248,6 +272,29 @@ impl SessionRequest {
         self.commit_with(|builder| builder.commit_from_file(path))
     }
 
+    /// Returns whether a compiled model (EPContext) is for this device, before it is loaded. Its EP is asked, with ONNX Runtime
+    /// 1.24 or later and the feature `qnn`. Without an answer the chipset and the version of QNN count that the file names. `None`
+    /// if the model is not a compiled one, or nobody can say. Call it after [`Self::requesting`] and [`Self::with_options`].
+    ///
+    /// Qualcomm's EP is never asked: its plugins 2.3.0 and 2.7.0 crash the process if a session of theirs was closed before.
+    ///
+    /// The commit functions compare the file alone. [`Self::with_reasons`] takes the reason of an EP's answer into explanation
+    /// and report.
+    pub fn compatibility(&self, path: impl AsRef<Path>) -> Option<Compatibility> {
+        let compiled = CompiledModel::of_file(path.as_ref(), &self.requested_eps)?;
+        #[cfg(feature = "qnn")]
+        if !compiled.is_of_qnn() {
+            let names = placement::RuntimeNames::read();
+            let mut eps = self.requested_eps.iter();
+            let its = eps.find(|ep| compiled.is_of(&names.own_name(ep)));
+            let answer = its.and_then(|ep| placement::compatibility(ep, &compiled.text));
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        self.by_text(&compiled)
+    }
+
     /// Makes the session from a model in memory.
     ///
     /// # Errors
@@ -268,6 +315,10 @@ impl SessionRequest {
         self.shared = self.shared.here();
         let mut builder = placement::record_assignment(self.source.clone());
         self.shared.note_ort_version(placement::ort_version);
+        let compiled = self.compiled_model();
+        let told = compiled
+            .as_ref()
+            .and_then(|compiled| self.by_text(compiled));
         #[cfg(feature = "qnn")]
         let names = placement::RuntimeNames::read();
         #[cfg(feature = "qnn")]
@@ -285,7 +336,7 @@ impl SessionRequest {
             Ok(session) => session,
             Err(error) => {
                 let code = placement::status_code(error.code());
-                self.count_failure(in_effect, code, error.message());
+                self.count_failure(in_effect, code, error.message(), compiled.as_ref(), told);
                 return Err(error);
             }
         };
@@ -298,6 +349,7 @@ impl SessionRequest {
         {
             self.reasons.extend(crate::host::qnn::missing());
         }
+        self.reasons.extend(told.and_then(Compatibility::reason));
         let repeats_self_test = self.repeats_self_test();
         let assignment = placement::read(&session);
         #[cfg(feature = "qnn")]
@@ -307,7 +359,10 @@ impl SessionRequest {
             in_effect,
             creation,
             |input, device| placement::of_logged(assignment, log.as_ref(), input, device),
-            || placement::ep_compatibility(&session),
+            || match compiled {
+                Some(compiled) => compiled.text,
+                None => placement::ep_compatibility(&session),
+            },
         );
         Ok(ObservedSession::new(
             session,

@@ -105,6 +105,25 @@ pub fn onnxruntime_openvino() -> PathBuf {
     epwatch_engines::ensure_openvino().unwrap().ort_library()
 }
 
+/// Returns Intel's plugin EP 1.8.1 for ONNX Runtime, next to OpenVINO 2026.4: 53 MB to fetch for Linux on x86-64.
+pub fn onnxruntime_ep_openvino() -> PathBuf {
+    let name = "onnxruntime_ep_openvino";
+    let library = Path::new(name).join("libonnxruntime_providers_openvino_plugin.so");
+    let is_whole = |folder: &Path| {
+        let found = fs::read(folder.join(&library)).map(Sha256::digest);
+        found.is_ok_and(|hash| {
+            hex(&hash) == "99644306dea90173d2fac5e2ad8d10c9574ecf6e6e71ca30e426531abd5a717f"
+        })
+    };
+    let folder = cached("onnxruntime-ep-openvino-1.8.1", &is_whole, &|work, out| {
+        run(work, PIP_DOWNLOAD, &["onnxruntime-ep-openvino==1.8.1"]);
+        let wheel = only_file(work, name, ".whl");
+        run(work, "python3 -m zipfile -e", &[&wheel, "unpacked"]);
+        fs::rename(work.join("unpacked").join(name), out.join(name)).unwrap();
+    });
+    folder.join(library)
+}
+
 /// Returns the folder of securesystemslib 1.6.0, which needs nothing but Python.
 pub fn securesystemslib() -> PathBuf {
     let is_whole = |folder: &Path| folder.join("securesystemslib/dsse.py").is_file();

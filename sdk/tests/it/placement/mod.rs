@@ -1,6 +1,7 @@
 //! Placements of real sessions on the HTP emulator, with one process per chipset. The expected ones were read through
 //! ONNX Runtime's Python API (`tests/fixtures/placements`).
 
+mod compiled_models;
 mod epcontext;
 mod failures;
 mod log;
