@@ -220,6 +220,13 @@ impl Accelerator {
         matches!(self, Self::QnnHtp | Self::Npu)
     }
 
+    /// Whether ONNX Runtime's assignment has all of its nodes. An EP that runs kernels in the layout NHWC gets its nodes in a
+    /// first pass. ONNX Runtime records only what a second pass adds (1.24 to 1.31).
+    #[must_use]
+    pub fn is_recorded(self) -> bool {
+        !matches!(self, Self::WebGpu | Self::Xnnpack)
+    }
+
     /// Whether nodes on `other` are nodes on this one.
     pub fn is_same(self, other: Self) -> bool {
         self == other || (self.is_plain_npu() && other.is_plain_npu())

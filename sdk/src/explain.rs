@@ -244,6 +244,14 @@ impl ExplainedReason {
             .map_or(Accelerator::Npu, |asked| asked.accelerator);
         let in_words = |reason: &ReasonCode| {
             let explained = Self::from(*reason);
+            if *reason == ReasonCode::AssignmentNotRecorded && !accelerator.is_recorded() {
+                let label = accelerator.label();
+                return Self {
+                    meaning: format!("ONNX Runtime records few of the nodes that run on {label}."),
+                    fix: "Look at ONNX Runtime's own log at VERBOSE: it lists them all.".to_owned(),
+                    ..explained
+                };
+            }
             Self {
                 meaning: accelerator.in_words(&explained.meaning).into_owned(),
                 fix: match (*reason, placement.source) {

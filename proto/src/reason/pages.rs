@@ -279,7 +279,7 @@ pub(super) fn page(code: ReasonCode) -> Page {
         AssignmentNotRecorded => page_of(
             "The session was created without session.record_ep_graph_assignment_info=1.",
             "Set that option, or let the SDK create the session.",
-            "ONNX Runtime keeps the assignment only if the option is set before the session is made.",
+            "ONNX Runtime keeps the assignment only if the option is set before the session is made. It has never all nodes of WebGPU and XNNPACK, whose kernels take nodes in another layout: there only the log shows the placement.",
             &[],
             MEASURED,
         ),

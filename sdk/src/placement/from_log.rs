@@ -19,8 +19,8 @@ impl SessionLog {
                 source: PlacementSource::Log,
                 ..summarise(&assignment, input)
             }
-        } else if let Some(n_nodes) = self.cpu_only_count() {
-            counted_on_cpu(n_nodes, requested_eps, known_reasons)
+        } else if let Some((ep, n_nodes)) = self.only_count() {
+            counted(ep, n_nodes, requested_eps, known_reasons)
         } else {
             let reason = ReasonCode::AssignmentApiUnavailable;
             let mut placement = Placement::unavailable(requested(requested_eps), reason);
@@ -72,7 +72,8 @@ impl SessionLog {
 }
 
 /// ORT lists no names if all nodes are on one EP.
-fn counted_on_cpu(
+fn counted(
+    ep: &str,
     n_nodes: u32,
     requested_eps: &[String],
     known_reasons: &[ReasonCode],
@@ -84,16 +85,16 @@ fn counted_on_cpu(
         reasons.push(ReasonCode::EpNotRequested);
     }
     let share = EpShare {
-        ep: CPU_EP.to_owned(),
+        ep: ep.to_owned(),
         n_nodes,
-        n_partitions: None,
+        n_partitions: (ep != CPU_EP).then_some(n_nodes),
         op_types: BTreeMap::new(),
         macs_share: None,
     };
     Placement {
         eps: vec![share],
         n_nodes,
-        cpu_nodes_truncated: n_nodes > 0,
+        cpu_nodes_truncated: ep == CPU_EP && n_nodes > 0,
         graph_kind: GraphKind::Jit,
         source: PlacementSource::Log,
         reasons,

@@ -11,6 +11,7 @@ use super::{
     PlacementInput,
     log::SessionLog,
     log_capture::VerboseBuilder,
+    of_session::recorded,
     ort::{read, record_assignment},
     start_failure_reason, status_code, summarise,
     summary::{PartitionSize, all_cpu_nodes, npu_nodes, npu_partitions},
@@ -100,7 +101,7 @@ fn placed(
     captured: &SessionLog,
     input: PlacementInput<'_>,
 ) -> (Placement, Vec<PartitionSize>, Vec<String>) {
-    let Ok(assignment) = read(session) else {
+    let Ok(assignment) = recorded(read(session), input.requested_eps) else {
         return (captured.placement(input), Vec::new(), Vec::new());
     };
     let mut placement = summarise(&assignment, input);

@@ -1,12 +1,24 @@
 //! Placement of a session that exists.
 
 use epwatch_proto::{
-    Placement, ReasonCode,
+    Asked, Placement, ReasonCode,
     chipset::{Fp16, Soc, soc_by_soc_model},
     placement::{CPU_EP, MAX_REASONS},
 };
 
 use super::{Assignment, PlacementInput, log::SessionLog, summarise};
+
+/// Refuses ORT's assignment of an EP whose nodes it does not have: a placement with few of them would be a fallback.
+pub(crate) fn recorded(
+    assignment: Result<Assignment, ReasonCode>,
+    requested_eps: &[String],
+) -> Result<Assignment, ReasonCode> {
+    let asked = Asked::by_names(requested_eps);
+    match asked.is_none_or(|asked| asked.accelerator.is_recorded()) {
+        true => assignment,
+        false => assignment.and(Err(ReasonCode::AssignmentNotRecorded)),
+    }
+}
 
 /// Returns the placement by ORT's assignment. The chipset explains refusals: the one given to the EP, or else the device's
 /// own.

@@ -124,6 +124,7 @@ impl AttachRequest {
         let assignment = read.assignment.ok_or(missing);
         let placement = |input: PlacementInput<'_>, device| {
             if !is_other {
+                let assignment = placement::recorded(assignment, input.requested_eps);
                 return placement::of_logged(assignment, log.as_ref(), input, device);
             }
             let assignment = assignment.map(with_own_cpu);
@@ -155,7 +156,8 @@ impl AttachRequest {
         };
         let compatibility = || session.map(|s| s.ep_compatibility()).unwrap_or_default();
         let placement = |input: PlacementInput<'_>, device| {
-            placement::of_logged(assignment(), log.as_ref(), input, device)
+            let assignment = placement::recorded(assignment(), input.requested_eps);
+            placement::of_logged(assignment, log.as_ref(), input, device)
         };
         self.attached(in_effect, creation, placement, compatibility)
     }

@@ -358,7 +358,10 @@ impl SessionRequest {
         let observation = self.begin(
             in_effect,
             creation,
-            |input, device| placement::of_logged(assignment, log.as_ref(), input, device),
+            |input, device| {
+                let assignment = placement::recorded(assignment, input.requested_eps);
+                placement::of_logged(assignment, log.as_ref(), input, device)
+            },
             || match compiled {
                 Some(compiled) => compiled.text,
                 None => placement::ep_compatibility(&session),

@@ -73,29 +73,54 @@ pub fn build_by_maven(pom: &Path, into: &Path) {
 /// Returns the library of ONNX Runtime 1.22.1, from before the assignment API, or of 1.24.4, the first minor version
 /// that has it. Both are fetched for Linux on x86-64 only.
 pub fn onnxruntime(version: &str) -> PathBuf {
-    let platform = (env::consts::OS, env::consts::ARCH);
-    assert_eq!(platform, ("linux", "x86_64"), "has no older onnxruntime");
     let sha256 = match version {
         "1.22.1" => "ad9665887025474170d3e71cd28021e7e811c5bf201bc365f953e34a2c4989cc",
         "1.24.4" => "2d518e11c7767f9fdc4413bdbeb45acf30db504ff76a82fc19d9238a3f9f6c24",
         _ => panic!("no hash is pinned for onnxruntime {version}"),
     };
+    library_of_wheel("onnxruntime", version, sha256)
+}
+
+/// Returns the library of ONNX Runtime 1.27.0 with WebGPU built in, 25 MB to fetch for Linux on x86-64. On a machine without a
+/// GPU it needs [`software_gpu`].
+pub fn onnxruntime_webgpu() -> PathBuf {
+    let sha256 = "882f54a76dde1b6c7e66ed353f29bf167c2a2d4e77875b093205074b31d2c7f4";
+    library_of_wheel("onnxruntime-webgpu", "1.27.0", sha256)
+}
+
+/// Returns the file for `VK_ICD_FILENAMES` of the software GPU that Chromium brings (SwiftShader).
+///
+/// # Panics
+/// If there is none, with the package that has it.
+pub fn software_gpu() -> PathBuf {
+    let known = [
+        "/usr/lib/chromium",
+        "/usr/lib/chromium-browser",
+        "/opt/google/chrome",
+        "/opt/google/chrome-unstable",
+    ];
+    let file = "vk_swiftshader_icd.json";
+    let mut paths = known.iter().map(|folder| Path::new(folder).join(file));
+    let found = paths.find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no {file} in {known:?}; Debian's package chromium has it"))
+}
+
+/// Returns ONNX Runtime's library in a wheel of PyPI.
+fn library_of_wheel(package: &str, version: &str, sha256: &str) -> PathBuf {
+    let platform = (env::consts::OS, env::consts::ARCH);
+    assert_eq!(platform, ("linux", "x86_64"), "has no {package} {version}");
     let library = format!("libonnxruntime.so.{version}");
     let is_whole = |folder: &Path| {
         let found = fs::read(folder.join(&library)).map(Sha256::digest);
         found.is_ok_and(|hash| hex(&hash) == sha256)
     };
-    let folder = cached(
-        &format!("onnxruntime-{version}"),
-        &is_whole,
-        &|work, out| {
-            run(work, PIP_DOWNLOAD, &[&format!("onnxruntime=={version}")]);
-            let wheel = only_file(work, "onnxruntime-", ".whl");
-            run(work, "python3 -m zipfile -e", &[&wheel, "unpacked"]);
-            let unpacked = work.join("unpacked/onnxruntime/capi").join(&library);
-            fs::copy(unpacked, out.join(&library)).unwrap();
-        },
-    );
+    let folder = cached(&format!("{package}-{version}"), &is_whole, &|work, out| {
+        run(work, PIP_DOWNLOAD, &[&format!("{package}=={version}")]);
+        let wheel = only_file(work, "onnxruntime", ".whl");
+        run(work, "python3 -m zipfile -e", &[&wheel, "unpacked"]);
+        let unpacked = work.join("unpacked/onnxruntime/capi").join(&library);
+        fs::copy(unpacked, out.join(&library)).unwrap();
+    });
     folder.join(library)
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use epwatch_proto::{
-    CpuNode, ReasonCode,
+    Accelerator, CpuNode, ReasonCode,
     chipset::{Fp16, Soc, soc_by_soc_model},
     clipped,
     fingerprint::is_edge_quantization,
@@ -153,11 +153,18 @@ impl SessionLog {
                 continue;
             }
             // Fused nodes of another EP hide their content.
-            if placed.nodes.len() as u64 != u64::from(placed.n_nodes) || placed.ep != CPU_EP {
+            let is_whole = placed.nodes.len() as u64 == u64::from(placed.n_nodes);
+            if !is_whole || !runs_kernels(&placed.ep) {
                 return None;
             }
             let each = placed.nodes.iter().cloned();
-            subgraphs.extend(each.map(|n| subgraph(CPU_EP, vec![n])));
+            match placed.ep == CPU_EP {
+                true => subgraphs.extend(each.map(|n| subgraph(CPU_EP, vec![n]))),
+                false => {
+                    let own = each.filter(|n| !is_copy(n)).map(as_in_model);
+                    subgraphs.extend(own.map(|n| subgraph(&placed.ep, vec![n])));
+                }
+            }
         }
         if self.validator_saw_all() {
             let taken: HashSet<_> = taken.iter().map(|n| std::ptr::from_ref(*n)).collect();
@@ -172,8 +179,16 @@ impl SessionLog {
 
     /// Returns the number of nodes if ORT's list has the CPU EP only. Such a list has no names.
     pub fn cpu_only_count(&self) -> Option<u32> {
+        let (ep, n_nodes) = self.only_count()?;
+        (ep == CPU_EP).then_some(n_nodes)
+    }
+
+    /// The same for every EP that runs kernels: its name and the number of its nodes.
+    pub(crate) fn only_count(&self) -> Option<(&str, u32)> {
         match &self.placed[..] {
-            [only] if only.ep == CPU_EP && !self.is_truncated => Some(only.n_nodes),
+            [only] if runs_kernels(&only.ep) && !self.is_truncated => {
+                Some((&only.ep, only.n_nodes))
+            }
             _ => None,
         }
     }
@@ -336,6 +351,27 @@ const MAX_RUN_ERRORS: usize = 32;
 
 /// No graph has more partitions. A log's number is untrusted.
 const MAX_PARTITIONS: u32 = 100_000;
+
+/// Whether ORT's list has an EP's nodes one by one. The CPU has, and EPs whose nodes only the log has.
+fn runs_kernels(ep: &str) -> bool {
+    ep == CPU_EP || !Accelerator::of_ep(ep).is_recorded()
+}
+
+/// Whether ORT added a node that copies between processors.
+fn is_copy(node: &AssignedNode) -> bool {
+    ["MemcpyFromHost", "MemcpyToHost"].contains(&&*node.op_type)
+}
+
+/// A node with its name in the model: ORT adds `_token_7` when it changes the layout.
+fn as_in_model(mut node: AssignedNode) -> AssignedNode {
+    if let Some((name, number)) = node.name.rsplit_once("_token_") {
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        if is_number && !name.is_empty() {
+            node.name = name.to_owned();
+        }
+    }
+    node
+}
 
 fn subgraph(ep: &str, nodes: Vec<AssignedNode>) -> Subgraph {
     Subgraph {

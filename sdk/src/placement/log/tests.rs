@@ -227,3 +227,31 @@ proptest! {
         }
     }
 }
+
+/// ONNX Runtime 1.27 with WebGPU on a software GPU. Its API returned 2 of these 9 nodes, and none of the other model's 6.
+#[test]
+fn an_ep_that_runs_kernels_has_its_nodes_in_the_log() {
+    let webgpu = "WebGpuExecutionProvider";
+    let of = |name: &str| {
+        one(&fixture(name)).placement(PlacementInput {
+            requested_eps: &[webgpu.to_owned()],
+            ..PlacementInput::default()
+        })
+    };
+    let split = of("c_cnn_hardmax.fp32.webgpu.txt");
+    assert_eq!(split.source, PlacementSource::Log);
+    let own = split.ep(webgpu).unwrap();
+    assert_eq!(
+        (own.n_nodes, own.op_types["Conv"], split.n_nodes),
+        (9, 3, 12)
+    );
+    assert_eq!(split.cpu_ops(), ["Hardmax"]);
+    let whole = of("d_mlp.fp32.webgpu.txt");
+    assert_eq!(whole.source, PlacementSource::Log);
+    assert_eq!((whole.ep(webgpu).unwrap().n_nodes, whole.n_nodes), (6, 6));
+    assert_eq!(
+        (whole.cpu_nodes.len(), whole.cpu_nodes_truncated),
+        (0, false)
+    );
+    assert_eq!(whole.reasons, []);
+}

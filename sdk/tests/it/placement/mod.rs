@@ -11,6 +11,8 @@ mod names;
 mod openvino;
 #[expect(unsafe_code, reason = "`ort` has no safe call for an EP by name")]
 mod versions;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod webgpu;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
