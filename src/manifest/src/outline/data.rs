@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use epwatch_proto::QnnCompiledFor;
+
 use crate::shapes::list;
 
 /// First words of the file that Git LFS leaves in the place of a large one.
@@ -124,9 +126,7 @@ fn size_of_file(path: &PathBuf) -> Result<FileSize, String> {
     })
 }
 
-/// Reads QNN's text. The plugin 2.7.0 writes `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, versions of SDK and API, a flag,
-/// chipset, two flags. The plugin 2.3.0 writes `6:2.47.0:5.47.0:0.0.0:68:0`, whose `68` is the Hexagon version of the
-/// machine that compiled. On the emulator it is 68 for each chipset, so that it is not read.
+/// Reads QNN's text. A context for many chipsets is for none of them in particular.
 pub(super) fn precompiled(
     contexts: &[Context],
     compatibility: Option<&str>,
@@ -134,20 +134,10 @@ pub(super) fn precompiled(
     if contexts.is_empty() {
         return None;
     }
-    let fields: Vec<&str> = compatibility.unwrap_or_default().split(':').collect();
-    let (soc, sdk) = match fields.as_slice() {
-        ["v2", _, sdk, _, _, soc, ..] => (soc.parse().ok().filter(|soc| *soc > 0), Some(*sdk)),
-        [backend, sdk, _, _, _, _] if is_number(backend) => (None, Some(*sdk)),
-        _ => (None, None),
-    };
-    let is_version = |sdk: &&str| sdk.contains('.') && sdk.split('.').all(is_number);
+    let made_for = QnnCompiledFor::of_text(compatibility.unwrap_or_default());
     let is_for_many = contexts.iter().any(|context| context.is_for_many);
     Some(Precompiled {
-        chipset: soc.filter(|_| !is_for_many),
-        sdk: sdk.filter(is_version).map(str::to_owned),
+        chipset: made_for.qnn_id.filter(|_| !is_for_many),
+        sdk: made_for.sdk.map(str::to_owned),
     })
-}
-
-fn is_number(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
