@@ -49,27 +49,35 @@ pub(crate) fn outputs(
     notes.extend((hashes.len() > 1).then(|| Mistake::outputs_vary(hashes.len())));
     let wrong = of_runs().find_map(|(one, outputs)| Some((one, outputs?.wrong.as_ref()?)));
     if let Some((one, what)) = wrong {
-        let why = format!("{}: {what}", one.file.path);
+        let why = format!("{}: {what}{}", one.file.path, first_off(one));
         return Some(Check::new("outputs", Outcome::Fail, why));
     }
     let limit = by.policy.outputs.min_cosine?;
     let cosines = of_runs().map(|(one, outputs)| Some((outputs?.cosine?, one)));
-    let least = cosines.collect::<Option<Vec<_>>>().and_then(|all| {
-        let least = all.into_iter().min_by(|(a, _), (b, _)| a.total_cmp(b));
-        least.map(|(cosine, one)| (cosine, &one.file.path))
-    });
+    let least = cosines
+        .collect::<Option<Vec<_>>>()
+        .and_then(|all| all.into_iter().min_by(|(a, _), (b, _)| a.total_cmp(b)));
     Some(match least {
         None => none("outputs", "cosine of the outputs"),
-        Some((least, file)) => {
-            let result = match least >= limit {
-                true => Outcome::Pass,
-                false => Outcome::Fail,
+        Some((least, one)) => {
+            let (result, first) = match least >= limit {
+                true => (Outcome::Pass, String::new()),
+                false => (Outcome::Fail, first_off(one)),
             };
-            let n = candidate.len();
+            let (n, file) = (candidate.len(), &one.file.path);
             let why = format!(
-                "the least cosine of {n} launches is {least:.4}, of {file}; at least {limit}"
+                "the least cosine of {n} launches is {least:.4}, of {file}; at least {limit}{first}"
             );
             Check::new("outputs", result, why).with(Some(least), Some(limit))
         }
+    })
+}
+
+/// Names the layer to look at, if the launch has several outputs.
+fn first_off(one: &MeasuredFile) -> String {
+    let outputs = one.run.outputs.as_ref();
+    let first = outputs.and_then(|outputs| outputs.first_off.as_ref());
+    first.map_or(String::new(), |first| {
+        format!("; the first output that is off is {first}: keep its layer in 16 bits, or off that accelerator")
     })
 }

@@ -110,6 +110,8 @@ pub struct RunOutputs {
     pub cosine: Option<f64>,
     /// Share of inputs with the same largest element.
     pub top1: Option<f64>,
+    /// The first output that is off, of a model with several, for example one whose inner outputs are exposed.
+    pub first_off: Option<String>,
     /// Why they are wrong whatever a policy allows, where the file says so.
     #[serde(skip)]
     pub wrong: Option<String>,

@@ -293,7 +293,7 @@ mod tests {
                 "probe_us": 100, "probe_after_us": 101,
                 "per_op": [{"name": "conv0", "op_type": "Conv", "ep": "QNNExecutionProvider", "cycles": 120, "macs": 900},
                     {"name": "fc", "op_type": "Gemm", "ep": "CPUExecutionProvider", "us": 12.5, "macs": 100}],
-                "outputs": {"hash": "cd", "max_abs": 0.01, "cosine": 0.998, "top1": 1.0}}"#,
+                "outputs": {"hash": "cd", "max_abs": 0.01, "cosine": 0.998, "top1": 1.0, "first_off": "relu_3"}}"#,
         );
         let RunTarget {
             row, os, runtime, ..
@@ -309,7 +309,9 @@ mod tests {
         assert_eq!((run.load_us, run.probe_us), (Some(412_000.0), Some(100.0)));
         let units: Vec<Unit> = run.nodes.iter().map(|node| node.unit).collect();
         assert_eq!(units, [Unit::Npu, Unit::Cpu]);
-        assert_eq!(run.outputs.unwrap().cosine, Some(0.998));
+        let outputs = run.outputs.unwrap();
+        assert_eq!(outputs.cosine, Some(0.998));
+        assert_eq!(outputs.first_off.as_deref(), Some("relu_3"));
         assert_eq!(run.mistakes, []);
         let emulated = only(
             r#"{"schema": "epwatch.run/1", "runs_us": [1], "target": {"os": "Linux x86_64"},

@@ -335,6 +335,8 @@ impl Launched {
             None => new,
         };
         outputs.wrong = outputs.wrong.take().or(wrong);
+        let first = Some(&test.first_off_output).filter(|first| !first.is_empty());
+        outputs.first_off = outputs.first_off.take().or_else(|| first.cloned());
         outputs.cosine = worst(outputs.cosine, test.cosine, f64::min);
         outputs.max_abs = worst(outputs.max_abs, test.max_abs, f64::max);
     }
@@ -612,7 +614,7 @@ mod tests {
             cosine: Some(cosine),
             top1_equal: None,
             error_code: 0,
-            first_off_output: String::new(),
+            first_off_output: (if cosine < 0.9 { "softmax_3" } else { "" }).to_owned(),
         };
         report.self_tests = vec![test(0.99, 0.01), test(0.5, 0.2), test(0.98, 0.02)];
         let found = runs(&file(&[report])).unwrap();
@@ -621,6 +623,7 @@ mod tests {
         };
         let outputs = session.outputs.as_ref().unwrap();
         assert_eq!((outputs.cosine, outputs.max_abs), (Some(0.5), Some(0.2)));
+        assert_eq!(outputs.first_off.as_deref(), Some("softmax_3"));
         let wrong = outputs.wrong.as_deref().unwrap();
         assert!(wrong.contains("golden 0.5 is off by 0.2"), "{wrong}");
         assert_eq!(session.failed_runs, 2);
