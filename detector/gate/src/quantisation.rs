@@ -6,10 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::verdict::{Outcome, Target};
 
-/// Another chipset beyond the limit has the same loss if it is off at least this fraction as far.
-const AS_FAR: f64 = 0.1;
-
-/// One of so many other chipsets may keep its outputs although the quantisation is the cause.
+/// One of so many chipsets may keep its outputs although the quantisation is the cause.
 const MAY_DIFFER_OF: usize = 3;
 
 /// Adds the cause to each check of outputs that fails, if the model was measured on other chipsets too.
@@ -22,9 +19,9 @@ pub(crate) fn tell_apart(targets: &mut [Target]) {
         }
     }
     for target in targets {
-        let Some(own) = cosine_of(target) else {
+        if cosine_of(target).is_none() {
             continue;
-        };
+        }
         let (model, chipset) = key(target);
         let others = least
             .iter()
@@ -35,7 +32,7 @@ pub(crate) fn tell_apart(targets: &mut [Target]) {
             .iter_mut()
             .find(|check| check.id == "outputs" && check.result == Outcome::Fail);
         if let Some(check) = failing {
-            check.why += &cause(own, &others, check.limit);
+            check.why += &cause(&others, check.limit);
         }
     }
 }
@@ -52,21 +49,21 @@ fn cosine_of(target: &Target) -> Option<f64> {
 }
 
 /// Returns the end of a sentence.
-fn cause(own: f64, others: &[f64], limit: Option<f64>) -> String {
+fn cause(others: &[f64], limit: Option<f64>) -> String {
     let limit = limit.unwrap_or(f64::INFINITY);
     let nearest = others.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let as_far = others
-        .iter()
-        .filter(|cosine| **cosine < limit && 1.0 - **cosine >= AS_FAR * (1.0 - own));
-    let spared = others.len() - as_far.count();
-    let is_everywhere = MAY_DIFFER_OF * spared <= others.len();
+    let spared = others.iter().filter(|cosine| **cosine >= limit).count();
+    // The target's own chipset counts as well.
+    let is_everywhere = MAY_DIFFER_OF * spared <= others.len() + 1;
     match (others.len(), is_everywhere) {
         (0, _) => String::new(),
         (n, true) => format!(
             "; {}, so it is your quantisation and not one NPU: keep the layer that loses it in 16 bits",
-            match n {
-                1 => "the other chipset loses them too".to_owned(),
-                n => format!("the {n} other chipsets lose them too"),
+            match (n, spared) {
+                (1, _) => "the other chipset loses them too".to_owned(),
+                (n, 0) => format!("the {n} other chipsets lose them too"),
+                (2, 1) => "1 of the 2 other chipsets loses them too".to_owned(),
+                (n, spared) => format!("{} of the {n} other chipsets lose them too", n - spared),
             }
         ),
         (_, false) => {
@@ -82,32 +79,28 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(own: f64, others: &[f64], expected: &str) {
-        let said = cause(own, others, Some(0.99));
+    fn check(others: &[f64], expected: &str) {
+        let said = cause(others, Some(0.99));
         assert!(said.contains(expected), "{said}");
         assert_eq!(said.is_empty(), expected.is_empty(), "{said}");
     }
 
     #[test]
     fn the_same_loss_on_all_chipsets_is_the_quantisation() {
-        check(0.94, &[0.95], "it is your quantisation");
-        check(
-            0.94,
-            &[0.95, 0.6, 0.96],
-            "the 3 other chipsets lose them too",
-        );
-        check(0.94, &[0.95, 0.95, 0.95, 0.9999], "it is your quantisation");
+        check(&[0.95], "it is your quantisation");
+        check(&[0.95, 0.6, 0.96], "the 3 other chipsets lose them too");
+        check(&[0.95, 0.95, 0.95, 0.9999], "it is your quantisation");
+        check(&[0.95, 0.9999], "1 of the 2 other chipsets loses them too");
     }
 
     #[test]
     fn a_loss_on_one_chipset_is_its_npu() {
-        check(0.94, &[0.9995], "keeps 0.9995, so it is the NPU here");
-        check(0.3, &[0.95, 0.96], "it is the NPU here");
-        check(0.94, &[0.991], "it is the NPU here");
+        check(&[0.9995], "keeps 0.9995, so it is the NPU here");
+        check(&[0.991], "it is the NPU here");
     }
 
     #[test]
     fn one_chipset_gives_no_answer() {
-        check(0.94, &[], "");
+        check(&[], "");
     }
 }

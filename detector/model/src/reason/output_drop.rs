@@ -36,7 +36,7 @@ pub struct OutputDrop {
     pub max_abs: Option<f64>,
     /// Other chipsets that were tested; those with few devices count as one.
     pub other_chipsets: u64,
-    /// Those among them that are off as well, at least a tenth as far.
+    /// Those among them that are off as well.
     pub alike: u64,
     /// Median cosine over the other chipsets' devices.
     pub other_cosine: Option<f64>,

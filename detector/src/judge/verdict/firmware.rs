@@ -17,6 +17,11 @@ const CHANCE: f64 = 1e-3;
 /// Least ratio of its share of devices hit to the others' share.
 const AT_LEAST: f64 = 3.0;
 
+/// Least devices without the firmware. The same bytes give the same golden output, so that few are enough there: the firmware
+/// explains all devices or none.
+const OTHERS: u64 = MIN_ELIGIBLE;
+const OTHERS_OF_OUTPUTS: u64 = MIN_HITS;
+
 /// Prior for the others' share of devices hit, which counts if there are few of them.
 const OTHERS_RATE: BaseRate = BaseRate {
     rate: 0.05,
@@ -55,11 +60,10 @@ pub(super) fn of_those_hit(
         return None;
     }
     let hit = hit_devices(evidence, found)?;
-    let groups = match found.class.is_of_outputs() {
-        true => by_firmware_of_tests(window),
-        false => by_firmware(window),
+    let firmware = match found.class.is_of_outputs() {
+        true => standing_out(&by_firmware_of_tests(window), hit, OTHERS_OF_OUTPUTS),
+        false => standing_out(&by_firmware(window), hit, OTHERS),
     };
-    let firmware = standing_out(&groups, hit);
     firmware.map(named_firmware)
 }
 
@@ -79,11 +83,11 @@ pub(super) fn of_slower_devices(
     });
     let firmwares = compared.clone();
     let firmwares = grouped(firmwares.map(|vote| (&*vote.firmware, vote.installation)));
-    if let Some(firmware) = standing_out(&firmwares, hit).filter(is_sure) {
+    if let Some(firmware) = standing_out(&firmwares, hit, OTHERS).filter(is_sure) {
         return Some(named_firmware(firmware));
     }
     let runtimes = grouped(compared.map(|vote| (&*vote.placement.runtime, vote.installation)));
-    let runtime = standing_out(&runtimes, hit).filter(is_sure);
+    let runtime = standing_out(&runtimes, hit, OTHERS).filter(is_sure);
     runtime.map(named_runtime)
 }
 
@@ -91,6 +95,7 @@ pub(super) fn of_slower_devices(
 fn standing_out<'a>(
     groups: &BTreeMap<&'a str, HashSet<Installation>>,
     hit: &HashSet<Installation>,
+    least_others: u64,
 ) -> Option<StandsOut<'a>> {
     let all: HashSet<Installation> = groups.values().flatten().copied().collect();
     let candidates = groups.iter().filter_map(|(name, having)| {
@@ -98,7 +103,7 @@ fn standing_out<'a>(
         let own = Tally::of(having, is_hit);
         // A device that was updated within the window is in both groups; it counts for this one only.
         let others = Tally::of(all.difference(having), is_hit);
-        if name.is_empty() || own.hits < MIN_HITS || others.devices < MIN_ELIGIBLE {
+        if name.is_empty() || own.hits < MIN_HITS || others.devices < least_others {
             return None;
         }
         let chance = surprise(own, OTHERS_RATE, others) * groups.len() as f64;
@@ -342,6 +347,17 @@ mod tests {
     }
 
     /// Outputs are wrong on some devices, others of another firmware fell back.
+    #[test]
+    fn a_firmware_of_wrong_outputs_is_named_with_few_devices_without_it() {
+        let mut window = Fleet::default().window();
+        let (off, well) = (
+            golden_tests(0..12, "bb", "f2", 0.4),
+            golden_tests(12..15, "aa", "f1", 0.01),
+        );
+        window.device_events.tests = off.into_iter().chain(well).collect();
+        check(&window, Some("12 of 12 devices on f2 are hit, and 0 of 3"));
+    }
+
     #[test]
     fn what_leads_is_what_the_firmware_is_said_of() {
         let mut window = on_f2(Fleet::with_fallback(0.4).window(), |device| device < 26);
