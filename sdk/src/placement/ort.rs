@@ -1,8 +1,7 @@
 //! What of `ort`'s sessions needs ONNX Runtime's own functions: their placement, the runtime's version, its devices.
 
 use std::{
-    ffi::{CStr, CString, NulError},
-    ptr,
+    ffi::{CString, NulError},
     sync::OnceLock,
 };
 
@@ -13,7 +12,14 @@ use ort::{
     sys,
 };
 #[cfg(feature = "qnn")]
-use {super::compiled_model::Compatibility, epwatch_proto::DeviceType, std::ffi::c_void};
+use {
+    super::compiled_model::Compatibility,
+    epwatch_proto::DeviceType,
+    std::{
+        ffi::{CStr, c_void},
+        ptr,
+    },
+};
 
 #[cfg(feature = "qnn")]
 use super::host_runtime::entries;
