@@ -609,7 +609,8 @@ mod loaded {
     }
 }
 
-#[cfg(all(test, feature = "ort"))]
+#[cfg(test)]
+#[cfg(feature = "ort")]
 mod tests {
     use ort::sys::OrtApi;
 

@@ -136,5 +136,6 @@ where
     run::compared(random_session_uid(), session, golden, cpu_session)
 }
 
-#[cfg(all(test, feature = "ort"))]
+#[cfg(test)]
+#[cfg(feature = "ort")]
 mod tests;
