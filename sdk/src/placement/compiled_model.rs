@@ -12,7 +12,11 @@ use std::{
 
 use epwatch_proto::{Accelerator, QnnCompiledFor, ReasonCode, chipset::Soc};
 
-use super::host_runtime::{EP_COMPATIBILITY, MAX_EP_COMPATIBILITY_BYTES};
+/// Metadata key of a precompiled model, before the EP's name.
+pub(crate) const EP_COMPATIBILITY: &str = "ep_compatibility_info.";
+
+/// Longest compatibility text that a report holds, in bytes.
+pub(crate) const MAX_EP_COMPATIBILITY_BYTES: usize = 512;
 
 /// Most fields that are read of a file. A compiled model has few nodes.
 const MAX_FIELDS: u32 = 200_000;

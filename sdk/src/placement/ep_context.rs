@@ -3,7 +3,7 @@
 use epwatch_proto::{clipped, placement::QNN_EP};
 use ort::session::Session;
 
-use super::host_runtime::{EP_COMPATIBILITY, MAX_EP_COMPATIBILITY_BYTES};
+use super::compiled_model::{EP_COMPATIBILITY, MAX_EP_COMPATIBILITY_BYTES};
 
 /// The runtime and chipset for which the QNN EP compiled the model, in its own words. Empty if the model has none.
 pub(crate) fn ep_compatibility(session: &Session) -> String {

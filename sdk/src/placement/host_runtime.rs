@@ -19,6 +19,7 @@ use std::{
 use epwatch_proto::{ReasonCode, clipped, placement::QNN_EP};
 
 use super::assignment::{AssignedNode, Assignment, Subgraph};
+use super::compiled_model::{EP_COMPATIBILITY, MAX_EP_COMPATIBILITY_BYTES};
 #[cfg(feature = "qnn")]
 use {super::compiled_model::Compatibility, std::ffi::c_int};
 
@@ -50,12 +51,6 @@ mod at {
     pub(super) const EP_ASSIGNED_NODE_GET_DOMAIN: usize = 411;
     pub(super) const EP_ASSIGNED_NODE_GET_OPERATOR_TYPE: usize = 412;
 }
-
-/// Metadata key of a precompiled model, before the EP's name.
-pub(crate) const EP_COMPATIBILITY: &str = "ep_compatibility_info.";
-
-/// Longest compatibility text that a report holds, in bytes.
-pub(crate) const MAX_EP_COMPATIBILITY_BYTES: usize = 512;
 
 /// Session option that makes ORT keep the EP of each node. Older versions ignore unknown keys.
 pub(crate) const RECORD_ASSIGNMENT: &CStr = c"session.record_ep_graph_assignment_info";

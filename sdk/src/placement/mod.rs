@@ -36,9 +36,9 @@ pub use self::ort::{ort_version, read, record_assignment, with_built_in_ep};
 pub use self::summary::PartitionSize;
 pub use self::summary::{PlacementInput, summarise};
 
-pub(crate) use self::compiled_model::{CompiledModel, Here};
+pub(crate) use self::compiled_model::{CompiledModel, Here, MAX_EP_COMPATIBILITY_BYTES};
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
-pub(crate) use self::host_runtime::{FIRST_MINOR, MAX_EP_COMPATIBILITY_BYTES, minor_of};
+pub(crate) use self::host_runtime::{FIRST_MINOR, minor_of};
 pub(crate) use self::of_session::{of_logged, recorded};
 pub(crate) use self::summary::requested;
 #[cfg(feature = "ort")]
