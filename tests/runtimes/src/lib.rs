@@ -88,11 +88,11 @@ pub fn onnxruntime_webgpu() -> PathBuf {
     library_of_wheel("onnxruntime-webgpu", "1.27.0", sha256)
 }
 
-/// Returns the file for `VK_ICD_FILENAMES` of the software GPU that Chromium brings (SwiftShader).
+/// Returns the environment that has the software GPU of Chromium (SwiftShader), with the loader of Vulkan beside it.
 ///
 /// # Panics
-/// If there is none, with the package that has it.
-pub fn software_gpu() -> PathBuf {
+/// If there is none, with the program that has it.
+pub fn software_gpu() -> [(&'static str, PathBuf); 2] {
     let known = [
         "/usr/lib/chromium",
         "/usr/lib/chromium-browser",
@@ -100,9 +100,14 @@ pub fn software_gpu() -> PathBuf {
         "/opt/google/chrome-unstable",
     ];
     let file = "vk_swiftshader_icd.json";
-    let mut paths = known.iter().map(|folder| Path::new(folder).join(file));
-    let found = paths.find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("no {file} in {known:?}; Debian's package chromium has it"))
+    let mut folders = known.iter().map(Path::new);
+    let found = folders.find(|folder| folder.join(file).is_file());
+    let folder =
+        found.unwrap_or_else(|| panic!("`chromium` is not installed: no {file} in {known:?}"));
+    [
+        ("VK_ICD_FILENAMES", folder.join(file)),
+        ("LD_LIBRARY_PATH", folder.to_owned()),
+    ]
 }
 
 /// Returns ONNX Runtime's library in a wheel of PyPI.

@@ -38,7 +38,7 @@ fn a_placement_that_is_not_recorded_is_not_known() {
         return tell_placement();
     }
     let mut child = command(a_placement_that_is_not_recorded_is_not_known, "webgpu");
-    child.env("VK_ICD_FILENAMES", epwatch_runtimes::software_gpu());
+    child.envs(epwatch_runtimes::software_gpu());
     let lines = emitted_by(child);
     let found: Vec<serde_json::Value> = lines
         .iter()
