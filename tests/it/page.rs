@@ -498,7 +498,7 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
         stale.text.contains("The store does not answer")
     })
     .await;
-    let unread = page.get("/incidents").await;
+    let unread = page.get("/ledger?days=7").await;
     assert_eq!(unread.status, 503, "{}", unread.text);
     assert!(
         unread.text.contains("It last answered at"),
@@ -506,7 +506,7 @@ async fn a_store_that_is_away_slow_or_of_another_schema_is_a_page() {
         unread.text
     );
     browser.check(&base, "stale", "/fleet");
-    browser.check_answer(&base, ("error", "/incidents", None), 503);
+    browser.check_answer(&base, ("error", "/ledger?days=7", None), 503);
     drop(browser);
     let json = page.get("/fleet.json").await;
     assert_eq!(json.status, 503);
