@@ -24,13 +24,20 @@ use crate::output::{self, WrongUse};
 /// Runs that are dropped where a launch does not say how many are warm-up.
 const WARMUP: usize = 3;
 
-/// The cells of these launches: those that an NPU ran, with the parts of a certificate. Names the ones that are left out.
+/// Cells with the parts of a certificate, and why others are left out.
+#[derive(Debug, Default)]
+pub(super) struct Cells {
+    pub(super) judged: Vec<Judged>,
+    pub(super) left_out: Vec<String>,
+}
+
+/// The cells of these launches: those that an NPU ran. Names the ones that are left out.
 /// The version of the EP is the command line's where a launch does not say it: a plugin names itself otherwise than its package.
 pub(super) fn cells(
     files: &[PathBuf],
     model: &Path,
     ep_version: Option<&str>,
-) -> Result<Vec<Judged>, WrongUse> {
+) -> Result<Cells, WrongUse> {
     let mut by_cell: BTreeMap<(String, String), Vec<Run>> = BTreeMap::new();
     for file in files {
         for mut one in runs::measured(file, ReadOptions::default())? {
@@ -41,13 +48,18 @@ pub(super) fn cells(
             }
         }
     }
-    let mut found = Vec::new();
+    let mut found = Cells::default();
     for ((chipset, firmware), launches) in by_cell {
         match judged(&chipset, &firmware, &launches, model) {
-            Ok(cell) => found.push(cell),
-            Err(why) => output::remark(format_args!(
-                "not certified on {chipset} with firmware {firmware:?}: {why}"
-            )),
+            Ok(cell) => found.judged.push(cell),
+            Err(why) => {
+                let on = match &*firmware {
+                    "" => chipset,
+                    firmware => format!("{chipset}, firmware {firmware}"),
+                };
+                output::remark(format_args!("not certified on {on}: {why}"));
+                found.left_out.push(format!("on {on}: {why}"));
+            }
         }
     }
     Ok(found)

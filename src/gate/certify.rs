@@ -29,6 +29,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Hexadecimal digits of the evidence's SHA-256 in a certificate.
 const EVIDENCE_DIGITS: usize = 16;
 
+/// Longest version of a package.
+const MAX_VERSION_BYTES: usize = 64;
+
 const KEY: KeySource = KeySource {
     option: "--certify-key",
     variable: "EPWATCH_CERTIFY_KEY",
@@ -61,7 +64,7 @@ pub(super) struct CertifyArgs {
     #[arg(long, value_name = "TEXT", requires = "certify", default_value = concat!("epwatch gate ", env!("CARGO_PKG_VERSION")))]
     certified_by: String,
     /// With launches on a device: the version of the QNN plugin's package, as the app gives it to the SDK (2.7.0).
-    #[arg(long, value_name = "VERSION", requires = "certify")]
+    #[arg(long, value_name = "VERSION", requires = "certify", value_parser = version)]
     pub(super) ep_version: Option<String>,
     /// Replace the certificate of another model file under the same id and version; else that is refused.
     #[arg(long, requires = "certify")]
@@ -75,6 +78,16 @@ pub(super) struct CertifyArgs {
     /// Key (PEM) of --client-cert.
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
+}
+
+/// A version of a package, for example 2.7.0 or 2.7.0.dev3: no device would have another text.
+fn version(text: &str) -> Result<String, String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_');
+    let is_version = text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part);
+    match is_version && text.len() <= MAX_VERSION_BYTES {
+        true => Ok(text.to_owned()),
+        false => Err("expected the version of a package, such as 2.7.0".to_owned()),
+    }
 }
 
 /// A placement that was judged.
@@ -129,10 +142,6 @@ impl CertifyArgs {
         let mut sent: Vec<PathBuf> = Vec::new();
         for one in passed {
             let model = self.model(&one.model)?;
-            if !sent.contains(&one.model) {
-                collector.manifest(&model, &one.model, shapes).await?;
-                sent.push(one.model);
-            }
             let on = match &*one.firmware {
                 "" => one.chipset.clone(),
                 firmware => format!("{}, firmware {firmware}", one.chipset),
@@ -140,7 +149,7 @@ impl CertifyArgs {
             lines.push(format!("certified: {} {} on {on}", model.id, model.version));
             collector
                 .placement(v1::PutCertifiedPlacementRequest {
-                    model: Some(model),
+                    model: Some(model.clone()),
                     chipset: one.chipset,
                     runtime: Some(v1::Runtime::from(&one.runtime)),
                     placement: one.placement.into(),
@@ -151,6 +160,11 @@ impl CertifyArgs {
                     request_id: epwatch_sdk::simulation::random_u64(),
                 })
                 .await?;
+            // Not before: another model file under a certified version is refused.
+            if !sent.contains(&one.model) {
+                collector.manifest(&model, &one.model, shapes).await?;
+                sent.push(one.model);
+            }
         }
         Ok(lines)
     }
@@ -291,5 +305,21 @@ impl<'a> Collector<'a> {
             cause.unwrap_or_default(),
             tls.unwrap_or_default()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn a_version_is_one_of_a_package() {
+        for text in ["2.7.0", "1.18.0.dev20260101", "2.7.0-rc.1+build_7"] {
+            assert_eq!(version(text).unwrap(), text);
+        }
+        for text in ["", "2.7 junk", "v2.7.0", "2.7.0\n", &"1".repeat(65)] {
+            let error = version(text).unwrap_err();
+            assert!(error.contains("such as 2.7.0"), "{text:?}: {error}");
+        }
     }
 }

@@ -128,7 +128,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     if !chosen.socs.is_empty() {
         found = targets(args, &chosen, &policy, &mut judged).await?;
     }
-    let (mut latency, mut cells) = (None, Vec::new());
+    let (mut latency, mut cells) = (None, cells::Cells::default());
     let farmed = on_farm(args, &chosen, &policy).await?;
     if let Some(farmed) = farmed {
         not_checked = farmed.not_checked;
@@ -197,16 +197,19 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
             if let Some(url) = &args.certify.certify {
                 let shapes = args.app.shapes(&args.shape);
                 // Launches with a placement of their own have a certificate of their own.
-                let latency = latency.filter(|_| cells.is_empty());
+                let latency = latency.filter(|_| cells.judged.is_empty());
                 for one in &mut judged {
                     one.latency = latency;
                 }
-                judged.extend(cells);
+                judged.extend(cells.judged);
                 if judged.is_empty() {
-                    anyhow::bail!(
-                        "the gate passed, and there is nothing to certify: no launch is of an NPU and has the placement that \
-                         the runner of this version writes; measure again, or give --soc"
-                    );
+                    let why = match cells.left_out.is_empty() {
+                        true => "no launch is of an NPU and has the placement that the runner of this version writes; \
+                                 measure again, or give --soc"
+                            .to_owned(),
+                        false => cells.left_out.join("; "),
+                    };
+                    anyhow::bail!("the gate passed, and there is nothing to certify: {why}");
                 }
                 let send = args.certify.send(url, judged, evidence, &shapes);
                 let lines = send.await?;

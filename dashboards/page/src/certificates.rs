@@ -74,7 +74,10 @@ fn listed(certificates: &[CertificateRow], now: Timestamp) -> String {
                 firmware => visible(&firmware.chars().take(SHORT).collect::<String>()),
             },
             visible(&row.runtime),
-            share.map_or("-".to_owned(), |share| format!("{:.1} %", 100.0 * share)),
+            // Without a MAC on the NPU the share may be -0.
+            share.map_or("-".to_owned(), |share| {
+                format!("{:.1} %", 100.0 * share + 0.0)
+            }),
             row.npu_partitions.to_string(),
             row.cpu_nodes.to_string(),
             match row.is_replaced {

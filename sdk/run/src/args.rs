@@ -58,7 +58,7 @@ pub struct Command {
     /// The device's name in reports [default: as the device names it].
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// The device's firmware in reports [default: a hash of what the device says].
+    /// The device's firmware in reports [default: what the device says].
     #[arg(long, value_name = "NAME")]
     pub(crate) firmware: Option<String>,
     /// Tells this device apart from others of its kind that are measured at the same time.
