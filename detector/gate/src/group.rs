@@ -193,7 +193,7 @@ fn placement(
     let is_measured = !baseline.is_empty() || by.policy.limits_launches();
     let is_on_cpu = by.is_on_cpu && is_measured;
     let judged = placed.judge(&limits, placed.error.as_deref());
-    checks.extend(judged.into_iter().filter(|check| match &*check.id {
+    checks.extend(judged.into_iter().filter(|check| match check.id {
         // A session that ran was made.
         "session" => check.result != Outcome::Pass,
         _ => !is_on_cpu,
