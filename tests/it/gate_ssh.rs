@@ -19,7 +19,7 @@ use epwatch_runtimes::tool;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Running, check_fails, epwatch};
+use crate::support::{Running, check_fails, epwatch, wait_for};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 const SSHD: &str = "/usr/sbin/sshd";
@@ -251,6 +251,8 @@ fn a_connection_that_breaks_loses_no_launch() {
     let words = format!("--keep {}", keep.display());
     let (mut gate, mut told) = with_stderr(board.gate("mixed_v2.head32", 2, &words));
     until(&mut told, "launch 1 of 2");
+    // The file comes by another stream than the line.
+    wait_for(|| keep.join("candidate-001.json").exists());
     let first = fs::read(keep.join("candidate-001.json")).unwrap();
     board.cut_connections();
     until(&mut told, "the connection broke");

@@ -182,6 +182,16 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
     }
 }
 
+/// As [`until`], where nothing else runs on the thread.
+#[track_caller]
+pub(crate) fn wait_for(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < DEADLINE, "gave up waiting");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// The answer of a server over HTTP.
 #[derive(Debug)]
 pub(crate) struct Page {

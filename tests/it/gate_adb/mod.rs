@@ -9,8 +9,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use epwatch_engines::{Engine, ensure};
@@ -21,7 +19,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use self::phone::{Answer, Door, Phone, Script};
-use crate::support::{EPWATCH, Running, check_ended, epwatch};
+use crate::support::{EPWATCH, Running, check_ended, epwatch, wait_for};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 const MODEL: &str = "mixed_v2.head32";
@@ -132,14 +130,6 @@ impl Adb {
         ));
         self.env(&mut gate);
         gate
-    }
-}
-
-fn wait_for(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(300));
-        thread::sleep(Duration::from_millis(50));
     }
 }
 
