@@ -290,7 +290,7 @@ fn processes_of(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-/// A gate of many launches, once it has told this.
+/// Starts a gate, and returns it with its lines once it has printed this one.
 fn started(mut gate: Command, moment: &str) -> (Running, Vec<String>) {
     gate.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut gate = Running(gate.spawn().unwrap());

@@ -83,7 +83,7 @@ impl CompiledModel {
         let (mut found, mut contexts, mut is_for_many) = (None, 0, false);
         while wire.at < end {
             match wire.field(end)? {
-                // The graph.
+                // Field 7 of a ModelProto is its graph.
                 (7, Value::Until(graph)) => {
                     while wire.at < graph {
                         match wire.field(graph)? {

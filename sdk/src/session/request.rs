@@ -179,7 +179,7 @@ impl<S> SessionRequest<S> {
         })
     }
 
-    /// Counts the failure to make the session. `told` is what the file of a compiled model says.
+    /// Counts the failure to make the session. `told` is whether a compiled model is for this device, by its file alone.
     pub(super) fn count_failure(
         self,
         in_effect: EffectiveRequest,

@@ -43,7 +43,7 @@ use crate::{
 
 pub(super) use remote::LeftBehind;
 
-/// Longest wait for a runner that is told to end. It is killed then.
+/// A runner has this time to end after its standard input was closed. Then it is killed.
 const RUNNER_ENDS_WITHIN: Duration = Duration::from_secs(3);
 /// Pause between two looks at it.
 const LOOK: Duration = Duration::from_millis(10);

@@ -88,7 +88,8 @@ pub fn onnxruntime_webgpu() -> PathBuf {
     library_of_wheel("onnxruntime-webgpu", "1.27.0", sha256)
 }
 
-/// Returns the environment that has the software GPU of Chromium (SwiftShader), with the loader of Vulkan beside it.
+/// Returns variables of the environment for a process that uses Chromium's software GPU (SwiftShader). Chromium brings its own
+/// loader of Vulkan, so that no other package is needed.
 ///
 /// # Panics
 /// If there is none, with the program that has it.
