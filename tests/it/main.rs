@@ -23,6 +23,8 @@ mod gate_aihub;
 mod gate_calibrate;
 mod gate_cases;
 mod gate_compare;
+#[expect(clippy::print_stderr, reason = "a bench says what it does")]
+mod gate_decides;
 mod gate_fix;
 mod gate_inputs;
 mod gate_launches;
@@ -44,6 +46,7 @@ mod migrate;
 mod night;
 mod oncall;
 mod one_fleet;
+mod onnx_writer;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod openvino;
 mod orders;
