@@ -1,10 +1,11 @@
-//! The SDK's unit tests on arm64 Linux, as on a robot, under qemu's user mode, with the ONNX Runtime of arm64.
+//! The SDK's unit tests and the runner on arm64 Linux, as on a robot, under qemu's user mode, with the ONNX Runtime of arm64.
 //!
 //! Needs Debian's `qemu-user`, `gcc-aarch64-linux-gnu` and `libc6-dev-arm64-cross`, and rustup's target.
 
 use std::{fs, io::Write, os::unix::fs::symlink, path::Path, process::Command};
 
-use epwatch_runtimes::is_nightly;
+use epwatch_runtimes::{is_nightly, onnxruntime_arm64, tool};
+use serde_json::Value;
 
 use crate::c::crate_file;
 
@@ -28,6 +29,88 @@ fn make_root(root: &Path) {
     symlink("/usr/aarch64-linux-gnu/lib", root.join("lib")).unwrap();
 }
 
+/// A call of cargo for arm64, in a folder of its own: another run of cargo must not wait for it.
+fn cargo(words: &[&str], target: &Path) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(words)
+        .args(["--locked", "--target", "aarch64-unknown-linux-gnu"])
+        .current_dir(crate_file("../.."))
+        .env("CARGO_TARGET_DIR", target)
+        .env(
+            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
+            "aarch64-linux-gnu-gcc",
+        );
+    cargo
+}
+
+/// Whole launches, each a process of its own, on the CPU that qemu plays.
+#[test]
+fn the_runner_works_on_arm64() {
+    if !is_nightly("the runner on arm64 Linux under qemu") {
+        return;
+    }
+    let target = crate_file("../../target/arm64");
+    let built = cargo(&["build", "-p", "epwatch-run"], &target).output();
+    let built = built.unwrap();
+    let err = String::from_utf8_lossy(&built.stderr);
+    assert!(built.status.success(), "{err}");
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    make_root(&root);
+    let preloaded = folder.path().join("started_by_qemu.so");
+    let compiled = tool("aarch64-linux-gnu-gcc")
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&preloaded)
+        .arg(crate_file("tests/it/started_by_qemu.c"))
+        .status();
+    assert!(compiled.unwrap().success());
+    let out = folder.path().join("launches");
+    let ran = tool("qemu-aarch64")
+        .arg(target.join("aarch64-unknown-linux-gnu/debug/epwatch-run"))
+        .arg(crate_file("../../tests/fixtures/models/d_mlp.fp32.onnx"))
+        .arg("--ort")
+        .arg(onnxruntime_arm64())
+        .args(["--launches", "2", "--runs", "21", "--steady-seconds", "0"])
+        .arg("--out")
+        .arg(&out)
+        .env("QEMU_CPU", "cortex-a76")
+        .env("QEMU_LD_PREFIX", &root)
+        .env(
+            "QEMU_SET_ENV",
+            format!("LD_PRELOAD={}", preloaded.display()),
+        )
+        .env_remove("LD_LIBRARY_PATH")
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{err}");
+    for name in ["candidate-001.json", "candidate-002.json"] {
+        let launch: Value = serde_json::from_slice(&fs::read(out.join(name)).unwrap()).unwrap();
+        let os = launch["target"]["os"].as_str().unwrap();
+        assert!(os.contains("arm64"), "{launch:#}");
+        assert_eq!(launch["runtime"]["ort"], "1.31.1", "{launch:#}");
+        assert_eq!(launch["runs_us"].as_array().unwrap().len(), 24);
+        assert!(launch["load_us"].as_u64().unwrap() > 0, "{launch:#}");
+        // Both sessions are of the same CPU.
+        assert_eq!(launch["outputs"]["max_abs"], 0.0, "{launch:#}");
+        let placement = &launch["placement"];
+        assert_eq!(placement["session"], "ok", "{launch:#}");
+        assert!(
+            placement["eps"]["CPUExecutionProvider"]["nodes"]
+                .as_u64()
+                .unwrap()
+                > 0
+        );
+        let profile = &launch["profile"];
+        assert_eq!(profile["files"][0], "candidate-ort-profile.json");
+        assert!(
+            profile["nodes"][0]["share"].as_f64().unwrap() > 0.0,
+            "{profile:#}"
+        );
+    }
+}
+
 #[test]
 fn the_sdk_works_on_arm64() {
     if !is_nightly("the SDK's unit tests on arm64 Linux under qemu") {
@@ -36,20 +119,11 @@ fn the_sdk_works_on_arm64() {
     let target = crate_file("../../target/arm64");
     let root = target.join("root");
     make_root(&root);
-    let tested = Command::new(env!("CARGO"))
-        .args(["test", "--locked", "-p", "epwatch-sdk", "--lib"])
-        .args(["--target", "aarch64-unknown-linux-gnu"])
+    let tested = cargo(&["test", "-p", "epwatch-sdk", "--lib"], &target)
         // It starts itself, and without binfmt_misc the host's kernel takes no program of arm64.
         .args(["--", "--skip", "a_killed_process_loses_nothing_it_had_kept"])
-        .current_dir(crate_file("../.."))
-        // A folder of its own: another run of cargo must not wait for this one.
-        .env("CARGO_TARGET_DIR", &target)
         // Its runtimes would take the place of this machine's.
         .env("EPWATCH_CACHE", target.join("cache"))
-        .env(
-            "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER",
-            "aarch64-linux-gnu-gcc",
-        )
         .env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
             format!("qemu-aarch64 -cpu cortex-a76 -L {}", root.display()),
