@@ -268,10 +268,24 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     if args.certify.certify.is_some() && chosen.models.len() > 1 {
         return wrong("--certify is of one model id and version: give one MODEL");
     }
+    if let Some(option) = makes.filter(|_| args.certify.certify.is_some() && !places)
+        && args.device.is_on_cpu(None)
+    {
+        return wrong(&format!(
+            "--certify stores placements on an NPU, and {option} measures on the CPU: give --qnn-provider and \
+             --qnn-backend, or --soc"
+        ));
+    }
+    let is_of_device = !args.runs.is_empty() || makes.is_some() && args.device.has_npu();
+    if args.certify.ep_version.is_some() && !is_of_device {
+        return wrong(
+            "--ep-version is of launches on a device (--runs, or --qnn-provider); a placement of --soc has the version of --qnn-version",
+        );
+    }
     if args.report.attest.is_some() && !places && chosen.models.is_empty() {
         return wrong("--attest is about a model: give MODEL");
     }
-    args.certify.check_key()
+    args.certify.check()
 }
 
 /// Reads the policy file, or makes one of the arguments.

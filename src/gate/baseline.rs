@@ -145,6 +145,17 @@ fn judged_alone(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
+/// Whether two models have the same bytes. A file that cannot be read is refused elsewhere, with its reason.
+pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
+    let is_readable = |path| input_file::check(path, InputKind::Model).is_ok();
+    let size = |path: &Path| path.metadata().ok().map(|found| found.len());
+    let hash = |path| epwatch_manifest::sha256_of_file(path).ok();
+    is_readable(one)
+        && is_readable(other)
+        && size(one) == size(other)
+        && hash(one).is_some_and(|sha256| Some(sha256) == hash(other))
+}
+
 fn is_lfs_pointer(path: &Path) -> std::io::Result<bool> {
     let mut first = Vec::new();
     let most = LFS_POINTER.len() as u64;

@@ -104,15 +104,24 @@ pub(super) struct Judged {
 }
 
 impl CertifyArgs {
-    /// Refuses a certificate without a key before anything is judged, and says what is sent if the collector may do
-    /// without one.
-    pub(super) fn check_key(&self) -> Result<(), WrongUse> {
-        if let Some(url) = &self.certify {
-            let given = self.certify_key.as_deref();
-            KEY.key(url, given)?;
-            KEY.warn(url, given);
-        }
+    /// Refuses what no collector would take before anything is measured or judged. Says what is sent if the collector may do
+    /// without a key.
+    pub(super) fn check(&self) -> Result<(), WrongUse> {
+        let Some(url) = &self.certify else {
+            return Ok(());
+        };
+        self.collector(url)?;
+        let named = epwatch_proto::Model::try_from(self.named());
+        named.map_err(|error| WrongUse(format!("--model-id and --model-version: {error}")))?;
+        KEY.warn(url, self.certify_key.as_deref());
         Ok(())
+    }
+
+    fn collector<'a>(&self, url: &'a str) -> Result<Collector<'a>, WrongUse> {
+        let (ca, certificate) = (self.ca.as_deref(), self.client_cert.as_deref());
+        let tls = client_tls::read(url, ca, certificate, self.client_key.as_deref())?;
+        let key = KEY.key(url, self.certify_key.as_deref())?;
+        Collector::new(url, &key, &tls)
     }
 
     /// Sends placements that passed. Returns a line for each.
@@ -134,10 +143,7 @@ impl CertifyArgs {
             }
             None => self.certified_by.clone(),
         };
-        let (ca, certificate) = (self.ca.as_deref(), self.client_cert.as_deref());
-        let tls = client_tls::read(url, ca, certificate, self.client_key.as_deref())?;
-        let key = KEY.key(url, self.certify_key.as_deref())?;
-        let mut collector = Collector::new(url, &key, &tls)?;
+        let mut collector = self.collector(url)?;
         let mut lines = Vec::new();
         let mut sent: Vec<PathBuf> = Vec::new();
         for one in passed {
@@ -173,11 +179,18 @@ impl CertifyArgs {
         let sha256 = sha256_of_file(file)
             .with_context(|| format!("failed to read MODEL {}", file.display()))?;
         Ok(v1::Model {
+            sha256: unhex(&sha256).unwrap_or_default().into(),
+            ..self.named()
+        })
+    }
+
+    /// The model by its id and version alone.
+    fn named(&self) -> v1::Model {
+        v1::Model {
             id: self.model_id.clone().unwrap_or_default(),
             version: self.model_version.clone().unwrap_or_default(),
-            sha256: unhex(&sha256).unwrap_or_default().into(),
             ..v1::Model::default()
-        })
+        }
     }
 }
 

@@ -38,7 +38,7 @@ use epwatch_gate::{
     placement::Inspected,
     policy::Policy,
     read::ReadOptions,
-    verdict::{GatedFile, NotChecked, Outcome, Target, Verdict},
+    verdict::{Against, Check, GatedFile, NotChecked, Outcome, Target, Verdict},
 };
 use epwatch_manifest::{ModelOutline, graph_facts};
 use epwatch_proto::Runtime;
@@ -111,6 +111,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         .transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
     check_use(args, &chosen)?;
+    check_measured(args, &chosen, &policy)?;
     let calibration = args
         .calibration
         .as_deref()
@@ -222,6 +223,36 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Refuses launches that nothing could be judged by, before they are made.
+fn check_measured(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongUse> {
+    let model = match args.makes_launches() {
+        true => model_of_runs(args, chosen, policy)?,
+        false => None,
+    };
+    let Some(model) = model else { return Ok(()) };
+    let before = chosen.baseline.of_model(&model, 1)?;
+    if let Some(before) = before
+        && baseline::is_same_file(&model, before)
+    {
+        return Err(WrongUse(format!(
+            "--baseline {} is the same model as {}: give the model before, or measure this one in turn with itself by \
+             `epwatch gate calibrate`",
+            before.display(),
+            model.display()
+        )));
+    }
+    let soc = chosen.socs.first();
+    let is_judged = before.is_some() || of_model(policy, Some(&model))?.limits_launches();
+    match args.device.option() {
+        Some(option) if args.device.is_on_cpu(soc) && !is_judged => Err(WrongUse(format!(
+            "{option} measures on the CPU, where nothing judges the launches: give --baseline OLD_MODEL, a limit of launches \
+             in --policy (latency.median_ms and the like), or --qnn-provider and --qnn-backend for an NPU; \
+             `epwatch run` measures without judging"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Refuses ops of the policy that no model on a chipset of --soc can have.
 fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongUse> {
     let mut outlines = Vec::new();
@@ -303,10 +334,15 @@ fn judged_files(
 
 /// Whether the first look of `--local` leaves a regression open. A policy that sets the number of launches allows no second look.
 fn needs_more(args: &Args, policy: &Policy, measured: &JudgedLaunches) -> bool {
-    let mut checks = measured.targets.iter().flat_map(|target| &target.checks);
+    let is_open = |target: &Target| {
+        let has_fewer = |against: &Against| against.pairs < ALL_PAIRS;
+        let is_undecided =
+            |check: &Check| check.id == "regression" && check.result == Outcome::Undecided;
+        target.against.as_ref().is_some_and(has_fewer) && target.checks.iter().any(is_undecided)
+    };
     args.device.is_here()
         && policy.latency.launches.is_none()
-        && checks.any(|check| check.id == "regression" && check.result == Outcome::Undecided)
+        && measured.targets.iter().any(is_open)
 }
 
 /// Makes the launches of `--local`, `--ssh` or `--adb`: of the first look, or the rest after it.

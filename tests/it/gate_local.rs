@@ -18,10 +18,11 @@ use crate::support::{Running, check_fails, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
-/// A policy of few and short launches.
+/// A policy of few and short launches. It has a limit, since nothing else would judge a model on the CPU.
 fn policy(folder: &Path, launches: u32) -> String {
     let path = folder.join("gate.toml");
-    let text = format!("[latency]\nlaunches = {launches}\nruns = 21\nwarmup = 1\n");
+    let text =
+        format!("[latency]\nlaunches = {launches}\nruns = 21\nwarmup = 1\nmedian_ms = 60000.0\n");
     fs::write(&path, text).unwrap();
     path.display().to_string()
 }
@@ -130,7 +131,10 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
     let alone = measured("mixed_v2.head32", &alone)["targets"].to_string();
     assert!(!alone.contains("regression"), "{alone}");
     let first = fs::read(keep.join("baseline-001.json")).unwrap();
-    measured("mixed_v2.head32", &words(2));
+    let launches = |found: &Value| found["targets"][0]["latency"]["launches"].clone();
+    assert_eq!(launches(&measured("mixed_v2.head32", &words(2))), 2);
+    // Launches beyond the policy's number are kept, and do not count.
+    assert_eq!(launches(&measured("mixed_v2.head32", &words(1))), 1);
     assert_eq!(
         files(&keep),
         [
@@ -169,7 +173,8 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     bytes.push(0);
     fs::write(&longer, bytes).unwrap();
     let runs = folder.path().join("runs.toml");
-    fs::write(&runs, "[latency]\nlaunches = 1\nruns = 22\nwarmup = 1\n").unwrap();
+    let text = "[latency]\nlaunches = 1\nruns = 22\nwarmup = 1\nmedian_ms = 60000.0\n";
+    fs::write(&runs, text).unwrap();
     let (longer, runs, at) = (longer.display(), runs.display(), keep.display());
     for (words, told) in [
         (
@@ -193,6 +198,8 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
 
 #[test]
 fn what_cannot_be_measured_is_told_before_a_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), 2);
     let model = format!("{MODELS}/a_cnn.qu8.onnx");
     for (words, code, told) in [
         (
@@ -202,12 +209,12 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
         ),
         ("gate --local".to_owned(), 2, "give MODEL"),
         (
-            format!("gate {model} --local --inputs no/such"),
+            format!("gate {model} --local --policy {policy} --inputs no/such"),
             2,
             "expected noise, zeros, ones, ramp",
         ),
         (
-            format!("gate {model} --local --ort /no/such.so"),
+            format!("gate {model} --local --policy {policy} --ort /no/such.so"),
             2,
             "--ort /no/such.so",
         ),
@@ -217,12 +224,12 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
             "--out /dev/null/x: Not a directory",
         ),
         (
-            format!("gate {model} --local --keep /dev/null/x"),
+            format!("gate {model} --local --policy {policy} --keep /dev/null/x"),
             2,
             "--out /dev/null/x: Not a directory",
         ),
         (
-            format!("gate {model} --ssh board --keep /dev/null/x --workdir /tmp"),
+            format!("gate {model} --ssh board --policy {policy} --keep /dev/null/x --workdir /tmp"),
             2,
             "--keep /dev/null/x: Not a directory",
         ),
@@ -234,14 +241,62 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
     ] {
         check_fails(&mut epwatch(&words), code, told);
     }
-    let folder = tempfile::tempdir().unwrap();
-    let policy = policy(folder.path(), 2);
     let words = format!("gate {model} --soc SM8650 --policy {policy}");
     check_fails(
         &mut epwatch(&words),
         2,
         "give --local, --ssh or --adb, or take it out",
     );
+}
+
+/// Minutes of launches, or a farm's jobs, would be for nothing.
+#[test]
+fn what_could_not_be_judged_or_certified_is_refused_before_a_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = format!("{MODELS}/a_cnn.qu8.onnx");
+    let copy = folder.path().join("copy.onnx");
+    fs::copy(&model, &copy).unwrap();
+    let (keep, copy) = (folder.path().join("launches"), copy.display());
+    let local = format!("gate {model} --local --keep {}", keep.display());
+    let certified = "--certify http://127.0.0.1:1 --model-id scene --model-version 3";
+    for (words, told) in [
+        (
+            local.clone(),
+            "--local measures on the CPU, where nothing judges the launches: give --baseline",
+        ),
+        (format!("{local} --baseline {copy}"), "is the same model as"),
+        (
+            format!(
+                "gate {model} --aihub phone --jobs {} --baseline {copy}",
+                keep.display()
+            ),
+            "measure this one in turn with itself by `epwatch gate calibrate`",
+        ),
+        (
+            format!(
+                "{local} --soc SM8650 --certify 127.0.0.1:1 --model-id scene --model-version 3"
+            ),
+            "expected http:// or https:// at its beginning",
+        ),
+        (
+            format!(
+                "{local} --soc SM8650 --certify http://127.0.0.1:1 --model-id {} --model-version 3",
+                "x".repeat(129)
+            ),
+            "--model-id and --model-version: ",
+        ),
+        (
+            format!("{local} --soc SM8650 {certified} --ep-version 2.7.0"),
+            "--ep-version is of launches on a device",
+        ),
+        (
+            format!("{local} {certified} --ep-version 2.7.0"),
+            "--local measures on the CPU: give --qnn-provider",
+        ),
+    ] {
+        check_fails(&mut epwatch(&words), 2, told);
+        assert!(!keep.exists(), "{words}");
+    }
 }
 
 /// A file's name may begin with a dash, and need not be text.

@@ -101,7 +101,9 @@ impl Board {
     fn gate(&self, model: &str, launches: u32, words: &str) -> Command {
         let at = self.folder.path().display();
         let policy = self.folder.path().join("gate.toml");
-        let text = format!("[latency]\nlaunches = {launches}\nruns = 21\nwarmup = 1\n");
+        let text = format!(
+            "[latency]\nlaunches = {launches}\nruns = 21\nwarmup = 1\nmedian_ms = 60000.0\n"
+        );
         fs::write(&policy, text).unwrap();
         epwatch(&format!(
             "gate {MODELS}/{model}.onnx --ssh board --ssh-config {at}/ssh_config --workdir {at}/work \

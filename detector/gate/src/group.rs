@@ -190,15 +190,13 @@ fn placement(
     let checks = &mut target.checks;
     let limits = by.policy.placement_on(&placed.chipset);
     // No node is expected on an NPU where run times are compared on the CPU.
-    let is_measured = !baseline.is_empty() || by.policy.limits_launches();
-    let is_on_cpu = by.is_on_cpu && is_measured;
     let judged = placed.judge(&limits, placed.error.as_deref());
     checks.extend(judged.into_iter().filter(|check| match check.id {
         // A session that ran was made.
         "session" => check.result != Outcome::Pass,
-        _ => !is_on_cpu,
+        _ => !by.is_on_cpu,
     }));
-    if is_on_cpu {
+    if by.is_on_cpu {
         return Ok(placed.error.is_some());
     }
     if found.without > 0 {

@@ -158,11 +158,14 @@ impl DeviceArgs {
         self.local
     }
 
+    /// Whether the app's own QNN plugin is given, for a device with an NPU.
+    pub(super) fn has_npu(&self) -> bool {
+        self.qnn_provider.is_some()
+    }
+
     /// Whether launches are made, and on the CPU.
     pub(super) fn is_on_cpu(&self, soc: Option<&SocModel>) -> bool {
-        self.option().is_some()
-            && self.qnn_provider.is_none()
-            && (soc.is_none() || self.adb.is_some())
+        self.option().is_some() && !self.has_npu() && (soc.is_none() || self.adb.is_some())
     }
 
     /// Whether launches are made on another machine.
@@ -218,10 +221,15 @@ impl DeviceArgs {
             folder: temporary,
             ..LaunchFiles::default()
         };
+        let most = of.policy.latency.launches;
         for folder in folders {
-            files.candidate.extend(documents(&folder, "candidate-")?);
+            files
+                .candidate
+                .extend(documents(&folder, "candidate-", most)?);
             if of.baseline.is_some() {
-                files.baseline.extend(documents(&folder, "baseline-")?);
+                files
+                    .baseline
+                    .extend(documents(&folder, "baseline-", most)?);
             }
         }
         for (paths, model) in [
@@ -480,8 +488,9 @@ fn macs(model: &Path, shapes: &[InputShape]) -> anyhow::Result<Option<NamedTempF
     counted.as_ref().map(manifest::temporary).transpose()
 }
 
-/// Documents of one side, in the order of their numbers.
-fn documents(folder: &Path, side: &str) -> anyhow::Result<Vec<PathBuf>> {
+/// Documents of one side, in the order of their numbers. A folder may have more than a policy asks for: these do not count.
+fn documents(folder: &Path, side: &str, most: Option<u32>) -> anyhow::Result<Vec<PathBuf>> {
+    let most = most.unwrap_or(u32::MAX);
     let mut found = Vec::new();
     for entry in
         fs::read_dir(folder).with_context(|| format!("failed to read {}", folder.display()))?
@@ -491,7 +500,9 @@ fn documents(folder: &Path, side: &str) -> anyhow::Result<Vec<PathBuf>> {
         let number = name
             .strip_prefix(side)
             .and_then(|rest| rest.strip_suffix(".json"));
-        if number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit())) {
+        let is_digits = |text: &&str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = number.filter(is_digits).and_then(|text| text.parse().ok());
+        if number.is_some_and(|number: u32| number <= most) {
             found.push(path);
         }
     }

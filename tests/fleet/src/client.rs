@@ -20,6 +20,11 @@ pub enum ClientError {
         #[source]
         source: tonic::transport::Error,
     },
+    /// The endpoint has no scheme, or another one than HTTP's.
+    #[error(
+        "failed to use the endpoint {endpoint}: expected http:// or https:// at its beginning, like http://127.0.0.1:4717"
+    )]
+    Scheme { endpoint: String },
     /// The PEM files of TLS cannot be used.
     #[error("failed to use the certificates and key (PEM) for {endpoint}")]
     Tls {
@@ -57,6 +62,9 @@ pub fn endpoint(url: &str, tls: &ClientTls, deadline: Duration) -> Result<Endpoi
         endpoint: named(),
         source,
     })?;
+    if !matches!(endpoint.uri().scheme_str(), Some("http" | "https")) {
+        return Err(ClientError::Scheme { endpoint: named() });
+    }
     if url.starts_with("https://") {
         let mut config = ClientTlsConfig::new().with_webpki_roots();
         if let Some(pem) = &tls.ca {

@@ -120,7 +120,7 @@ impl Adb {
         let runner = at.join("runner");
         fs::write(&runner, format!("#!/bin/sh\nexec {EPWATCH} run \"$@\"\n")).unwrap();
         fs::set_permissions(&runner, fs::Permissions::from_mode(0o755)).unwrap();
-        let policy = "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\n";
+        let policy = "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\nmedian_ms = 60000.0\n";
         fs::write(at.join("gate.toml"), policy).unwrap();
         let at = at.display();
         let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
@@ -176,7 +176,7 @@ fn a_cable_that_breaks_loses_no_launch() {
     let mut gate = adb.gate(&format!("--keep {} --adb", keep.display()));
     fs::write(
         adb.folder.path().join("gate.toml"),
-        "[latency]\nlaunches = 2\nruns = 21\nwarmup = 1\n",
+        "[latency]\nlaunches = 2\nruns = 21\nwarmup = 1\nmedian_ms = 60000.0\n",
     )
     .unwrap();
     let mut gate = Running(
