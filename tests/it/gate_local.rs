@@ -179,18 +179,43 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     for (words, told) in [
         (
             format!("{words} --inputs zeros"),
-            "--inputs was noise, and is zeros now",
+            "inputs: noise before, zeros now",
         ),
-        (format!("{words} --ort {longer}"), "--ort was "),
+        (format!("{words} --ort {longer}"), "ONNX Runtime: "),
         (
             format!("--policy {runs} --keep {at}"),
-            "--runs was 21, and is 22 now",
+            "timed runs: 21 before, 22 now",
         ),
     ] {
         let model = format!("{MODELS}/mixed_v2.head32.onnx");
         let mut gate = epwatch(&format!("gate {model} --local {words}"));
         check_fails(&mut gate, 2, told);
     }
+    // The first one is of the CPU, and has no chipset of its own.
+    let keep = folder.path().join("emulated");
+    let emulated = |soc: &str| {
+        let (model, keep) = ("e_topk.qu8", keep.display());
+        epwatch(&format!(
+            "gate {MODELS}/{model}.onnx --local --soc {soc} --policy {policy} --keep {keep}"
+        ))
+    };
+    emulated("SM8650").output().unwrap();
+    check_fails(
+        &mut emulated("SM8635"),
+        2,
+        "chipset: SM8650 before, SM8635 now",
+    );
+    let keep = folder.path().join("launches");
+    let run = |words: &str| {
+        let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
+        let (ort, out) = (ort.display(), folder.path().join("run"));
+        epwatch(&format!(
+            "run {MODELS}/d_mlp.fp32.onnx --ort {ort} --launches 1 --runs 21 --out {} {words}",
+            out.display()
+        ))
+    };
+    assert!(run("--firmware f1").status().unwrap().success());
+    check_fails(&mut run("--firmware f2"), 2, "firmware: f1 before, f2 now");
     let held = fs::File::open(&keep).unwrap();
     held.lock().unwrap();
     check_fails(&mut gate("mixed_v2.head32"), 2, "is in use by another run");

@@ -12,6 +12,8 @@ use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::Partit
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::changed;
+
 /// Name and version of the document.
 pub(crate) const SCHEMA: &str = "epwatch.run/1";
 
@@ -86,6 +88,19 @@ pub(crate) struct MeasuredOn {
     pub(crate) firmware: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) os: Option<String>,
+}
+
+impl MeasuredOn {
+    /// The first part in which two targets differ, in words: launches of two firmwares are not launches of one device.
+    pub(crate) fn difference(&self, now: &Self) -> Option<String> {
+        let parts = [
+            ("chipset", &self.chipset, &now.chipset),
+            ("device", &self.device, &now.device),
+            ("firmware", &self.firmware, &now.firmware),
+        ];
+        let differing = parts.into_iter().find(|(_, was, is)| was != is);
+        differing.map(|(what, was, is)| changed(what, was.as_ref(), is.as_ref()))
+    }
 }
 
 /// The file that was run, and what both versions of the model are called.

@@ -39,7 +39,7 @@ use crate::{
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
-    settings::{difference, settings, sha256_of},
+    settings::{changed, difference, settings, sha256_of},
 };
 
 /// The command line makes no sense on this device.
@@ -429,10 +429,13 @@ fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
     let differs = if document.model.sha256 != job.sha256 {
         Some("it is of another model".to_owned())
     } else if document.runtime.ep != job.ep.name() {
-        let (was, is) = (&document.runtime.ep, job.ep.name());
-        Some(format!("the EP was {was}, and is {is} now"))
+        let (was, is) = (&document.runtime.ep, job.ep.name().to_owned());
+        Some(changed("EP", Some(was), Some(&is)))
     } else {
-        difference(&document.runtime.options, &job.options())
+        document
+            .target
+            .difference(&job.target)
+            .or_else(|| difference(&document.runtime.options, &job.options()))
             .or_else(|| difference(&document.settings, &job.settings))
     };
     match differs {

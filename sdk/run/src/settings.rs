@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 
 use crate::{args::Command, inputs::InputKind, job::Ep};
 
-/// Options of the command line with their values. Files and folders are named by their content, since the same one may have
-/// another path.
+/// What the launches were made with, in words: an option may be the user's own, or set by another one. Files and folders are
+/// named by the beginning of their SHA-256, since the same one may have another path.
 pub(crate) type Settings = BTreeMap<String, String>;
 
 /// Returns the settings of a command whose paths were found.
@@ -25,10 +25,10 @@ pub(crate) fn settings(
     inputs: &InputKind,
 ) -> anyhow::Result<Settings> {
     let mut found = Settings::new();
-    let mut add = |option: &str, value: String| found.insert(option.to_owned(), value);
-    add("--warmup", command.warmup.to_string());
-    add("--runs", command.runs.to_string());
-    add("--ort", short(&sha256_of(ort)?));
+    let mut add = |what: &str, value: String| found.insert(what.to_owned(), value);
+    add("warm-up runs", command.warmup.to_string());
+    add("timed runs", command.runs.to_string());
+    add("ONNX Runtime", short(&sha256_of(ort)?));
     if let Ep::Qnn {
         provider,
         backend,
@@ -36,12 +36,13 @@ pub(crate) fn settings(
         ..
     } = ep
     {
-        add("--qnn-provider", short(&sha256_of(provider)?));
-        add("--qnn-backend", short(&sha256_of(backend)?));
-        add("--soc-model", soc_model.clone().unwrap_or_default());
+        add("QNN's plugin", short(&sha256_of(provider)?));
+        add("QNN's back end", short(&sha256_of(backend)?));
+        let number = soc_model.clone().unwrap_or_else(|| "none".to_owned());
+        add("emulated chipset", number);
     }
     add(
-        "--inputs",
+        "inputs",
         match inputs {
             InputKind::Folder(folder) => format!("folder {}", short(&sha256_of_folder(folder)?)),
             ready => format!("{ready:?}").to_lowercase(),
@@ -55,12 +56,13 @@ pub(crate) fn difference(kept: &Settings, now: &Settings) -> Option<String> {
     let names = kept.keys().chain(now.keys());
     let mut differing = names.filter(|name| kept.get(*name) != now.get(*name));
     let name = differing.next()?;
-    let shown = |of: &Settings| of.get(name).cloned().unwrap_or_else(|| "none".to_owned());
-    Some(format!(
-        "{name} was {}, and is {} now",
-        shown(kept),
-        shown(now)
-    ))
+    Some(changed(name, kept.get(name), now.get(name)))
+}
+
+/// The change of one setting, in words.
+pub(crate) fn changed(what: &str, kept: Option<&String>, now: Option<&String>) -> String {
+    let shown = |of: Option<&String>| of.map_or("none", String::as_str).to_owned();
+    format!("{what}: {} before, {} now", shown(kept), shown(now))
 }
 
 /// Enough digits of a hash to tell files apart.
@@ -110,13 +112,13 @@ mod tests {
             let owned = pairs.iter().map(|(a, b)| (a.to_string(), b.to_string()));
             owned.collect()
         };
-        let kept = of(&[("--inputs", "noise"), ("--runs", "30")]);
+        let kept = of(&[("inputs", "noise"), ("timed runs", "30")]);
         assert_eq!(difference(&kept, &kept), None);
-        let now = of(&[("--inputs", "zeros"), ("--runs", "30")]);
+        let now = of(&[("inputs", "zeros"), ("timed runs", "30")]);
         let told = difference(&kept, &now).unwrap();
-        assert_eq!(told, "--inputs was noise, and is zeros now");
+        assert_eq!(told, "inputs: noise before, zeros now");
         let told = difference(&of(&[]), &now).unwrap();
-        assert_eq!(told, "--inputs was none, and is zeros now");
+        assert_eq!(told, "inputs: none before, zeros now");
     }
 
     #[test]
