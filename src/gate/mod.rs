@@ -608,6 +608,8 @@ async fn targets(
                 before: was,
                 placement,
                 latency: None,
+                load: None,
+                profile: None,
                 checks,
                 mistakes: Vec::new(),
             };

@@ -141,9 +141,11 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
             "baseline-001.json",
             "baseline-002.json",
             "baseline-look.json",
+            "baseline-ort-profile.json",
             "candidate-001.json",
             "candidate-002.json",
             "candidate-look.json",
+            "candidate-ort-profile.json",
         ]
     );
     assert_eq!(fs::read(keep.join("baseline-001.json")).unwrap(), first);
@@ -154,6 +156,47 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
     // A B B A.
     assert!(began("candidate-001.json") < began("baseline-001.json"));
     assert!(began("baseline-002.json") < began("candidate-002.json"));
+}
+
+/// Neither is judged: a profiler slows runs down, and a compiled graph hides the first start.
+#[test]
+fn a_profile_and_the_start_from_a_compiled_graph_are_in_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, policy) = (folder.path().join("launches"), policy(folder.path(), 1));
+    let words = format!("--soc SM8635 --policy {policy} --keep {}", keep.display());
+    let found = measured("e_mixed.q8head32", &words);
+    let target = &found["targets"][1];
+    assert_eq!(
+        files(&keep),
+        [
+            "candidate-001.json",
+            "candidate-look.json",
+            "candidate-ort-profile.json",
+            "candidate-qnn-profile.csv",
+        ]
+    );
+    let profile = &target["profile"];
+    let names = ["candidate-ort-profile.json", "candidate-qnn-profile.csv"];
+    assert_eq!(profile["files"], Value::from(names.to_vec()));
+    let nodes = profile["nodes"].as_array().unwrap();
+    let share = |node: &Value| node["share"].as_f64().unwrap();
+    let all: f64 = nodes.iter().map(share).sum();
+    assert!((0.99..1.01).contains(&all), "{profile:#}");
+    for ep in ["QNNExecutionProvider", "CPUExecutionProvider"] {
+        assert!(nodes.iter().any(|node| node["ep"] == ep), "{profile:#}");
+    }
+    let load = &target["load"];
+    for key in ["cold_ms", "warm_ms"] {
+        assert!(load[key].as_f64().unwrap() > 0.0, "{load:#}");
+    }
+    // The profilers' own files are read as such.
+    for name in names {
+        let path = keep.join(name);
+        let words = format!("gate {MODELS}/e_mixed.q8head32.onnx --json --soc SM8635 --runs");
+        let ended = epwatch(&words).arg(path).output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_ne!(ended.status.code(), Some(2), "{name}: {told}");
+    }
 }
 
 /// Together they would be judged as launches of one model.

@@ -262,8 +262,12 @@ fn a_connection_that_breaks_loses_no_launch() {
     until(&mut told, "launch 2 of 2");
     let rest: Vec<String> = told.collect();
     let code = gate.0.wait().unwrap().code();
-    // On the CPU it fails.
-    assert_eq!(code, Some(1), "{rest:?}");
+    // Two launches keep the limit, or do not decide.
+    assert!(matches!(code, Some(0 | 3)), "{code:?}: {rest:?}");
+    // A profiler's own file comes back as it was written there.
+    let profile = fs::read(keep.join("candidate-ort-profile.json")).unwrap();
+    let events: Value = serde_json::from_slice(&profile).unwrap();
+    assert!(!events.as_array().unwrap().is_empty());
     // The second session did not make it again. Where its nodes stand in the graph is added at the end.
     let time = |bytes: &[u8]| {
         let document: Value = serde_json::from_slice(bytes).unwrap();

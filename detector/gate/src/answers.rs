@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use epwatch_stats::SLOW_RUN;
+use epwatch_stats::{SLOW_RUN, order_stat::median};
 
 use crate::{
     files::{JudgedBy, MeasuredFile},
     measured::limited,
     mistakes::Mistake,
-    verdict::{Check, Outcome},
+    run::Run,
+    verdict::{Check, LoadNumbers, Outcome},
 };
 
 /// Fails if a run ended with an error.
@@ -35,6 +36,19 @@ pub(crate) fn loads(now: &[&MeasuredFile], by: JudgedBy<'_>) -> Option<Check> {
         None => none("load", "load time"),
         Some(loads) => limited("load", &loads, limit, " ms", SLOW_RUN * limit),
     })
+}
+
+/// How long sessions take to start, in numbers.
+pub(crate) fn load_numbers(now: &[&MeasuredFile]) -> Option<LoadNumbers> {
+    let over = |of: fn(&Run) -> Option<f64>| {
+        let each: Vec<f64> = now.iter().filter_map(|one| of(&one.run)).collect();
+        median(&each).map(|us| us / 1_000.0)
+    };
+    let found = LoadNumbers {
+        cold_ms: over(|run| run.load_us),
+        warm_ms: over(|run| run.load_warm_us),
+    };
+    (found != LoadNumbers::default()).then_some(found)
 }
 
 /// Judges what sessions answer, launch by launch: also of those that are left out for their heat.

@@ -4,7 +4,7 @@ use epwatch_stats::order_stat::median;
 
 use crate::{
     Launch,
-    answers::{failed_runs, loads, outputs},
+    answers::{failed_runs, load_numbers, loads, outputs},
     arms::{in_order, mistakes, times, without_throttled},
     change::judge_numbers,
     comparison::Comparison,
@@ -78,6 +78,8 @@ pub(crate) fn target(
         before: None,
         placement: None,
         latency: None,
+        load: None,
+        profile: None,
         checks: Vec::new(),
         mistakes: Vec::new(),
     }
@@ -143,6 +145,9 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let chipset = chipset_of(&candidate, by);
     add_asked(&mut found.target, by, &chipset);
     found.target.mistakes = mistakes(notes, candidate.iter().chain(&baseline));
+    found.target.load = load_numbers(&now);
+    let profiles = candidate.iter().filter_map(|one| one.run.profile.as_ref());
+    found.target.profile = profiles.cloned().next();
     Ok(found)
 }
 

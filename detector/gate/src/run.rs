@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use epwatch_proto::{Accelerator, DeviceType};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     layers::Layers,
@@ -28,6 +28,8 @@ pub struct Run {
     pub arm: Option<Arm>,
     /// Time until the session was made, with nothing cached, in microseconds.
     pub load_us: Option<f64>,
+    /// The same from a compiled graph.
+    pub load_warm_us: Option<f64>,
     /// A fixed piece of work on the CPU, in microseconds: it shows the clock.
     pub probe_us: Option<f64>,
     /// The outputs of a fixed input.
@@ -38,6 +40,8 @@ pub struct Run {
     pub eps: Option<BTreeSet<String>>,
     /// Nodes or ops by unit.
     pub nodes: Vec<RunNode>,
+    /// Time of nodes, of a launch that was profiled or has one next to it.
+    pub profile: Option<RunProfile>,
     /// Partitions on the NPU.
     pub partitions: Option<u32>,
     /// Layers by unit.
@@ -130,6 +134,33 @@ pub struct RunNode {
     pub events: u64,
     /// MACs by the shapes in the file, where they suffice.
     pub macs_by_shapes: Option<u64>,
+}
+
+/// Most nodes of a profile that a report has.
+pub const MOST_SHARES: usize = 20;
+
+/// Time of nodes, in a launch whose run times are not judged.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunProfile {
+    /// Names of the profilers' own files, next to the launch.
+    #[serde(default)]
+    pub files: Vec<String>,
+    /// Nodes that take longest, in descending order.
+    #[serde(default)]
+    pub nodes: Vec<NodeShare>,
+}
+
+/// A node's share of the time of all nodes. A partition on the NPU is one node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct NodeShare {
+    pub name: String,
+    #[serde(default)]
+    pub op_type: String,
+    pub ep: String,
+    pub share: f64,
 }
 
 /// A unit that computes.

@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{mistakes::Mistake, time::TimeRange};
+use crate::{mistakes::Mistake, run::RunProfile, time::TimeRange};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";
@@ -110,6 +110,10 @@ pub struct Target {
     pub placement: Option<PlacementNumbers>,
     /// How long runs take; `None` on an emulator.
     pub latency: Option<LatencyNumbers>,
+    /// How long sessions take to start; `None` if the launches do not say it.
+    pub load: Option<LoadNumbers>,
+    /// Time of nodes, of a launch that is not judged by it.
+    pub profile: Option<RunProfile>,
     /// The comparison with a baseline; `None` without run times of both.
     pub against: Option<Against>,
     /// In a fixed order.
@@ -209,6 +213,15 @@ pub struct LatencyNumbers {
     pub slow_share: Option<f64>,
     /// Share of runs beyond `deadline_ms`; `None` without that limit.
     pub late: Option<f64>,
+}
+
+/// Time until a session is made, each the median over launches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct LoadNumbers {
+    /// With nothing cached.
+    pub cold_ms: Option<f64>,
+    /// From a compiled graph.
+    pub warm_ms: Option<f64>,
 }
 
 /// The candidate's over the baseline's median.

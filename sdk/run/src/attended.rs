@@ -5,6 +5,7 @@
 //! this machine standard input ends with the program, also if that was killed.
 
 use std::{
+    fs,
     io::{self, Write as _},
     path::Path,
     sync::{
@@ -24,6 +25,9 @@ const SILENCE: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
 };
+
+/// Longest file of a profiler that is sent. The gate takes lines of 64 MiB.
+const MOST_FILE_BYTES: u64 = 16 << 20;
 
 /// Who started the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +66,20 @@ pub(crate) fn send(document: &RunDocument, file: &Path) -> anyhow::Result<()> {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     let json = serde_json::to_string(document)?;
     send_line(&format!("{name} {json}"))
+}
+
+/// Writes a profiler's own file to standard output: its name, a space, and its content as a string of JSON. Returns whether it
+/// is short enough for that.
+pub(crate) fn send_file(file: &Path) -> anyhow::Result<bool> {
+    let read = |file: &Path| -> io::Result<Option<Vec<u8>>> {
+        let is_short = file.metadata()?.len() <= MOST_FILE_BYTES;
+        is_short.then(|| fs::read(file)).transpose()
+    };
+    let bytes = read(file).with_context(|| format!("failed to read {}", file.display()))?;
+    let Some(bytes) = bytes else { return Ok(false) };
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    let json = serde_json::to_string(&String::from_utf8_lossy(&bytes))?;
+    send_line(&format!("{name} {json}")).map(|()| true)
 }
 
 /// Says that all launches were made. adb's exit code is 0 as well where a cable was pulled out.

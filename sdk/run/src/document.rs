@@ -7,6 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use epwatch_gate::run::NodeShare;
 use epwatch_proto::{Placement, placement::QNN_EP, v1};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use prost::Message as _;
@@ -56,6 +57,9 @@ pub(crate) struct RunDocument {
     /// Until the session was made, with nothing cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) load_us: Option<u64>,
+    /// The same from a compiled graph, in a launch that is not timed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) load_warm_us: Option<u64>,
     /// Android's thermal status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) thermal_before: Option<u8>,
@@ -72,6 +76,8 @@ pub(crate) struct RunDocument {
     pub(crate) placement: Option<Placed>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) outputs: Option<Outputs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) profile: Option<Profile>,
 }
 
 /// Where the launch was made, as the device or the command line names it.
@@ -88,6 +94,15 @@ pub(crate) struct MeasuredOn {
     pub(crate) firmware: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) os: Option<String>,
+}
+
+/// A profile of a few runs, in a launch that is not timed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Profile {
+    /// Names of the profilers' own files, next to the launch.
+    pub(crate) files: Vec<String>,
+    /// Nodes that take longest, as ONNX Runtime lists them: a partition on the NPU is one.
+    pub(crate) nodes: Vec<NodeShare>,
 }
 
 impl MeasuredOn {

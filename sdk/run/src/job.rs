@@ -62,6 +62,12 @@ impl Job {
 pub(crate) enum Task {
     /// Reads the placement with its reasons, and compares the outputs with the CPU's. Not timed.
     Look,
+    /// Profiles a few runs.
+    Profile,
+    /// Makes a session that writes its compiled graph.
+    Compile,
+    /// Times how long a session takes to start from it.
+    Warm,
     /// Is timed; its number.
     Time(u32),
 }

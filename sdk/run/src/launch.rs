@@ -15,6 +15,7 @@ use crate::{
     document::{MeasuredModel, MeasuredRuntime, Outputs, Placed, RunDocument, SCHEMA},
     job::{Job, Task},
     session::{Builder, Runtime, manifest},
+    untimed,
 };
 
 /// Makes the launch, and writes its document.
@@ -22,6 +23,9 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
     let runtime = Runtime::load(job)?;
     let document = match job.task {
         Task::Look => look(job, &runtime)?,
+        Task::Profile => untimed::profile(job, &runtime)?,
+        Task::Compile => untimed::compile(job, &runtime)?,
+        Task::Warm => untimed::warm(job, &runtime)?,
         Task::Time(n) => timed(job, &runtime, n)?,
     };
     document
@@ -30,7 +34,7 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
 }
 
 /// A document with what each launch says.
-fn begun(job: &Job) -> RunDocument {
+pub(crate) fn begun(job: &Job) -> RunDocument {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -159,7 +163,11 @@ fn placed(
 }
 
 /// Run times in microseconds, the first one first. Inputs are made once, so that only the model is timed.
-fn times(session: &mut Session, golden: &GoldenInput, runs: u32) -> anyhow::Result<Vec<u64>> {
+pub(crate) fn times(
+    session: &mut Session,
+    golden: &GoldenInput,
+    runs: u32,
+) -> anyhow::Result<Vec<u64>> {
     let mut values = Vec::new();
     for (name, tensor) in golden.inputs() {
         values.push((name.to_owned(), tensor.to_value()?));
@@ -179,6 +187,6 @@ fn times(session: &mut Session, golden: &GoldenInput, runs: u32) -> anyhow::Resu
     Ok(times)
 }
 
-fn micros(time: Duration) -> u64 {
+pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -6,7 +6,7 @@
 //! throttled, or that a signal ended, is made again, and is kept under another name.
 //!
 //! Before the timed launches each model has one that is not timed. It logs why nodes are not on the NPU, and compares the
-//! outputs with the CPU's.
+//! outputs with the CPU's. Then a few runs are profiled, and a session is made from a cache where the EP has one.
 
 mod args;
 mod attended;
@@ -21,6 +21,7 @@ mod report;
 mod schedule;
 mod session;
 mod settings;
+mod untimed;
 
 pub use args::Command;
 pub use parent::{WrongUse, exit_code, run, say};

@@ -34,7 +34,7 @@ use crate::{
     args::Command,
     attended::{self, StartedBy},
     conditions::output_of,
-    document::{Arm, MeasuredOn, Placed, RunDocument},
+    document::{Arm, MeasuredOn, Placed, Profile, RunDocument},
     job::{Ep, Job, Task},
     launch::launch,
     report,
@@ -232,6 +232,8 @@ impl Plan {
     /// Makes all launches. A refusal of the device is what a report is for, so that it is written then, too.
     fn make_and_report(&self, report: Option<&Path>) -> anyhow::Result<()> {
         let made = self.make();
+        // A launch that was interrupted counts for nothing. If a file stays, the next call removes it.
+        let _ = self.remove_unfinished();
         let is_interrupted = made.as_ref().is_err_and(|error| error.is::<Ended>());
         if let Some(file) = report.filter(|_| !is_interrupted) {
             let key = report::write(&self.out, file, made.is_err())?;
@@ -245,6 +247,8 @@ impl Plan {
     }
 
     fn make(&self) -> anyhow::Result<()> {
+        // Of an earlier call that was killed.
+        self.remove_unfinished()?;
         let mut looked = BTreeMap::new();
         for side in &self.sides {
             let file = self.out.join(format!("{}-look.json", side.arm.as_str()));
@@ -252,7 +256,11 @@ impl Plan {
             let document = match known(&job)? {
                 Some(document) => document,
                 None => {
-                    let document = self.child(&job)?;
+                    let mut document = self.child(&job)?;
+                    if has_session(&document) {
+                        document.profile = self.profile(&job)?;
+                        document.load_warm_us = self.load_warm_us(&job)?;
+                    }
                     self.write(&document, &file)?;
                     document
                 }
@@ -287,6 +295,68 @@ impl Plan {
         }
         if self.attended {
             attended::send_end()?;
+        }
+        Ok(())
+    }
+
+    /// A profile, which a launch is judged without: `None` if the runtime or the disk refuses it.
+    fn profile(&self, job: &Job) -> anyhow::Result<Option<Profile>> {
+        let Some(found) = self.untimed(job, Task::Profile)? else {
+            return Ok(None);
+        };
+        let mut profile = found.profile.unwrap_or_default();
+        if self.attended {
+            let mut sent = Vec::new();
+            for name in profile.files {
+                match attended::send_file(&self.out.join(&name))? {
+                    true => sent.push(name),
+                    false => say(format_args!("{name} is too long to be sent")),
+                }
+            }
+            profile.files = sent;
+        }
+        Ok(Some(profile))
+    }
+
+    /// How long a session takes to start from its compiled graph; `None` of an EP that compiles none.
+    fn load_warm_us(&self, job: &Job) -> anyhow::Result<Option<u64>> {
+        if job.ep == Ep::Cpu {
+            return Ok(None);
+        }
+        let compiled = self.untimed(job, Task::Compile)?;
+        let warm = match compiled {
+            Some(_) => self.untimed(job, Task::Warm)?,
+            None => None,
+        };
+        self.remove_unfinished()?;
+        Ok(warm.and_then(|document| document.load_warm_us))
+    }
+
+    /// A launch next to the look. A failure is told, and ends nothing.
+    fn untimed(&self, job: &Job, task: Task) -> anyhow::Result<Option<RunDocument>> {
+        let job = Job {
+            task,
+            ..job.clone()
+        };
+        match self.child(&job) {
+            Ok(document) => Ok(Some(document)),
+            Err(error) if error.is::<Ended>() => Err(error),
+            Err(error) => {
+                say(format_args!("{error:#}; the launches go on without it"));
+                // Half a profile would fill the disk.
+                self.remove_unfinished()?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Removes files of a launch that did not end.
+    fn remove_unfinished(&self) -> anyhow::Result<()> {
+        for entry in fs::read_dir(&self.out)? {
+            let path = entry?.path();
+            if name_of(&path).starts_with("launching") {
+                fs::remove_file(path)?;
+            }
         }
         Ok(())
     }
@@ -466,6 +536,9 @@ pub fn say(text: impl std::fmt::Display) {
 fn without_document(job: &Job, ended: ExitStatus) -> String {
     let what = match job.task {
         Task::Look => "the placement's launch".to_owned(),
+        Task::Profile => "the profile's launch".to_owned(),
+        Task::Compile => "the launch that compiles the graph".to_owned(),
+        Task::Warm => "the launch from the compiled graph".to_owned(),
         Task::Time(n) => format!("launch {n}"),
     };
     let arm = job.arm.as_str();
@@ -487,12 +560,14 @@ fn throttled(document: &RunDocument) -> Option<String> {
     state.throttled()
 }
 
-/// Gives a launch the reasons and the outputs of the look, if it has the same placement.
+/// Gives a launch the reasons, the outputs and the profile of the look, if it has the same placement.
 fn explain(document: &mut RunDocument, seen: &RunDocument) {
     let print = |of: &RunDocument| of.placement.as_ref()?.fingerprint_normalised.clone();
     if print(document).is_some() && print(document) == print(seen) {
         document.placement.clone_from(&seen.placement);
         document.outputs.clone_from(&seen.outputs);
+        document.profile.clone_from(&seen.profile);
+        document.load_warm_us = seen.load_warm_us;
     }
 }
 

@@ -70,6 +70,7 @@ struct SeenModel {
     fastest_us: Option<u64>,
     slowest_us: Option<u64>,
     load_us: Option<u64>,
+    load_warm_us: Option<u64>,
     thermal_most: Option<u8>,
     battery_most_c: Option<f64>,
     max_abs: Option<f64>,
@@ -182,6 +183,8 @@ fn of_folder(folder: &Path, is_broken_off: bool) -> anyhow::Result<SeenReport> {
     });
     let models: Vec<SeenModel> = sides.values().rev().filter_map(Launches::seen).collect();
     let all = || sides.values().flat_map(|side| &side.made);
+    let looks = || sides.values().filter_map(|side| side.look.as_ref());
+    let profiles = || looks().flat_map(|look| look.profile.iter().flat_map(|found| &found.files));
     let works = BTreeMap::from([
         ("session", models.iter().all(|model| model.session == "ok")),
         (
@@ -191,6 +194,18 @@ fn of_folder(folder: &Path, is_broken_off: bool) -> anyhow::Result<SeenReport> {
                 .all(|model| model.fingerprint_normalised.is_some()),
         ),
         ("outputs", models.iter().all(|model| model.cosine.is_some())),
+        (
+            "ort_profile",
+            profiles().any(|name| name.ends_with("ort-profile.json")),
+        ),
+        (
+            "qnn_profile",
+            profiles().any(|name| name.ends_with("qnn-profile.csv")),
+        ),
+        (
+            "compiled_graph",
+            models.iter().any(|model| model.load_warm_us.is_some()),
+        ),
         (
             "run_times",
             all().any(|document| !document.runs_us.is_empty()),
@@ -284,6 +299,7 @@ impl Launches {
                 .iter()
                 .filter_map(|document| document.load_us)
                 .max(),
+            load_warm_us: first.load_warm_us,
             thermal_most: heat.flatten().max(),
             battery_most_c: self
                 .made

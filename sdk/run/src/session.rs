@@ -64,14 +64,9 @@ impl Runtime {
             htp = htp.with_soc_model(soc_model);
         }
         let htp = plugin.session_builder(&htp)?;
-        let mut builder = with_dims(htp.builder, &job.dims)?;
-        for KeyValue { key, value } in options {
-            let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
-            let set = builder.with_config_entry(key, value);
-            builder = set.map_err(|error| -> ort::Error { error.into() })?;
-        }
+        let builder = with_dims(htp.builder, &job.dims)?;
         Ok(Builder {
-            builder,
+            builder: with_ep_options(builder, options)?,
             requested: htp.requested_eps,
             reasons: htp.reasons,
         })
@@ -85,6 +80,19 @@ impl Runtime {
         };
         with_dims(builder, &job.dims)
     }
+}
+
+/// Sets options of QNN's EP. A later one replaces an earlier one.
+pub(crate) fn with_ep_options(
+    mut builder: SessionBuilder,
+    options: &[KeyValue],
+) -> anyhow::Result<SessionBuilder> {
+    for KeyValue { key, value } in options {
+        let key = format!("ep.{}.{key}", QNN_EP.to_lowercase());
+        let set = builder.with_config_entry(key, value);
+        builder = set.map_err(|error| -> ort::Error { error.into() })?;
+    }
+    Ok(builder)
 }
 
 fn with_dims(mut builder: SessionBuilder, dims: &[KeyValue]) -> anyhow::Result<SessionBuilder> {

@@ -440,6 +440,8 @@ impl OnDevice {
             before: None,
             placement: None,
             latency: None,
+            load: None,
+            profile: None,
             against: None,
             checks: failed
                 .map(|(is_baseline, job)| job.check(*is_baseline))

@@ -294,16 +294,20 @@ impl DeviceSession<'_> {
     fn keep(&self, line: &str) -> anyhow::Result<()> {
         let wrong = || format!("{} sent something else than a launch", self.on.name());
         let (name, json) = line.split_once(' ').with_context(wrong)?;
-        if !is_launch(name) {
+        let is_launch = is_launch(name);
+        if !is_launch && !is_profile(name) {
             bail!("{}: the name {:?}", wrong(), one_line(name));
         }
         let document: Value = serde_json::from_str(json).with_context(wrong)?;
-        if document["schema"] != "epwatch.run/1" {
-            bail!("{}: it is no epwatch.run/1", wrong());
-        }
+        let content = match &document {
+            // A profiler's own file.
+            Value::String(content) if !is_launch => content,
+            document if is_launch && document["schema"] == "epwatch.run/1" => json,
+            _ => bail!("{}: it is no epwatch.run/1", wrong()),
+        };
         let path = self.keep.join(name);
         let mut file = NamedTempFile::new_in(self.keep)?;
-        file.write_all(json.as_bytes())?;
+        file.write_all(content.as_bytes())?;
         let kept = file.persist(&path).map_err(|error| error.error);
         kept.with_context(|| format!("failed to write {}", path.display()))?;
         Ok(())
@@ -380,6 +384,13 @@ fn is_launch(name: &str) -> bool {
             .is_some_and(|(n, attempt)| is_number(n) && is_number(attempt))
 }
 
+/// Whether a profiler's own file may have this name.
+fn is_profile(name: &str) -> bool {
+    let side = ["candidate-", "baseline-"].into_iter();
+    let mut rest = side.filter_map(|side| name.strip_prefix(side));
+    rest.any(|rest| matches!(rest, "ort-profile.json" | "qnn-profile.csv"))
+}
+
 /// This machine, as `uname -sm` prints it of Linux.
 fn own_kind() -> String {
     use std::env::consts::{ARCH, OS};
@@ -411,8 +422,10 @@ mod tests {
             "candidate-1.try-",
             "candidate-0000000001.json",
         ] {
-            assert!(!is_launch(name), "{name}");
+            assert!(!is_launch(name) && !is_profile(name), "{name}");
         }
+        assert!(is_profile("baseline-qnn-profile.csv"));
+        assert!(!is_profile("baseline-../qnn-profile.csv"));
     }
 
     #[tokio::test]

@@ -209,8 +209,9 @@ fn a_cable_that_breaks_loses_no_launch() {
     wait_for(reconnect);
     until("is back; the launches that were made count");
     until("launch 2 of 2");
-    // On the CPU it fails.
-    assert_eq!(gate.0.wait().unwrap().code(), Some(1));
+    // Two launches keep the limit, or do not decide.
+    assert!(matches!(gate.0.wait().unwrap().code(), Some(0 | 3)));
+    assert!(keep.join("candidate-ort-profile.json").is_file());
     phone.check();
 }
 

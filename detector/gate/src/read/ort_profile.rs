@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::input::{MOST_US, ReadError, malformed};
 use crate::{
     mistakes::Mistake,
-    run::{Run, RunNode, Unit},
+    run::{MOST_SHARES, NodeShare, Run, RunNode, RunProfile, Unit},
 };
 
 const KIND: &str = "ONNX Runtime's profile";
@@ -95,6 +95,8 @@ struct Found {
     /// Events of each node of the session, by EP and the profile's own name and number. Several of them have one name in
     /// the model: ONNX Runtime adds nodes that lay out tensors anew.
     events: BTreeMap<(String, String, String), u64>,
+    /// Time of each of `nodes`, in microseconds.
+    us: BTreeMap<(String, String), u64>,
     /// A node or an EP was left out.
     is_beyond: bool,
     /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so that 0 is possible.
@@ -128,6 +130,10 @@ impl Found {
         let events = self.events.entry(own).or_default();
         *events += 1;
         let key = (ep, name);
+        if self.us.len() < MOST_NODES || self.us.contains_key(&key) {
+            let us = self.us.entry(key.clone()).or_default();
+            *us = us.saturating_add(u64::try_from(event.dur).unwrap_or(0));
+        }
         if let Some(node) = self.nodes.get_mut(&key) {
             node.events = node.events.max(*events);
         } else if self.nodes.len() < MOST_NODES && key.1.len() <= MOST_NAME_BYTES {
@@ -150,6 +156,10 @@ impl Found {
 
     fn run(self) -> Run {
         let runs = self.runs_us.len() as u64;
+        let profile = RunProfile {
+            files: Vec::new(),
+            nodes: shares(&self.us, &self.nodes),
+        };
         let nodes: Vec<RunNode> = self.nodes.into_values().collect();
         let on_npu = nodes.iter().filter(|node| node.unit == Unit::Npu).count();
         let mut mistakes = Vec::new();
@@ -167,10 +177,31 @@ impl Found {
             eps: Some(self.eps),
             partitions: u32::try_from(on_npu).ok(),
             nodes,
+            profile: Some(profile),
             mistakes,
             ..Run::default()
         }
     }
+}
+
+/// The nodes that take longest.
+fn shares(
+    us: &BTreeMap<(String, String), u64>,
+    nodes: &BTreeMap<(String, String), RunNode>,
+) -> Vec<NodeShare> {
+    let all: f64 = us.values().map(|us| *us as f64).sum();
+    let mut longest: Vec<_> = us.iter().filter(|(_, us)| **us > 0).collect();
+    longest.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
+    let each = longest.into_iter().take(MOST_SHARES);
+    each.map(|(key, us)| NodeShare {
+        name: key.1.clone(),
+        op_type: nodes
+            .get(key)
+            .map_or(String::new(), |node| node.op_type.clone()),
+        ep: key.0.clone(),
+        share: *us as f64 / all,
+    })
+    .collect()
 }
 
 /// A node's name without what ONNX Runtime adds when it fuses, lays out or profiles it.
@@ -286,6 +317,18 @@ mod tests {
         );
         // Nothing has a field `flops`, and the shapes are missing here.
         assert_eq!(node.macs_by_shapes, None);
+    }
+
+    #[test]
+    fn nodes_have_their_share_of_the_time() {
+        let other = NODE
+            .replace("fused fc1", "fc2")
+            .replace("\"dur\" :96", "\"dur\" :32");
+        let found = read(&format!("[{NODE},{other},{RUN},{NODE},{other},{RUN}]")).unwrap();
+        let nodes = found.profile.unwrap().nodes;
+        let shares: Vec<(&str, f64)> = nodes.iter().map(|node| (&*node.name, node.share)).collect();
+        assert_eq!(shares, [("fc1", 0.75), ("fc2", 0.25)]);
+        assert_eq!(nodes[0].ep, "CPUExecutionProvider");
     }
 
     #[test]

@@ -13,7 +13,10 @@ use super::input::{ReadError, malformed, micros, run_times};
 use crate::{
     mistakes::Mistake,
     placement::{InspectedChipset, NPU},
-    run::{Arm, Run, RunNode, RunOutputs, RunTarget, RuntimeParts, Unit},
+    run::{
+        Arm, MOST_SHARES, NodeShare, Run, RunNode, RunOutputs, RunProfile, RunTarget, RuntimeParts,
+        Unit,
+    },
     throttle::DeviceState,
 };
 
@@ -22,6 +25,9 @@ pub(super) const SCHEMA: &str = "epwatch.run/1";
 
 /// Temperatures that a battery can have.
 const BATTERY_C: RangeInclusive<f64> = -60.0..=150.0;
+/// Most files of a launch's profilers, and the longest name in a profile.
+const MOST_PROFILES: usize = 4;
+const MOST_NAME_BYTES: usize = 1_024;
 /// Largest cosine: 1 and its rounding in 32 bits.
 const COSINE: f64 = 1.0 + 1e-5;
 
@@ -46,6 +52,7 @@ struct RunDocument {
     arm: Option<Arm>,
     started_unix_ms: Option<i64>,
     load_us: Option<f64>,
+    load_warm_us: Option<f64>,
     thermal_before: Option<u8>,
     thermal_after: Option<u8>,
     battery_c: Option<f64>,
@@ -55,6 +62,7 @@ struct RunDocument {
     #[serde(default)]
     per_op: Vec<MeasuredOp>,
     outputs: Option<RunOutputs>,
+    profile: Option<RunProfile>,
 }
 
 #[derive(Default, Deserialize)]
@@ -112,6 +120,7 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
     let runs_us = run_times(SCHEMA, "runs_us", each)?;
     for (field, us) in [
         ("load_us", document.load_us),
+        ("load_warm_us", document.load_warm_us),
         ("probe_us", document.probe_us),
         ("probe_after_us", document.probe_after_us),
     ] {
@@ -161,8 +170,10 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
         arm: document.arm,
         started_unix_ms: document.started_unix_ms,
         load_us: document.load_us,
+        load_warm_us: document.load_warm_us,
         probe_us: document.probe_us,
         outputs: document.outputs,
+        profile: document.profile,
         eps: (!eps.is_empty()).then_some(eps),
         nodes: nodes.collect(),
         placed: document.placement.map(Arc::new),
@@ -205,6 +216,28 @@ impl MeasuredRuntime {
     }
 }
 
+/// A report repeats it, so that it is short.
+fn check_profile(profile: &RunProfile) -> Result<(), String> {
+    let (files, nodes) = (profile.files.len(), profile.nodes.len());
+    if files > MOST_PROFILES || nodes > MOST_SHARES {
+        return Err(format!("profile has {files} files and {nodes} nodes"));
+    }
+    let of_nodes = profile.nodes.iter();
+    let mut texts = of_nodes
+        .flat_map(|node| [&node.name, &node.op_type, &node.ep])
+        .chain(&profile.files);
+    if texts.any(|text| text.len() > MOST_NAME_BYTES) {
+        return Err(format!(
+            "profile has a name of more than {MOST_NAME_BYTES} bytes"
+        ));
+    }
+    let is_share = |node: &&NodeShare| (0.0..=1.0).contains(&node.share);
+    match profile.nodes.iter().find(|node| !is_share(node)) {
+        Some(node) => Err(format!("profile has the share {}", node.share)),
+        None => Ok(()),
+    }
+}
+
 impl RunDocument {
     /// Refuses numbers outside what they measure, and a placement of another chipset.
     fn check(&self) -> Result<(), String> {
@@ -218,6 +251,9 @@ impl RunDocument {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
                 return Err(format!("{field} is {value}"));
             }
+        }
+        if let Some(profile) = &self.profile {
+            check_profile(profile)?;
         }
         let Some(placed) = &self.placement else {
             return Ok(());
@@ -288,7 +324,9 @@ mod tests {
                 "target": {"chipset": "SM8650", "device": "Galaxy S24", "firmware": "f1", "os": "Android 15"},
                 "runtime": {"ort": "1.23.0", "ep": "QNNExecutionProvider", "ep_version": "2.7.0", "qnn_sdk": "2.40",
                     "options": {"htp_performance_mode": "burst"}},
-                "source": "bench 3", "launch": 4, "arm": "candidate", "started_unix_ms": 1790000000000, "load_us": 412000,
+                "source": "bench 3", "launch": 4, "arm": "candidate", "started_unix_ms": 1790000000000, "load_us": 412000, "load_warm_us": 31000,
+                "profile": {"files": ["candidate-ort-profile.json"],
+                    "nodes": [{"name": "fc", "op_type": "Gemm", "ep": "CPUExecutionProvider", "share": 0.75}]},
                 "runs_us": [9900, 8210, 8190], "warmup": 1, "thermal_before": 0, "thermal_after": 1, "battery_c": 31.5,
                 "probe_us": 100, "probe_after_us": 101,
                 "per_op": [{"name": "conv0", "op_type": "Conv", "ep": "QNNExecutionProvider", "cycles": 120, "macs": 900},

@@ -3,7 +3,7 @@
 use super::{
     SHOWN_NODES, comment,
     escape::{escaped, with_code},
-    not_checked,
+    facts, not_checked,
 };
 use crate::verdict::{Check, Outcome, Verdict};
 
@@ -29,6 +29,13 @@ pub fn markdown(verdict: &Verdict) -> String {
         }
     }
     for target in &verdict.targets {
+        for (what, fact) in facts(target) {
+            let on = escaped(&verdict.name_of(target));
+            let line = format!("\n{on}: {what}: {}\n", with_code(&fact));
+            if text.len() + line.len() <= MOST_BYTES / 2 {
+                text.push_str(&line);
+            }
+        }
         for mistake in &target.mistakes {
             let note = format!(
                 "\nNote on {}: {}. Fix: {}.\n",

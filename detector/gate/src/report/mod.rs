@@ -10,7 +10,7 @@ pub mod table;
 
 use epwatch_proto::visible;
 
-use crate::verdict::{NotChecked, Verdict};
+use crate::verdict::{NotChecked, Target, Verdict};
 
 /// Most nodes of a check in a report for people; the JSON has all.
 const SHOWN_NODES: usize = 10;
@@ -28,10 +28,37 @@ fn not_checked(verdict: &Verdict) -> String {
     clean(&each.collect::<Vec<_>>().join(", "))
 }
 
+/// Nodes of a profile that a report for people names; the JSON has more.
+const SHOWN_SHARES: usize = 3;
+
+/// What launches show and no limit judges: how a compiled graph starts, and which nodes take longest.
+fn facts(target: &Target) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    let load = target.load.unwrap_or_default();
+    if let (Some(cold), Some(warm)) = (load.cold_ms, load.warm_ms) {
+        let text =
+            format!("{cold:.1} ms with nothing cached, {warm:.1} ms from the compiled graph");
+        facts.push(("starts", text));
+    }
+    if let Some(profile) = &target.profile {
+        let nodes = profile.nodes.iter().take(SHOWN_SHARES);
+        let nodes = nodes.map(|node| {
+            let share = 100.0 * node.share;
+            format!("{} {} {share:.1} %", node.op_type, node.name)
+        });
+        let (nodes, files) = (nodes.collect::<Vec<_>>(), &profile.files);
+        let parts = [nodes.join(", "), files.join(", ")];
+        let parts = parts.into_iter().filter(|part| !part.is_empty());
+        facts.push(("profile", parts.collect::<Vec<_>>().join("; ")));
+    }
+    facts.retain(|(_, text)| !text.is_empty());
+    facts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Check, FailingNode, GatedFile, Outcome, Target};
+    use crate::verdict::{Check, FailingNode, GatedFile, Outcome};
 
     fn node(name: &str, fix: &str, alternative: Option<&str>) -> FailingNode {
         FailingNode {
@@ -86,6 +113,8 @@ mod tests {
                 before: None,
                 placement: None,
                 latency: None,
+                load: None,
+                profile: None,
                 against: None,
                 checks,
                 mistakes: Vec::new(),

@@ -1,6 +1,6 @@
 //! The report on a terminal.
 
-use super::{SHOWN_NODES, clean, not_checked};
+use super::{SHOWN_NODES, clean, facts, not_checked};
 use crate::{
     mistakes::Mistake,
     verdict::{Outcome, Verdict},
@@ -48,6 +48,9 @@ pub fn table(verdict: &Verdict, columns: Option<usize>) -> String {
             for fix in check.fixes() {
                 text.line(&indent, &format!("fix: {}", clean(fix)), INDENT + 5);
             }
+        }
+        for (what, text_of) in facts(target) {
+            text.line(&format!("  {what:<9} "), &clean(&text_of), INDENT);
         }
         for Mistake { id, why, fix } in &target.mistakes {
             text.line("  note      ", &format!("{id}: {}", clean(why)), INDENT);
