@@ -14,7 +14,7 @@ use std::{
 use epwatch_engines::{Engine, ensure};
 use serde_json::Value;
 
-use crate::support::{Running, check_fails, epwatch};
+use crate::support::{EPWATCH, Running, check_fails, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -461,6 +461,44 @@ fn a_gate_that_is_killed_leaves_no_runner() {
             serde_json::from_slice::<Value>(&text).unwrap();
         }
     }
+}
+
+/// The disk of the kept folder is full after some launches: these are whole, and count once there is space.
+#[test]
+fn a_full_disk_loses_no_launch() {
+    const SCRIPT: &str = "mount -t tmpfs -o size=32k tmpfs \"$0\" || exit 9; \"$@\"; first=$?; \
+        mount -o remount,size=16m \"$0\"; \"$@\"; echo \"codes $first $?\"; cd \"$0\" && for file in *; do \
+        echo \"$file $(tail -c 1 \"$file\")\"; done";
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, policy) = (folder.path().join("launches"), policy(folder.path(), 12));
+    fs::create_dir(&keep).unwrap();
+    let ended = epwatch_runtimes::with_own_mounts()
+        .args(["sh", "-c", SCRIPT])
+        .arg(&keep)
+        .args([
+            EPWATCH,
+            "gate",
+            &format!("{MODELS}/d_mlp.fp32.onnx"),
+            "--local",
+        ])
+        .args(["--policy", &policy, "--keep"])
+        .arg(&keep)
+        .env_remove("EPWATCH_CONFIG")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let [said, told] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(said.contains("codes 3 0\n"), "{said}\n{told}");
+    assert!(told.contains("No space left on device"), "{told}");
+    assert!(told.contains("launch 2 of 12"), "{told}");
+    for n in 1..=12 {
+        let whole = format!("candidate-{n:03}.json }}\n");
+        assert!(said.contains(&whole), "{said}\n{told}");
+        // Each was made once.
+        let made = format!(": candidate-{n:03}.json\n");
+        assert_eq!(told.matches(&made).count(), 1, "{told}");
+    }
+    assert!(!said.contains("launching"), "{said}");
 }
 
 /// At any of these moments: before the look, in it, between launches.
