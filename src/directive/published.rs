@@ -237,7 +237,7 @@ pub(super) async fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     if directives.is_empty() {
-        output::line("no directive is live")?;
+        output::line("No directive is live; `epwatch directive publish FILE` publishes one.")?;
     }
     for listed in &directives {
         output::line(listed.line())?;

@@ -106,7 +106,8 @@ fn given(text: &str, absent: &str) -> String {
 
 fn listed(installations: &[InstallationRow], now: Timestamp) -> String {
     if installations.is_empty() {
-        return "No device reported in the last day.\n".to_owned();
+        return "No device reported in the last day; `epwatch health` shows whether reports arrive.\n"
+            .to_owned();
     }
     let mut rows = vec![head(&[
         "ID", "APP", "VERSION", "CHIPSET", "DEVICE", "SDK", "REPORTS", "LAST",
