@@ -15,7 +15,7 @@ use epwatch_runtimes::is_nightly;
 use epwatch_strict_collector::{Answer, Collector};
 use serde_json::Value;
 
-use crate::operator;
+use crate::{guide::Guide, operator};
 
 pub(crate) const KEY: &str = "demo-key";
 const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
@@ -408,15 +408,14 @@ fn a_forked_process_goes_on_with_its_parents_handles() {
 /// The guide's programs are complete, except the parts that an app has.
 #[test]
 fn the_guide_compiles() {
-    let guide = std::fs::read_to_string(crate_file("../../docs/c.md")).unwrap();
+    let guide = Guide::read("c.md");
     let folder = tempfile::tempdir().unwrap();
     let check = |language: &str, compiler: &str, standard: &str, n: usize| {
-        let begin = format!("\n```{language}\n");
-        let programs: Vec<_> = guide.split(&begin).skip(1).collect();
+        let programs = guide.blocks(language);
         assert_eq!(programs.len(), n, "{language}");
         for program in programs {
             let source = folder.path().join("guide").with_extension(language);
-            std::fs::write(&source, program.split("\n```").next().unwrap()).unwrap();
+            std::fs::write(&source, program).unwrap();
             let (flags, source) = (["-c"], source.to_str().unwrap());
             compiled(compiler, standard, source, &flags, folder.path());
         }

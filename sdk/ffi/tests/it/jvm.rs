@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::{
     c::{App, KEY, crate_file, library_folder, n_runs, newest},
+    guide::Guide,
     operator,
 };
 
@@ -139,13 +140,10 @@ fn answer(connection: TcpStream, kept: &Mutex<Received>) {
 }
 
 /// Writes the first program of a section of docs/android.md, for Maven to compile.
-pub(crate) fn guide(section: &str, into: &Path) {
-    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
-    let (_, section) = guide.split_once(&format!("\n{section}\n")).unwrap();
-    let (_, program) = section.split_once("\n```kotlin\n").unwrap();
+pub(crate) fn guide(heading: &str, into: &Path) {
+    let section = Guide::read("android.md").section(heading);
     fs::create_dir(into.join("guide")).unwrap();
-    let program = program.split("\n```").next().unwrap();
-    fs::write(into.join("guide/Guide.kt"), program).unwrap();
+    fs::write(into.join("guide/Guide.kt"), section.block("kotlin")).unwrap();
 }
 
 /// Builds library, sample and the guide's program.

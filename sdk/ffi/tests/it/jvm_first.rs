@@ -6,6 +6,7 @@ use epwatch_runtimes::is_nightly;
 
 use crate::{
     c::{crate_file, library_folder, n_runs},
+    guide::{Guide, given},
     jvm::Receiver,
 };
 
@@ -26,27 +27,22 @@ fn the_first_contact_of_the_guide_leads_to_a_report() {
     if !is_nightly("the first program of docs/android.md, from an empty folder (Maven)") {
         return;
     }
-    let guide = fs::read_to_string(crate_file("../../docs/android.md")).unwrap();
-    let (_, section) = guide.split_once("\n## First contact on a JVM\n").unwrap();
-    let block = |language: &str| {
-        let (_, rest) = section.split_once(&format!("\n```{language}\n")).unwrap();
-        rest.split("\n```").next().unwrap()
-    };
-    let given = |text: &str, from: &str, to: &str| {
-        assert!(text.contains(from), "{text}");
-        text.replace(from, to)
-    };
+    let section = Guide::read("android.md").section("## First contact on a JVM");
     let folder = tempfile::tempdir().unwrap();
     let (app, maven) = (folder.path().join("camera"), folder.path().join("maven"));
     own_repository(&maven);
     symlink(crate_file("../.."), folder.path().join("epwatch")).unwrap();
     let receiver = Receiver::start();
-    let program = given(block("kotlin"), "http://127.0.0.1:4717", &receiver.endpoint);
+    let program = given(
+        section.block("kotlin"),
+        "http://127.0.0.1:4717",
+        &receiver.endpoint,
+    );
     fs::create_dir_all(app.join("src/main/kotlin")).unwrap();
-    fs::write(app.join("pom.xml"), block("xml")).unwrap();
+    fs::write(app.join("pom.xml"), section.block("xml")).unwrap();
     fs::write(app.join("src/main/kotlin/First.kt"), program).unwrap();
     // The test has built the library already.
-    let (build, commands) = block("sh").split_once('\n').unwrap();
+    let (build, commands) = section.block("sh").split_once('\n').unwrap();
     assert!(
         build.starts_with("cargo build --release -p epwatch-ffi"),
         "{build}"

@@ -5,6 +5,7 @@
 mod android;
 mod arm64;
 mod c;
+mod guide;
 mod header;
 mod jvm;
 mod jvm_explained;

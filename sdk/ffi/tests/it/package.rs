@@ -5,7 +5,10 @@ use std::{fs, path::Path, process::Command};
 use epwatch_runtimes::tool;
 use epwatch_strict_collector::Collector;
 
-use crate::c::{KEY, crate_file, library_folder, n_runs};
+use crate::{
+    c::{KEY, crate_file, library_folder, n_runs},
+    guide::{Guide, given},
+};
 
 /// Runs a program to its end, and returns its output.
 #[track_caller]
@@ -67,21 +70,20 @@ fn a_cmake_project_outside_the_tree_reports() {
 /// From an empty folder to the first report, by the document's program and commands.
 #[test]
 fn the_first_contact_of_the_guide_leads_to_a_report() {
-    let guide = fs::read_to_string(crate_file("../../docs/c.md")).unwrap();
-    let (_, section) = guide.split_once("\n## First contact\n").unwrap();
-    let block = |language: &str| {
-        let (_, rest) = section.split_once(&format!("\n```{language}\n")).unwrap();
-        rest.split("\n```").next().unwrap()
-    };
-    let given = |text: &str, from: &str, to: &str| {
-        assert!(text.contains(from), "{text}");
-        text.replace(from, to)
-    };
+    let section = Guide::read("c.md").section("## First contact");
     let folder = tempfile::tempdir().unwrap();
     let prefix = installed(folder.path());
     let collector = Collector::start(KEY);
-    let program = given(block("c"), "http://127.0.0.1:4717", &collector.endpoint());
-    let commands = given(block("sh"), "/opt/epwatch", prefix.to_str().unwrap());
+    let program = given(
+        section.block("c"),
+        "http://127.0.0.1:4717",
+        &collector.endpoint(),
+    );
+    let commands = given(
+        section.block("sh"),
+        "/opt/epwatch",
+        prefix.to_str().unwrap(),
+    );
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
     fs::write(empty.join("first.c"), program).unwrap();
