@@ -420,6 +420,6 @@ fn the_guide_compiles() {
             compiled(compiler, standard, source, &flags, folder.path());
         }
     };
-    check("c", "cc", "-std=c11", 4);
+    check("c", "cc", "-std=c11", 5);
     check("cpp", "c++", "-std=c++17", 1);
 }
