@@ -5,12 +5,15 @@ Nothing here raises for a session that lacks a call: older versions have fewer.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
-from typing import Any, Mapping, Sequence
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from . import _native
+
+logger = logging.getLogger("epwatch")
 
 RECORD = "session.record_ep_graph_assignment_info"
 CPU = "CPUExecutionProvider"
@@ -19,6 +22,10 @@ _COMPATIBILITY = "ep_compatibility_info.QNNExecutionProvider"
 _NO_VERSION = (0, 2**63 - 1)
 _CODE = re.compile(r"\[ONNXRuntimeError\] : (\d{1,3}) :")
 _FAIL, _INVALID_ARGUMENT = 1, 2
+
+
+# Of each subgraph its EP, and of each node name, op type and domain.
+Listed = List[Tuple[str, List[Tuple[str, str, str]]]]
 
 
 def runtime_version() -> str:
@@ -35,7 +42,7 @@ def record_assignment(options: Any) -> None:
         pass
 
 
-def subgraphs(session: Any) -> list[tuple[str, list[tuple[str, str, str]]]] | None:
+def subgraphs(session: Any) -> Listed | None:
     """Returns onnxruntime's list, or None if it has none: it is older than 1.24, or the session did not record."""
     listed = getattr(session, "get_provider_graph_assignment_info", None)
     if listed is None:
@@ -71,6 +78,23 @@ def identity(session: Any, path: str | None, model: str | None, version: str | N
     of_number = "0" if number in _NO_VERSION else str(number)
     found = model or custom.get("epwatch.model") or stem or getattr(meta, "graph_name", "") or "model"
     return found[:128], (version or custom.get("epwatch.version") or of_number)[:64]
+
+
+def read_side_car(path: str | os.PathLike[str]) -> bytes:
+    """Returns the bytes of a model's side-car, at most one more than the 64 MiB that the SDK takes."""
+    with open(path, "rb") as file:
+        return file.read((64 << 20) + 1)
+
+
+def side_car(path: str | os.PathLike[str]) -> bytes | None:
+    """Returns the bytes of a model's side-car. A session is made without it, too."""
+    try:
+        contents = read_side_car(path)
+        _native.macs(contents, [])
+    except (OSError, ValueError) as error:
+        logger.warning("the MACs of a model are not reported: %s", error)
+        return None
+    return contents
 
 
 def names_of(providers: Sequence[Any] | None) -> list[str] | None:

@@ -110,6 +110,7 @@ def session_of(
         "plan": None,
         "variant": None,
         "after_run_error": False,
+        "side_car": None,
     }
     read = {
         "runtime": runtime,

@@ -29,7 +29,8 @@ class InferenceSession:
     `model` and `version` name the model in reports. Without them they come from its metadata (`epwatch.model`,
     `epwatch.version`, ONNX's `model_version`) and from its file's name. `requested` names the EPs that were asked for,
     if `providers` does not. `plan` is what `epwatch.plan` returned; where directives are obeyed, and model and version
-    are named, it is asked for here. `after_run_error` says that the session replaces one whose run failed.
+    are named, it is asked for here. `side_car` is the file that `epwatch manifest` writes: reports then have shares of the
+    model's MACs. `after_run_error` says that the session replaces one whose run failed.
 
     All other attributes come from onnxruntime's session, which is `session`. `isinstance` takes it for one, too.
     """
@@ -61,6 +62,7 @@ class InferenceSession:
         plan: _native.Plan | None = None,
         variant: str | None = None,
         after_run_error: bool = False,
+        side_car: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> None:
         onnxruntime = importlib.import_module("onnxruntime")
@@ -69,7 +71,7 @@ class InferenceSession:
         path = None if isinstance(path_or_bytes, bytes) else os.fspath(path_or_bytes)
         asked = list(requested) if requested is not None else _placement.names_of(providers)
         given = _placement.given_options(providers, provider_options)
-        described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error)
+        described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car)
         plan = plan if plan is not None else _planned(model, version)
         if plan is not None and not plan.use_npu:
             providers, provider_options, plan = _without_npu(providers, provider_options, options, plan)
@@ -265,6 +267,7 @@ def attach(
     plan: _native.Plan | None = None,
     variant: str | None = None,
     after_run_error: bool = False,
+    side_car: str | os.PathLike[str] | None = None,
 ) -> InferenceSession:
     """Observes a session of onnxruntime that exists, and returns one to use in its place.
 
@@ -278,7 +281,7 @@ def attach(
         raise TypeError(f"expected a session of onnxruntime, got {type(session).__name__}")
     observed = InferenceSession.__new__(InferenceSession)
     path = getattr(session, "_model_path", None)
-    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error)
+    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car)
     described["plan"] = plan
     described["model"], described["version"] = _placement.identity(session, path, model, version)
     observed._creation_ns = 0
@@ -312,6 +315,7 @@ def _describe(
     reasons: Sequence[str],
     variant: str | None,
     after_run_error: bool,
+    side_car: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     return {
         "model": "",
@@ -326,6 +330,7 @@ def _describe(
         "plan": None,
         "variant": variant,
         "after_run_error": after_run_error,
+        "side_car": None if side_car is None else _placement.side_car(side_car),
     }
 
 

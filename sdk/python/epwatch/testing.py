@@ -12,6 +12,7 @@ They need no `epwatch.start` and send nothing. Placement on QNN's emulator is re
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from typing import Any, Collection, Mapping
@@ -21,13 +22,24 @@ from . import _native, _placement
 _EDGES = ("QuantizeLinear", "DequantizeLinear")
 # The first runs on an NPU cost up to 20 times a later one.
 _COLD_RUNS = 3
+# Below this share of MACs that were found, the side-car is probably of another model.
+_COMPARABLE = 0.95
 
 
-def assert_on_npu(session: Any, *, max_partitions: int = 1, allowed_cpu_ops: Collection[str] = ()) -> None:
+def assert_on_npu(
+    session: Any,
+    *,
+    min_macs: float | None = None,
+    side_car: str | os.PathLike[str] | None = None,
+    max_partitions: int = 1,
+    allowed_cpu_ops: Collection[str] = (),
+) -> None:
     """Fails unless the NPU runs every op that computes, in at most so many partitions.
 
-    Conversions at the edges of the NPU's graph may be on the CPU, and the op types of `allowed_cpu_ops`. `session` is of
-    `epwatch.InferenceSession`, or of onnxruntime with the option `session.record_ep_graph_assignment_info` at "1".
+    Conversions at the edges of the NPU's graph may be on the CPU, and the op types of `allowed_cpu_ops`. With `min_macs`
+    ops may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
+    the file that `epwatch manifest` writes. `session` is of `epwatch.InferenceSession`, or of onnxruntime with the option
+    `session.record_ep_graph_assignment_info` at "1".
     """
     listed = _placement.subgraphs(session)
     if listed is None:
@@ -46,7 +58,9 @@ def assert_on_npu(session: Any, *, max_partitions: int = 1, allowed_cpu_ops: Col
         for name, op_type, _ in nodes
         if op_type not in _EDGES and op_type not in allowed_cpu_ops
     ]
-    if elsewhere:
+    if min_macs is not None:
+        _assert_macs(listed, min_macs, side_car)
+    elif elsewhere:
         n_nodes = sum(len(nodes) for _, nodes in listed)
         shown = [f"  {name or '(without a name)'} ({op_type}) on {ep}" for ep, name, op_type in elsewhere[:20]]
         more = [f"  and {len(elsewhere) - 20} more"] if len(elsewhere) > 20 else []
@@ -55,6 +69,17 @@ def assert_on_npu(session: Any, *, max_partitions: int = 1, allowed_cpu_ops: Col
     if len(on_npu) > max_partitions:
         sizes = ", ".join(str(len(nodes)) for nodes in on_npu)
         raise AssertionError(f"the NPU has {len(on_npu)} partitions instead of at most {max_partitions}: {sizes} nodes")
+
+
+def _assert_macs(listed: _placement.Listed, min_macs: float, side_car: str | os.PathLike[str] | None) -> None:
+    if side_car is None:
+        raise ValueError("min_macs needs side_car: the file that `epwatch manifest MODEL` writes")
+    nodes = [(name, ep) for ep, of_ep in listed for name, _, _ in of_ep]
+    share, found = _native.macs(_placement.read_side_car(side_car), nodes)
+    if share < min_macs:
+        hint = f"; {1 - found:.2%} are of nodes that the session does not have: is {side_car} of this model?"
+        missing = hint if found < _COMPARABLE else ""
+        raise AssertionError(f"the NPU has {share:.2%} of the MACs instead of at least {min_macs:.2%}{missing}")
 
 
 def assert_latency(session: Any, feed: Mapping[str, Any], *, max_ms: float, runs: int = 50) -> None:

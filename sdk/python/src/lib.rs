@@ -7,6 +7,7 @@
 mod config;
 mod failure;
 mod session;
+mod side_car;
 mod watch;
 
 /// The SDK below the package.
@@ -16,6 +17,8 @@ mod _native {
     use crate::failure::{ConfigError, FolderError, UploadError};
     #[pymodule_export]
     use crate::session::{Session, is_off_cpu, is_on_npu, now};
+    #[pymodule_export]
+    use crate::side_car::macs;
     #[pymodule_export]
     use crate::watch::{Plan, Watch};
 

@@ -25,6 +25,7 @@ use crate::{
     config::Config,
     failure::{ConfigError, chain, flush_error, guarded},
     session::Session,
+    side_car::manifest_of,
 };
 
 /// The SDK of a process.
@@ -60,6 +61,8 @@ struct Described {
     plan: Option<Py<Plan>>,
     variant: Option<String>,
     after_run_error: bool,
+    /// The bytes of the model's side-car.
+    side_car: Option<Vec<u8>>,
 }
 
 /// A subgraph: its EP, and its nodes by name, op type and domain.
@@ -149,6 +152,9 @@ impl Watch {
         }
         if described.after_run_error {
             request = request.after_run_error();
+        }
+        if let Some(side_car) = &described.side_car {
+            request = request.with_manifest(manifest_of(side_car)?);
         }
         Ok(request)
     }

@@ -7,19 +7,21 @@ use epwatch_runtimes::{Environment, is_nightly};
 use epwatch_sdk::{
     ModelInfo, SdkConfig, Watch,
     qnn::{HtpOptions, Plugin},
-    runtime,
+    read_side_car, runtime,
 };
 use serde_json::{Value, json};
 
 use crate::environment::{environment, environment_of, model, n_runs, run_in};
 
 const MODEL: &str = "mixed_v2.head32.onnx";
+const SIDE_CAR: &str = "mixed_v2.head32.macs.json";
 
 /// What Python explains of the session on the emulator, and the number of runs that arrived.
 fn in_python(environment: &Environment, soc_model: &str) -> (Value, u64) {
     let qnn = for_tests(Engine::OnnxRuntimeQnn);
     let (plugin, backend) = (qnn.qnn_provider_library(), qnn.qnn_htp_library());
-    let args = [&*model(MODEL), &plugin, &backend, Path::new(soc_model)];
+    let (model, side_car) = (model(MODEL), model(SIDE_CAR));
+    let args = [&*model, &plugin, &backend, Path::new(soc_model), &side_car];
     let (printed, reports) = run_in(environment, "placement.py", &args);
     // QNN prints as well.
     let explained = printed.lines().find(|line| line.starts_with('{')).unwrap();
@@ -41,7 +43,10 @@ fn in_rust(soc_models: &[&str]) -> Vec<Value> {
         let htp = HtpOptions::new(qnn.qnn_htp_library()).with_soc_model(*soc_model);
         let htp = plugin.session_builder(&htp);
         let info = ModelInfo::new("segmenter", "3").unwrap();
-        let session = watch.htp_session(info, htp.unwrap());
+        let manifest = read_side_car(&std::fs::read(model(SIDE_CAR)).unwrap()).unwrap();
+        let session = watch
+            .htp_session(info, htp.unwrap())
+            .with_manifest(manifest);
         let session = session.commit_from_file(model(MODEL)).unwrap();
         let explained = watch.explain_session(session.uid()).unwrap();
         serde_json::from_str(&explained.to_json()).unwrap()
@@ -65,6 +70,7 @@ fn the_placement_of_a_python_session_is_that_of_the_rust_sdk() {
         assert_eq!(n_runs, 20);
         assert_eq!(explained["source"], "assignment_api");
         assert!(explained["eps"]["QNNExecutionProvider"]["nodes"].as_u64() >= Some(25));
+        assert!(explained["eps"]["QNNExecutionProvider"]["macs_share"].is_f64());
         assert_eq!(placed(explained), placed(expected), "{soc_model}");
     }
 }

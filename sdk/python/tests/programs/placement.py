@@ -8,7 +8,7 @@ import onnxruntime
 
 import epwatch
 
-MODEL, PLUGIN, BACKEND, SOC_MODEL = sys.argv[1:]
+MODEL, PLUGIN, BACKEND, SOC_MODEL, SIDE_CAR = sys.argv[1:]
 QNN = "QNNExecutionProvider"
 
 epwatch.start()
@@ -16,7 +16,7 @@ onnxruntime.register_execution_provider_library(QNN, PLUGIN)
 device = next(device for device in onnxruntime.get_ep_devices() if device.ep_name == QNN)
 options = onnxruntime.SessionOptions()
 options.add_provider_for_devices([device], {"backend_path": BACKEND, "soc_model": SOC_MODEL})
-session = epwatch.InferenceSession(MODEL, options, model="segmenter", version="3")
+session = epwatch.InferenceSession(MODEL, options, model="segmenter", version="3", side_car=SIDE_CAR)
 for _ in range(20):
     (output, *_) = session.run(None, {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)})
     assert output.shape[0] == 1

@@ -40,6 +40,27 @@ def test_one_without_leaves_the_head_to_the_cpu(device):
         assert_on_npu(session, allowed_cpu_ops=ops, max_partitions=0)
 
 
+def test_most_of_the_work_is_on_the_npu(device):
+    session, side_car = session_on(device, "68"), os.environ["SIDE_CAR"]
+    # The head's two Gemm, 50,432 of 193,280, are on the CPU.
+    assert_on_npu(session, min_macs=0.73, side_car=side_car)
+    with pytest.raises(AssertionError, match=r"the NPU has 73\.91% of the MACs instead of at least 98\.00%$"):
+        assert_on_npu(session, min_macs=0.98, side_car=side_car)
+    with pytest.raises(AssertionError, match=r"100\.00% are of nodes that the session does not have: is .* of this model\?"):
+        assert_on_npu(session, min_macs=0.98, side_car=os.environ["SIDE_CAR_OF_ANOTHER"])
+    with pytest.raises(ValueError, match="min_macs needs side_car"):
+        assert_on_npu(session, min_macs=0.98)
+    with pytest.raises(ValueError, match="failed to read the side-car"):
+        assert_on_npu(session, min_macs=0.98, side_car=os.environ["MODEL"])
+
+
+def test_a_session_is_made_without_its_side_car_too(caplog):
+    for path, cause in [(os.environ["MODEL"], "failed to read the side-car"), ("no such file", "No such file")]:
+        epwatch.InferenceSession(os.environ["MODEL"], providers=["CPUExecutionProvider"], side_car=path)
+        assert cause in caplog.text, caplog.text
+        caplog.clear()
+
+
 def test_the_cpu_is_no_npu():
     session = epwatch.InferenceSession(os.environ["MODEL"], providers=["CPUExecutionProvider"])
     with pytest.raises(AssertionError, match="no node is on the NPU"):
