@@ -84,6 +84,19 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
+/// Python with the settings of an app, whose data is in this folder.
+pub(crate) fn app(collector: &Collector, environment: &Environment, folder: &Path) -> Command {
+    let mut python = command(&environment.program("python"));
+    python
+        .env("EPWATCH_APP", "com.example.robot")
+        .env("EPWATCH_ENDPOINT", collector.endpoint())
+        .env("EPWATCH_KEY", KEY)
+        .env("EPWATCH_FOLDER", folder.join("data"))
+        .env("EPWATCH_CONSENT", "yes")
+        .stdin(Stdio::null());
+    python
+}
+
 /// Runs one of the programs to its end against a collector; returns its output and the reports that arrived.
 pub(crate) fn run_in(
     environment: &Environment,
@@ -103,15 +116,9 @@ pub(crate) fn run_with(
     args: &[&Path],
 ) -> String {
     let folder = tempfile::tempdir().unwrap();
-    let ran = command(&environment.program("python"))
+    let ran = app(collector, environment, folder.path())
         .arg(crate_file("tests/programs").join(program))
         .args(args)
-        .env("EPWATCH_APP", "com.example.robot")
-        .env("EPWATCH_ENDPOINT", collector.endpoint())
-        .env("EPWATCH_KEY", KEY)
-        .env("EPWATCH_FOLDER", folder.path().join("data"))
-        .env("EPWATCH_CONSENT", "yes")
-        .stdin(Stdio::null())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stderr);

@@ -6,6 +6,7 @@
 
 mod directives;
 mod environment;
+mod examples;
 mod fork;
 mod guide;
 mod litert;
