@@ -134,7 +134,7 @@ def check_library(abi, path):
         name = found[0].strip(b"\0").decode()
         raise SystemExit(
             f"{path} is a desktop's library: it needs {name}, which Android does not have. Build it with the NDK: "
-            "cargo ndk -t " + abi + " build --profile mobile -p epwatch-ffi --lib"
+            "cargo ndk -t " + abi + " rustc --profile mobile -p epwatch-ffi --lib --crate-type cdylib"
         )
 
 

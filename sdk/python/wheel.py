@@ -2,7 +2,7 @@
 """Builds the Python wheel. Usage: wheel.py OUT_DIR [LIBRARY]
 
 Without LIBRARY cargo builds the extension first (profile `mobile`: small and stripped). With WHEEL_TARGET, for example
-aarch64-unknown-linux-gnu.2.17, `cargo zigbuild` does (`pip install cargo-zigbuild ziglang`), for another processor or an
+aarch64-unknown-linux-gnu.2.17, `cargo-zigbuild` does (`pip install cargo-zigbuild ziglang`), for another processor or an
 older glibc than this machine's. The wheel's tag is what the library needs: the newest version of glibc that it names. The
 same commit and toolchain give the same bytes in any folder. It is pip's build backend, too (PEP 517).
 """
@@ -45,8 +45,9 @@ def version():
 def built():
     """Builds the extension, and returns its path."""
     target = os.environ.get("WHEEL_TARGET")
-    command = ["zigbuild", "--target", target] if target else ["build"]
-    cargo = [os.environ.get("CARGO", "cargo"), *command, "--locked", "--profile", "mobile", "-p", "epwatch-python"]
+    command = ["cargo-zigbuild", "rustc", "--target", target] if target else [os.environ.get("CARGO", "cargo"), "rustc"]
+    # With the rlib of the tests, which the manifest names, too, cargo makes no link-time optimisation.
+    cargo = [*command, "--locked", "--profile", "mobile", "-p", "epwatch-python", "--lib", "--crate-type", "cdylib"]
     folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     # Panics name files of sources: without this, at the paths of the machine that builds.
     cargo_home = os.environ.get("CARGO_HOME", Path.home() / ".cargo")

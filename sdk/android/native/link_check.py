@@ -141,7 +141,9 @@ exec {self.zig} ld.lld "${{args[@]}}"
             f"CARGO_TARGET_{key.upper()}_LINKER": str(self.folder / "link-clang"),
             f"CARGO_TARGET_{key.upper()}_RUSTFLAGS": " ".join(flags),
         }
-        run("/usr/bin/cargo", "build", "--locked", "-p", "epwatch-ffi", "--lib", "--profile", "mobile", "--target", triple,
+        # The type is named for link-time optimisation: see sdk/ffi/Cargo.toml.
+        run("/usr/bin/cargo", "rustc", "--locked", "-p", "epwatch-ffi", "--lib", "--crate-type", "cdylib",
+            "--profile", "mobile", "--target", triple,
             "-Zbuild-std=std,panic_unwind", f"-Zbuild-std-features={chosen['features']}", env=env, cwd=ROOT)
         return target_dir / triple / "mobile" / "libepwatch.so"
 
