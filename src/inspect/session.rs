@@ -419,9 +419,13 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         known_reasons: &reasons,
     };
     Ok(match made(builder, &args.model, input) {
-        // Of QNN's EP the log tells as much.
+        // Of QNN's EP, and of EPs whose nodes are not recorded, the log tells as much.
         Inspection::Placed { placement, .. }
-            if plugin.is_none() && placement.source != PlacementSource::AssignmentApi =>
+            if plugin.is_none()
+                && match args.ep.accelerator().is_recorded() {
+                    true => placement.source != PlacementSource::AssignmentApi,
+                    false => placement.source == PlacementSource::Unavailable,
+                } =>
         {
             Answer::Unproven(format!(
                 "ONNX Runtime {} does not say where the nodes of a session are; give 1.24 or later with --ort",

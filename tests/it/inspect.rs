@@ -234,6 +234,51 @@ fn a_model_without_its_macs_says_how_they_are_counted() {
     assert!(text(&document, "macs_error").contains(hint));
 }
 
+/// WebGPU compiles no partition: its nodes run by ONNX Runtime's kernels. ONNX Runtime's API leaves most of them out, so that
+/// the log counts. The GPU is a software one.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn an_ep_that_does_not_compile_is_inspected_on_this_machine() {
+    let library = epwatch_runtimes::onnxruntime_webgpu();
+    let on = |command: &str, model: &str, words: &str| {
+        let ort = library.display();
+        let model = format!(
+            "{}/{model}.onnx",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models")
+        );
+        let mut command = epwatch(&format!(
+            "{command} {model} --ep webgpu --ort {ort} {words}"
+        ));
+        command.envs(epwatch_runtimes::software_gpu());
+        command
+    };
+    let split = json(&mut on("inspect", "c_cnn_hardmax.fp32", ""))["chipsets"][0].take();
+    assert_eq!(split["chipset"], "this machine [WebGPU]");
+    let nodes = |ep: &str| &split["eps"][ep]["nodes"];
+    let found = (
+        nodes("WebGpuExecutionProvider"),
+        nodes("CPUExecutionProvider"),
+    );
+    assert_eq!(found, (&json!(9), &json!(3)), "{split:#}");
+    let whole = json(&mut on("inspect", "d_mlp.fp32", ""))["chipsets"][0].take();
+    let eps = whole["eps"].as_object().unwrap();
+    assert_eq!(eps.len(), 1, "{whole:#}");
+    assert_eq!(eps["WebGpuExecutionProvider"]["nodes"], 6);
+    check_succeeds(&mut on("inspect", "d_mlp.fp32", "--fail-on cpu"));
+    let mut failing = on("inspect", "c_cnn_hardmax.fp32", "--fail-on cpu");
+    check_fails(&mut failing, 1, "this machine [WebGPU]: 3 nodes");
+
+    // The gate names the op, and never an NPU. The other model is whole on the GPU.
+    let gated = on("gate", "c_cnn_hardmax.fp32", "").output().unwrap();
+    let said = String::from_utf8(gated.stdout).unwrap();
+    assert!(said.contains("Hardmax hardmax1"), "{said}");
+    assert!(
+        said.contains("on the GPU") && !said.contains("NPU"),
+        "{said}"
+    );
+    check_succeeds(&mut on("gate", "d_mlp.fp32", ""));
+}
+
 /// Intel's EP compiles a partition, as QNN's does; ONNX Runtime's own kernels have none.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]

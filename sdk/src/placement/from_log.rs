@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use epwatch_proto::{
-    Asked, EpShare, GraphKind, Placement, PlacementSource, ReasonCode,
+    Asked, EpShare, GraphKind, ModelManifest, Placement, PlacementSource, ReasonCode,
     chipset::Soc,
     placement::{CPU_EP, MAX_REASONS},
 };
@@ -20,7 +20,7 @@ impl SessionLog {
                 ..summarise(&assignment, input)
             }
         } else if let Some((ep, n_nodes)) = self.only_count() {
-            counted(ep, n_nodes, requested_eps, known_reasons)
+            counted(ep, n_nodes, input)
         } else {
             let reason = ReasonCode::AssignmentApiUnavailable;
             let mut placement = Placement::unavailable(requested(requested_eps), reason);
@@ -72,26 +72,25 @@ impl SessionLog {
 }
 
 /// ORT lists no names if all nodes are on one EP.
-fn counted(
-    ep: &str,
-    n_nodes: u32,
-    requested_eps: &[String],
-    known_reasons: &[ReasonCode],
-) -> Placement {
-    let requested_eps = requested(requested_eps);
+fn counted(ep: &str, n_nodes: u32, input: PlacementInput<'_>) -> Placement {
+    let requested_eps = requested(input.requested_eps);
     let asks_for_npu = Asked::by_names(&requested_eps).is_some();
-    let mut reasons = known_reasons.to_vec();
+    let mut reasons = input.known_reasons.to_vec();
     if !asks_for_npu {
         reasons.push(ReasonCode::EpNotRequested);
     }
+    // The whole model is there.
+    let manifest = input.manifest.filter(|_| ep != CPU_EP);
     let share = EpShare {
         ep: ep.to_owned(),
         n_nodes,
-        n_partitions: (ep != CPU_EP).then_some(n_nodes),
+        n_partitions: (ep != CPU_EP).then_some(1),
         op_types: BTreeMap::new(),
-        macs_share: None,
+        macs_share: manifest.map(|_| 1.0),
     };
     Placement {
+        macs_attributed: manifest.map(|_| 1.0),
+        manifest_sha256: manifest.map(ModelManifest::sha256),
         eps: vec![share],
         n_nodes,
         cpu_nodes_truncated: ep == CPU_EP && n_nodes > 0,

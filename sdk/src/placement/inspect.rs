@@ -30,7 +30,7 @@ pub enum Inspection {
         placement: Box<Placement>,
         /// Sizes of the NPU's partitions, in ORT's order; empty if ORT is older than its assignment API.
         npu_partitions: Vec<PartitionSize>,
-        /// Names of all nodes on the NPU, in ORT's order; empty as `npu_partitions`.
+        /// Names of all nodes on the NPU, in ORT's order; empty if ORT is older, or its log names none.
         npu_nodes: Vec<String>,
     },
     /// The session could not be made.
@@ -101,8 +101,13 @@ fn placed(
     captured: &SessionLog,
     input: PlacementInput<'_>,
 ) -> (Placement, Vec<PartitionSize>, Vec<String>) {
-    let Ok(assignment) = recorded(read(session), input.requested_eps) else {
-        return (captured.placement(input), Vec::new(), Vec::new());
+    let read = read(session);
+    let is_whole = read.is_ok();
+    let Ok(assignment) = recorded(read, input.requested_eps) else {
+        // The log has the nodes that ORT's API leaves out.
+        let logged = captured.assignment().filter(|_| is_whole);
+        let nodes = logged.map_or_else(Vec::new, |assignment| npu_nodes(&assignment));
+        return (captured.placement(input), Vec::new(), nodes);
     };
     let mut placement = summarise(&assignment, input);
     let (nodes, names): (Vec<CpuNode>, Vec<&str>) = all_cpu_nodes(&assignment, input.manifest)

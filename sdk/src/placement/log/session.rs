@@ -162,7 +162,7 @@ impl SessionLog {
                 true => subgraphs.extend(each.map(|n| subgraph(CPU_EP, vec![n]))),
                 false => {
                     let own = each.filter(|n| !is_copy(n)).map(as_in_model);
-                    subgraphs.extend(own.map(|n| subgraph(&placed.ep, vec![n])));
+                    subgraphs.push(subgraph(&placed.ep, own.collect()));
                 }
             }
         }

@@ -241,10 +241,8 @@ fn an_ep_that_runs_kernels_has_its_nodes_in_the_log() {
     let split = of("c_cnn_hardmax.fp32.webgpu.txt");
     assert_eq!(split.source, PlacementSource::Log);
     let own = split.ep(webgpu).unwrap();
-    assert_eq!(
-        (own.n_nodes, own.op_types["Conv"], split.n_nodes),
-        (9, 3, 12)
-    );
+    let found = (own.n_nodes, own.op_types["Conv"], split.n_nodes);
+    assert_eq!((found, own.n_partitions), ((9, 3, 12), Some(1)));
     assert_eq!(split.cpu_ops(), ["Hardmax"]);
     let whole = of("d_mlp.fp32.webgpu.txt");
     assert_eq!(whole.source, PlacementSource::Log);
