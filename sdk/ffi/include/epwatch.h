@@ -72,6 +72,29 @@ typedef int32_t EpwStatus;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// Whether a compiled model (EPContext) is for this device. Numbers are OrtCompiledModelCompatibility's.
+enum EpwCompatibility
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  // Nothing speaks against it, or it is not a compiled model.
+  EPW_COMPATIBILITY_UNKNOWN = 0,
+  // It was made for this device.
+  EPW_COMPATIBILITY_OPTIMAL = 1,
+  // It was made for another chipset or runtime: compile it again. It may load.
+  EPW_COMPATIBILITY_PREFER_RECOMPILATION = 2,
+  // It will not load here.
+  EPW_COMPATIBILITY_UNSUPPORTED = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum EpwCompatibility EpwCompatibility;
+#else
+typedef int32_t EpwCompatibility;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // UTF-8 text. It need not end in NUL.
 typedef struct EpwText {
   // NULL if the text is empty.
@@ -456,6 +479,13 @@ EpwStatus epw_plan_variant(struct EpwPlan plan, char *buffer, size_t capacity, s
 
 // Closes a plan.
 EpwStatus epw_plan_close(struct EpwPlan plan);
+
+// Writes whether the compiled model in model_file is for this device, before it is loaded. The chipset and the version of QNN
+// that its file names are compared with soc_model or the device, and with qnn_sdk_version of the configuration. It must be of an
+// EP in requested_eps. Reads the file, and no graph that was compiled.
+EpwStatus epw_compatibility(struct EpwWatch watch,
+                            const struct EpwModel *model,
+                            EpwCompatibility *answer);
 
 // Makes sessions of these OrtSessionOptions write to a log, at VERBOSE, in place of the app's own logger. It has the
 // reason of each node that the NPU refuses, and the placement by an ONNX Runtime from 1.17 to 1.23. A session of them

@@ -239,6 +239,13 @@ public:
     check(epw_set_conditions(handle_, thermal, power_save, text(performance_mode)));
   }
 
+  /// Whether the compiled model in model_file is for this device, before it is loaded.
+  EpwCompatibility compatibility(const EpwModel &model) const {
+    EpwCompatibility answer = EPW_COMPATIBILITY_UNKNOWN;
+    check(epw_compatibility(handle_, &model, &answer));
+    return answer;
+  }
+
   Plan plan(const EpwModel &model, std::chrono::milliseconds timeout) const {
     EpwPlan plan{};
     check(epw_plan(handle_, &model, static_cast<std::uint64_t>(timeout.count()), &plan));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use epwatch_proto::placement::MAX_NODES;
 use epwatch_sdk::{
-    HostAssignment,
+    HostAssignment, Watch,
     placement::{AssignedNode, Assignment, Subgraph},
 };
 
@@ -108,6 +108,26 @@ unsafe fn assignment_of(given: &EpwAssignment) -> Result<Option<Assignment>, Fai
     Ok(Some(Assignment { subgraphs }))
 }
 
+/// # Safety
+/// The texts and the nodes must be valid.
+pub(crate) unsafe fn observe(
+    watch: Watch,
+    model: &EpwModel,
+    given: &EpwAssignment,
+) -> Result<u64, Failure> {
+    let creation = (model.creation_ns > 0).then(|| Duration::from_nanos(model.creation_ns));
+    // SAFETY: guaranteed by the caller.
+    let session = unsafe {
+        let read = HostAssignment {
+            runtime: given.runtime.get()?.to_owned(),
+            assignment: assignment_of(given)?,
+            ep_compatibility: given.ep_compatibility.get()?.to_owned(),
+        };
+        request(&watch, None, model)?.observe_assignment(read, creation)
+    };
+    SESSIONS.insert(Observed { session, watch })
+}
+
 /// Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
 /// returns the EP of each node, and no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the session
 /// option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are measured, and
@@ -126,14 +146,7 @@ pub unsafe extern "C" fn epw_observe_assignment(
             return Err(Failure::invalid("the place for the result is null"));
         }
         let watch = crate::watch::watch(watch.id)?;
-        let read = HostAssignment {
-            runtime: given.runtime.get()?.to_owned(),
-            assignment: assignment_of(&given)?,
-            ep_compatibility: given.ep_compatibility.get()?.to_owned(),
-        };
-        let creation = (model.creation_ns > 0).then(|| Duration::from_nanos(model.creation_ns));
-        let session = request(&watch, None, &model)?.observe_assignment(read, creation);
-        let id = SESSIONS.insert(Observed { session, watch })?;
+        let id = self::observe(watch, &model, &given)?;
         write(observed, EpwSession { id })
     })
 }

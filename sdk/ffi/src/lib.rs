@@ -13,6 +13,7 @@
 )]
 
 pub mod assignment;
+pub mod compiled_model;
 mod handle;
 #[cfg(feature = "jni")]
 pub mod jni;

@@ -106,6 +106,14 @@ impl AttachRequest {
         self
     }
 
+    /// Returns whether the compiled model (EPContext) of [`Self::with_model_file`] is for this device, before it is loaded. The
+    /// chipset and the version of QNN that its file names are compared with the device. `None` if it is not a compiled model of
+    /// an EP in [`Self::requesting`], or if nothing speaks against it. EPs are not asked: that takes an environment of ONNX
+    /// Runtime.
+    pub fn compatibility(&self) -> Option<Compatibility> {
+        self.by_text(&self.compiled_model()?)
+    }
+
     /// Begins to observe a session whose placement the host has read. `creation` is the time that the session took to
     /// make.
     pub fn observe_assignment(
@@ -169,10 +177,7 @@ impl AttachRequest {
         placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
         compatibility: impl FnOnce() -> String,
     ) -> AttachedSession {
-        let compiled = self.compiled_model();
-        let told = compiled
-            .as_ref()
-            .and_then(|compiled| self.by_text(compiled));
+        let told = self.compatibility();
         self.reasons.extend(told.and_then(Compatibility::reason));
         let repeats_self_test = AtomicBool::new(self.repeats_self_test());
         AttachedSession {

@@ -12,6 +12,8 @@ use std::ffi::c_void;
 use epwatch_sdk::HostRuntime;
 
 use crate::{
+    assignment::{self, EpwAssignment, EpwNode},
+    compiled_model,
     log::EpwLog,
     model::{EpwModel, EpwPlan, PLANS, model_info},
     plan,
@@ -101,13 +103,13 @@ fn address(number: i64) -> *const c_void {
     std::ptr::with_exposed_provenance(usize::try_from(number.cast_unsigned()).unwrap_or(0))
 }
 
-/// A model of `Native.kt`. Texts are id, version, hash, performance mode, SoC, HTP architecture, variant, side-car, then the
-/// EPs and the reasons. Numbers are the count of EPs, the plan, the time of the creation, and a flag.
+/// A model of `Native.kt`. Texts are id, version, hash, performance mode, SoC, HTP architecture, variant, side-car, file, then
+/// the EPs and the reasons. Numbers are the count of EPs, the plan, the time of the creation, and a flag.
 fn with_model<R>(
     fields: &Fields,
     call: impl FnOnce(&EpwModel) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    const FIRST_NAME: usize = 8;
+    const FIRST_NAME: usize = 9;
     let names: Vec<EpwText> = (FIRST_NAME..fields.texts.len())
         .map(|at| fields.text(at))
         .collect();
@@ -134,7 +136,7 @@ fn with_model<R>(
         creation_ns: fields.unsigned(2),
         after_run_error: fields.flag(3),
         reserved: 0,
-        model_file: EMPTY,
+        model_file: fields.text(8),
         side_car: fields.text(7),
         // Java's API has no place for a function of the app's that takes the log.
         log: EpwLog { id: 0 },
@@ -373,6 +375,70 @@ extern "system" fn Java_dev_epwatch_Native_observe(
             // SAFETY: the field is the session's `OrtSession*`, open during the call; the texts are alive.
             unsafe { session::observe(watch, runtime(env), address(native), model) }
         })
+    })
+}
+
+/// A session of another runtime. `nodes` has accelerator and op type of each op, in turn. It is null if the runtime does not
+/// tell. `partitions` has the number of each op's partition.
+#[unsafe(no_mangle)]
+extern "system" fn Java_dev_epwatch_Native_sessionOf(
+    env: Env,
+    _: Class,
+    watch: i64,
+    texts: Object,
+    numbers: Object,
+    runtime: Object,
+    nodes: Object,
+    partitions: Object,
+) -> i64 {
+    handle(|| {
+        let fields = Fields::read::<N_MODEL_NUMBERS>(env, texts, numbers)?;
+        let watch = watch::watch(watch.cast_unsigned())?;
+        let (runtime, named) = (env.bytes(runtime), env.texts(nodes));
+        let numbers = env.all_longs(partitions);
+        let pairs = named.chunks_exact(2).zip(&numbers);
+        let listed: Vec<EpwNode> = pairs
+            .map(|(pair, number)| EpwNode {
+                name: EMPTY,
+                op_type: EpwText::of(&pair[1]),
+                domain: EMPTY,
+                ep: EpwText::of(&pair[0]),
+                subgraph: number.cast_unsigned(),
+            })
+            .collect();
+        let given = EpwAssignment {
+            size: size_of::<EpwAssignment>(),
+            runtime: EpwText::of(&runtime),
+            nodes: match nodes.is_null() {
+                true => std::ptr::null(),
+                false => listed.as_ptr(),
+            },
+            n_nodes: listed.len(),
+            ep_compatibility: EMPTY,
+        };
+        // SAFETY: texts and nodes are alive until the end of the call.
+        with_model(&fields, |model| unsafe {
+            assignment::observe(watch, model, &given)
+        })
+    })
+}
+
+/// A number of `EpwCompatibility`.
+#[unsafe(no_mangle)]
+extern "system" fn Java_dev_epwatch_Native_compatibility(
+    env: Env,
+    _: Class,
+    watch: i64,
+    texts: Object,
+    numbers: Object,
+) -> i64 {
+    handle(|| {
+        let fields = Fields::read::<N_MODEL_NUMBERS>(env, texts, numbers)?;
+        // SAFETY: the texts are alive until the end of the call.
+        let answer = with_model(&fields, |model| unsafe {
+            compiled_model::compatibility(watch.cast_unsigned(), model)
+        })?;
+        Ok(answer as u64)
     })
 }
 

@@ -351,6 +351,33 @@ fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
     assert_eq!(other["eps"]["CPUExecutionProvider"]["nodes"], 1);
 }
 
+/// A graph of QNN 2.51 for SM8650, on that chipset (57) and on another (68).
+#[test]
+fn a_compiled_model_is_told_before_it_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = "tests/it/compiled_model.c";
+    let program = compiled("cc", "-std=c11", source, SANITIZED, folder.path());
+    let model = crate_file("../../tests/fixtures/gate/context_sm8650.onnx");
+    let told = |qnn_sdk: &str| {
+        let data = folder.path().join(qnn_sdk);
+        let printed = run(&program, [data, model.clone(), qnn_sdk.into()]);
+        let (answers, session) = printed.trim_end().rsplit_once('\n').unwrap();
+        let session: Value = serde_json::from_str(session).unwrap();
+        let reasons = session["reasons"].as_array().unwrap().iter();
+        let code = |reason: &Value| reason["code"].as_str().unwrap().to_owned();
+        let reasons: Vec<String> = reasons.map(code).collect();
+        (answers.replace('\n', " "), reasons)
+    };
+    let (answers, reasons) = told("2.51.0");
+    assert_eq!(answers, "0 2 0 0");
+    let says = |code: &str| reasons.iter().any(|reason| reason == code);
+    assert!(says("epcontext_for_another"), "{reasons:?}");
+    let (answers, reasons) = told("2.47.0");
+    assert_eq!(answers, "3 3 0 0");
+    let says = |code: &str| reasons.iter().any(|reason| reason == code);
+    assert!(says("epcontext_incompatible"), "{reasons:?}");
+}
+
 #[test]
 fn a_signed_directive_turns_recording_off() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,6 +13,7 @@ fn the_header_is_that_of_the_sources() {
         "watch",
         "model",
         "plan",
+        "compiled_model",
         "log",
         "session",
         "self_test",

@@ -10,6 +10,7 @@ mod header;
 mod jvm;
 mod jvm_explained;
 mod jvm_first;
+mod jvm_runtimes;
 mod jvm_self_test;
 mod jvm_start;
 mod languages;

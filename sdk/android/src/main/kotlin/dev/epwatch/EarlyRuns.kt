@@ -1,12 +1,10 @@
 package dev.epwatch
 
-import ai.onnxruntime.OrtSession
-
 /**
  * Runs of a session that was observed before the native library was loaded, until the session is opened there. Bounded:
- * runs beyond [MAX_RUNS] are counted in [missed]. Not synchronised; [ObservedSession] is.
+ * runs beyond [MAX_RUNS] are counted in [missed]. Not synchronised; [MeasuredSession] is.
  */
-internal class EarlyRuns(private val open: (OrtSession?) -> Long) {
+internal class EarlyRuns(private val open: (Any?) -> Long) {
     private var runs = LongArray(FIRST_RUNS * 2)
     private val shapes = ArrayList<ByteArray?>()
     private val errors = ArrayList<Int>()
@@ -29,7 +27,7 @@ internal class EarlyRuns(private val open: (OrtSession?) -> Long) {
     }
 
     /** Opens the session and records the runs there. Returns its handle, 0 without success; then all runs are missed. */
-    fun openWith(session: OrtSession?): Long {
+    fun openWith(session: Any?): Long {
         val handle = open(session)
         if (handle <= 0) {
             Epwatch.missed(missed + shapes.size + errors.size)

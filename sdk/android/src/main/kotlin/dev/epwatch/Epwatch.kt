@@ -52,7 +52,7 @@ public object Epwatch {
         }
 
     /** Sessions that were observed before the library was loaded, and are not opened yet. Guarded by itself. */
-    private val waiting = LinkedHashSet<ObservedSession>()
+    private val waiting = LinkedHashSet<MeasuredSession>()
     private val missedRuns = AtomicLong()
 
     /**
@@ -95,13 +95,7 @@ public object Epwatch {
     @AnyThread
     @JvmStatic
     public fun prepare(options: OrtSession.SessionOptions): OrtSession.SessionOptions {
-        try {
-            options.addConfigEntry("session.record_ep_graph_assignment_info", "1")
-        } catch (error: OrtException) {
-            problem = "ONNX Runtime refused the option: ${error.message}"
-        } catch (error: IllegalStateException) {
-            problem = "the options are closed: ${error.message}"
-        }
+        OrtSessions.prepare(options)?.let { problem = it }
         return options
     }
 
@@ -119,15 +113,64 @@ public object Epwatch {
         creationNanos: Long = 0,
     ): ObservedSession {
         val numbers = model.numbers(plan?.handle ?: 0, creationNanos)
-        val open = { of: OrtSession? ->
-            handle(0) { Native.observe(it, of, model.texts(), numbers) }.also { logSession(model, it) }
+        val open = { of: Any? -> handle(0) { Native.observe(it, of, model.texts(), numbers) } }
+        return measured(model, session, open) { opened, early -> ObservedSession(session, opened, early) }
+    }
+
+    /**
+     * Observes a session of another runtime, whose name and version is `runtime`, for example `LiteRT 2.3.0`. The model's
+     * `requested` names the accelerators that the app asked for, without the CPU. `partitions` is what each got, in the
+     * runtime's order; `null` if the runtime does not tell. Ops on the CPU are partitions of one op. Never waits, as [observe].
+     */
+    @AnyThread
+    @JvmStatic
+    @JvmOverloads
+    public fun sessionOf(
+        model: ModelInfo,
+        runtime: String,
+        partitions: List<Partition>?,
+        plan: SessionPlan? = null,
+        creationNanos: Long = 0,
+    ): RuntimeSession {
+        val numbers = model.numbers(plan?.handle ?: 0, creationNanos)
+        val nodes = partitions?.flatMap { of -> of.ops.flatMap { op -> listOf(of.accelerator, op) } }
+        val ofNodes = partitions.orEmpty().flatMapIndexed { at, of -> of.ops.map { at.toLong() } }.toLongArray()
+        val open = { _: Any? ->
+            val listed = nodes?.let { texts(*it.toTypedArray()) }
+            handle(0) {
+                Native.sessionOf(it, model.texts(), numbers, runtime.toByteArray(Charsets.UTF_8), listed, ofNodes)
+            }
         }
-        if (!isLoading()) return ObservedSession(session, open(session), null)
+        return measured(model, null, open) { opened, early -> RuntimeSession(opened, early) }
+    }
+
+    /** Opens a session in the library, or keeps its runs until that is loaded. */
+    private fun <S : MeasuredSession> measured(
+        model: ModelInfo,
+        session: Any?,
+        open: (Any?) -> Long,
+        make: (Long, EarlyRuns?) -> S,
+    ): S {
+        val opening = { of: Any? -> open(of).also { logSession(model, it) } }
+        if (!isLoading()) return make(opening(session), null)
         return synchronized(waiting) {
-            val early = if (waiting.size < MAX_WAITING) EarlyRuns(open) else null
+            val early = if (waiting.size < MAX_WAITING) EarlyRuns(opening) else null
             if (early == null) problem = "more than $MAX_WAITING sessions before the native library was loaded"
-            ObservedSession(session, 0, early).also { if (early != null) waiting.add(it) }
+            make(0, early).also { if (early != null) waiting.add(it) }
         }
+    }
+
+    /**
+     * Returns whether the compiled model (EPContext) of the model's `modelFile` is for this device, before it is loaded. The
+     * chipset and the version of QNN that the file names are compared with the model's `socModel` or the device, and with the
+     * configuration. `null` if nothing speaks against it, it is not a compiled model of an EP in `requested`, or the SDK does
+     * not run. Waits at most a second for the library.
+     */
+    @WorkerThread
+    @JvmStatic
+    public fun compatibility(model: ModelInfo): Compatibility? {
+        val answer = handle(1000) { Native.compatibility(it, model.texts(), model.numbers(0, 0)) }
+        return Compatibility.entries.getOrNull(answer.toInt() - 1)
     }
 
     /**
@@ -158,9 +201,9 @@ public object Epwatch {
         options: OrtSession.SessionOptions,
         model: ModelInfo,
         plan: SessionPlan? = null,
-    ): ObservedSession = create(options, model, plan) { env.createSession(bytes, options) }
+    ): ObservedSession = OrtSessions.create(options, model, plan) { env.createSession(bytes, options) }
 
-    /** As [createSession], from a file. */
+    /** As [createSession], from a file, which becomes the model's `modelFile`. */
     @WorkerThread
     @JvmStatic
     @JvmOverloads
@@ -171,34 +214,29 @@ public object Epwatch {
         options: OrtSession.SessionOptions,
         model: ModelInfo,
         plan: SessionPlan? = null,
-    ): ObservedSession = create(options, model, plan) { env.createSession(path, options) }
-
-    private inline fun create(
-        options: OrtSession.SessionOptions,
-        model: ModelInfo,
-        plan: SessionPlan?,
-        make: () -> OrtSession,
-    ): ObservedSession {
-        prepare(options)
-        val began = System.nanoTime()
-        val session = try {
-            make()
-        } catch (error: OrtException) {
-            startFailed(model, error, plan)
-            throw error
-        }
-        return observe(session, model, plan, System.nanoTime() - began)
-    }
+    ): ObservedSession = OrtSessions.create(options, model.ofFile(path), plan) { env.createSession(path, options) }
 
     /** Counts a session that the app could not make. */
     @AnyThread
     @JvmStatic
     @JvmOverloads
     public fun startFailed(model: ModelInfo, error: OrtException, plan: SessionPlan? = null) {
-        val numbers = model.numbers(plan?.handle ?: 0, 0)
-        val message = (error.message ?: "").toByteArray(Charsets.UTF_8)
-        val code = codeOf(error)
         Debug.log { "session of ${model.id} ${model.version} could not be made: $error" }
+        startFailed(model, codeOf(error), error.message ?: "", plan)
+    }
+
+    /** As [startFailed], of another runtime, with its message. Paths and numbers in it do not leave the device. */
+    @AnyThread
+    @JvmStatic
+    @JvmOverloads
+    public fun startFailed(model: ModelInfo, message: String, plan: SessionPlan? = null) {
+        Debug.log { "session of ${model.id} ${model.version} could not be made: $message" }
+        startFailed(model, RuntimeSession.FAILED, message, plan)
+    }
+
+    private fun startFailed(model: ModelInfo, code: Int, text: String, plan: SessionPlan?) {
+        val numbers = model.numbers(plan?.handle ?: 0, 0)
+        val message = text.toByteArray(Charsets.UTF_8)
         val count = { handle(0) { -Native.startFailed(it, model.texts(), numbers, code, message).toLong() } }
         if (isLoading()) later { count() } else count()
     }
@@ -423,7 +461,7 @@ public object Epwatch {
     internal fun beginSelfTest(begin: () -> Long): Long = handle(0) { begin() }
 
     /** A session waits no more. */
-    internal fun opened(session: ObservedSession) {
+    internal fun opened(session: MeasuredSession) {
         synchronized(waiting) { waiting.remove(session) }
     }
 

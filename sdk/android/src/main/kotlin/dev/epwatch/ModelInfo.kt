@@ -21,6 +21,8 @@ public class ModelInfo @JvmOverloads constructor(
     public val afterRunError: Boolean = false,
     /** The model's side-car with the MACs of each node, as `epwatch manifest` writes it: JSON. */
     public val sideCar: String = "",
+    /** Path of the model's file, or empty. The SDK's thread computes its SHA-256 if [sha256] is empty. */
+    public val modelFile: String = "",
 ) {
     /** For Java, which has no named arguments. */
     public class Builder(private val id: String, private val version: String) {
@@ -33,6 +35,7 @@ public class ModelInfo @JvmOverloads constructor(
         private var variant = ""
         private var afterRunError = false
         private var sideCar = ""
+        private var modelFile = ""
 
         public fun setRequested(vararg eps: String): Builder = apply { requested = eps.toList() }
 
@@ -52,18 +55,38 @@ public class ModelInfo @JvmOverloads constructor(
 
         public fun setSideCar(json: String): Builder = apply { sideCar = json }
 
+        public fun setModelFile(path: String): Builder = apply { modelFile = path }
+
         public fun build(): ModelInfo = ModelInfo(
             id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar,
+            modelFile,
         )
     }
 
+    /** With this file, unless the app has named one. */
+    internal fun ofFile(path: String): ModelInfo = if (modelFile.isNotEmpty()) this else ModelInfo(
+        id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar, path,
+    )
+
     internal fun texts(): Array<ByteArray> {
-        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar)
+        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar, modelFile)
         return texts(*(facts + requested + reasons).toTypedArray())
     }
 
     internal fun numbers(plan: Long, creationNanos: Long): LongArray =
         longArrayOf(requested.size.toLong(), plan, creationNanos, number(afterRunError))
+}
+
+/** Whether a compiled model (EPContext) is for this device. In the order of the library's numbers, from 1. */
+public enum class Compatibility {
+    /** It was made for this device. */
+    OPTIMAL,
+
+    /** It was made for another chipset or runtime: compile it again. It may load. */
+    PREFER_RECOMPILATION,
+
+    /** It will not load here. */
+    UNSUPPORTED,
 }
 
 /** Facts for [Epwatch.preflight]. Empty is not checked. */

@@ -35,6 +35,17 @@ internal object Native {
 
     @JvmStatic external fun observe(watch: Long, session: Any?, texts: Array<ByteArray>, numbers: LongArray): Long
 
+    @JvmStatic external fun sessionOf(
+        watch: Long,
+        texts: Array<ByteArray>,
+        numbers: LongArray,
+        runtime: ByteArray,
+        nodes: Array<ByteArray>?,
+        partitions: LongArray,
+    ): Long
+
+    @JvmStatic external fun compatibility(watch: Long, texts: Array<ByteArray>, numbers: LongArray): Long
+
     @JvmStatic external fun startFailed(
         watch: Long,
         texts: Array<ByteArray>,
