@@ -145,6 +145,9 @@ pub(crate) struct Outputs {
     pub(crate) cosine: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) top1: Option<f64>,
+    /// First of several outputs that is off by more than rounding.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_off: Option<String>,
 }
 
 /// The placement, as an element of `chipsets` of `epwatch inspect --json`.

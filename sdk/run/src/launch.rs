@@ -108,6 +108,7 @@ fn outputs(test: &SelfTest) -> Option<Outputs> {
         max_abs: test.max_abs,
         cosine: test.cosine,
         top1: test.top1_equal.map(|equal| f64::from(u8::from(equal))),
+        first_off: Some(test.first_off_output.clone()).filter(|first| !first.is_empty()),
     })
 }
 
@@ -189,4 +190,37 @@ pub(crate) fn times(
 
 pub(crate) fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use epwatch_proto::SessionUid;
+    use serde_json::json;
+
+    use super::*;
+
+    fn written(first_off: &str) -> serde_json::Value {
+        let test = SelfTest {
+            session_uid: SessionUid::new(1).unwrap(),
+            input_id: "noise".to_owned(),
+            tolerance: None,
+            npu_output_hash: Some([0xab; 16]),
+            cpu_output_hash: Some([0xcd; 16]),
+            max_abs: Some(0.5),
+            cosine: Some(0.75),
+            top1_equal: Some(true),
+            error_code: 0,
+            first_off_output: first_off.to_owned(),
+        };
+        serde_json::to_value(outputs(&test)).unwrap()
+    }
+
+    /// As the gate reads it.
+    #[test]
+    fn the_first_output_that_is_off_is_written_with_its_distances() {
+        let hash = "ab".repeat(16);
+        let off = json!({"hash": hash, "max_abs": 0.5, "cosine": 0.75, "top1": 1.0, "first_off": "relu_3"});
+        assert_eq!(written("relu_3"), off);
+        assert!(written("").get("first_off").is_none());
+    }
 }
