@@ -203,6 +203,23 @@ pub(crate) fn device(at: u32) -> Installation {
     installation
 }
 
+/// Returns a window whose first devices say that their compiled model was made for others, with their firmware.
+pub(crate) fn compiled_for_another(
+    mut window: CohortWindow,
+    devices: std::ops::Range<u32>,
+    firmware: &str,
+) -> CohortWindow {
+    let hit: Vec<Installation> = devices.map(device).collect();
+    for vote in &mut window.votes {
+        if hit.contains(&vote.installation) {
+            let mut placement = Placement::clone(&vote.placement);
+            placement.reasons.push("epcontext_for_another".into());
+            (vote.placement, vote.firmware) = (Arc::new(placement), firmware.into());
+        }
+    }
+    window
+}
+
 /// Returns one self-test for each device, with this output hash and difference; the tolerance is 0.05.
 pub(crate) fn golden_tests(
     devices: std::ops::Range<u32>,

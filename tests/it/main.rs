@@ -8,6 +8,7 @@ mod alertmanager;
 mod backup;
 mod browser;
 mod certify;
+mod compiled_models;
 mod dashboards;
 mod demo;
 mod directives;

@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use crate::headings::HEADINGS;
 
 /// Verdicts, their headings and their colours, the mildest first.
-pub(crate) const VERDICTS: [(&str, &str, &str); 13] = [
+pub(crate) const VERDICTS: [(&str, &str, &str); 14] = [
     verdict(VerdictClass::Healthy, "green"),
     verdict(VerdictClass::NotEnoughData, "#8e8e8e"),
     verdict(VerdictClass::ThermalOrLoad, "blue"),
     verdict(VerdictClass::DataQuality, "blue"),
     verdict(VerdictClass::CvSpike, "yellow"),
+    verdict(VerdictClass::CompiledForAnother, "yellow"),
     verdict(VerdictClass::SlowWithoutPlacement, "yellow"),
     verdict(VerdictClass::IntermittentFallback, "orange"),
     verdict(VerdictClass::SomeDevicesFallback, "orange"),

@@ -22,6 +22,8 @@ named! {
         QuantisationLoss = "quantisation_loss",
         /// The NPU's back end could not be set up.
         NpuStartFailure = "npu_start_failure",
+        /// The compiled model was made for other devices, which load it nevertheless.
+        CompiledForAnother = "compiled_for_another",
         /// Slower without a placement that explains it.
         SlowWithoutPlacement = "slow_without_placement",
         /// Latency varies more than before.
@@ -67,6 +69,7 @@ impl VerdictClass {
             Self::WrongOutputs => "wrong outputs",
             Self::QuantisationLoss => "outputs lost by the quantisation",
             Self::NpuStartFailure => "the NPU does not start",
+            Self::CompiledForAnother => "compiled model of other devices",
             Self::SlowWithoutPlacement => "slower, placements do not say why",
             Self::CvSpike => "latency varies more than before",
             Self::ThermalOrLoad => "devices hot or busy",

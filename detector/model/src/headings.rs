@@ -15,6 +15,7 @@ impl VerdictClass {
             Self::WrongOutputs => "Wrong outputs",
             Self::QuantisationLoss => "Outputs lost by the quantisation",
             Self::NpuStartFailure => "The NPU does not start",
+            Self::CompiledForAnother => "Compiled model of other devices",
             Self::SlowWithoutPlacement => "Slower, cause unknown",
             Self::CvSpike => "Latency varies more",
             Self::ThermalOrLoad => "Devices hot or busy",

@@ -129,6 +129,9 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                 npu_off(key, "On call, if sessions that fail cost users")
             )
         }
+        VerdictClass::CompiledForAnother => {
+            format!("The model's owner: {}", compile_again(reasons))
+        }
         VerdictClass::SlowWithoutPlacement => {
             let with = shape_of(reasons).map_or(String::new(), |shape| {
                 format!(" with inputs of the shape {shape}")
@@ -359,7 +362,7 @@ fn why_refused(key: &CohortKey, ops: &str) -> String {
     )
 }
 
-/// The next step for a compiled model that the EP refuses.
+/// The next step for a compiled model that is not for these devices.
 fn compile_again(reasons: &[Reason]) -> String {
     let place = match firmware_of(reasons) {
         Some(firmware) => format!("firmware {}", in_sentence(firmware)),

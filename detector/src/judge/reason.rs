@@ -1,9 +1,9 @@
 //! Reasons from what the signals found.
 
 use crate::judge::signals::{
-    CertificateDrift, Control, CrossChipset, CvIncrease, OutputMinority, OutputsBeyond,
-    PlacementChange, Shift, SlowerAndMoved, SlowerGroup, StartFailures, UncertifiedRuntime,
-    UnseenHeat,
+    CertificateDrift, CompiledForAnother, Control, CrossChipset, CvIncrease, OutputMinority,
+    OutputsBeyond, PlacementChange, Shift, SlowerAndMoved, SlowerGroup, StartFailures,
+    UncertifiedRuntime, UnseenHeat,
 };
 
 use epwatch_model::Reason;
@@ -109,6 +109,14 @@ pub(crate) fn slower_make(found: &SlowerGroup) -> Reason {
         devices: found.own.devices,
         others: found.others,
         ratio: found.ratio,
+        p: found.p,
+    }
+}
+
+pub(crate) fn compiled_for_another(found: &CompiledForAnother) -> Reason {
+    Reason::CompiledForAnother {
+        hits: found.tally.hits,
+        devices: found.tally.devices,
         p: found.p,
     }
 }

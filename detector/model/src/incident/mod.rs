@@ -28,6 +28,8 @@ pub enum Cause {
     Slower,
     /// The NPU does not start.
     NpuStartFailure,
+    /// The compiled model was made for other devices.
+    CompiledModel,
     /// The NPU computes wrong results.
     WrongOutputs,
     /// Latency varies more.
@@ -47,6 +49,7 @@ impl Cause {
             | VerdictClass::IntermittentFallback
             | VerdictClass::SlowWithoutPlacement => Some(Cause::Slower),
             VerdictClass::NpuStartFailure => Some(Cause::NpuStartFailure),
+            VerdictClass::CompiledForAnother => Some(Cause::CompiledModel),
             VerdictClass::WrongOutputs | VerdictClass::QuantisationLoss => {
                 Some(Cause::WrongOutputs)
             }
@@ -64,6 +67,7 @@ impl Cause {
         match self {
             Cause::Slower => "EpwatchFallback",
             Cause::NpuStartFailure => "EpwatchNpuStartFailure",
+            Cause::CompiledModel => "EpwatchCompiledModel",
             Cause::WrongOutputs => "EpwatchWrongOutputs",
             Cause::CvSpike => "EpwatchCvSpike",
             Cause::DataQuality => "EpwatchDataQuality",
@@ -76,6 +80,7 @@ impl Cause {
         match self {
             Cause::Slower => "slower",
             Cause::NpuStartFailure => "npu_start_failure",
+            Cause::CompiledModel => "compiled_model",
             Cause::WrongOutputs => "wrong_outputs",
             Cause::CvSpike => "cv_spike",
             Cause::DataQuality => "data_quality",
@@ -87,10 +92,15 @@ impl Cause {
     pub fn explains(self, other: VerdictClass) -> bool {
         match self {
             Cause::NpuStartFailure => {
-                matches!(Cause::of(other), Some(Cause::Slower | Cause::CvSpike))
+                matches!(
+                    Cause::of(other),
+                    Some(Cause::Slower | Cause::CompiledModel | Cause::CvSpike)
+                )
             }
             Cause::Slower => other == VerdictClass::CvSpike,
-            Cause::WrongOutputs | Cause::CvSpike | Cause::DataQuality => false,
+            Cause::CompiledModel | Cause::WrongOutputs | Cause::CvSpike | Cause::DataQuality => {
+                false
+            }
         }
     }
 }

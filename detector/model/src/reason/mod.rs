@@ -442,6 +442,18 @@ pub enum Reason {
         /// Chance of so many in a healthy cohort.
         p: f64,
     },
+    /// The compiled model was made for another chipset or runtime, and its sessions exist.
+    #[error(
+        "on {hits} of {devices} devices the compiled model was made for another chipset or runtime than theirs: the NPU \
+         takes it, may be slower with it, and may refuse it after an update"
+    )]
+    CompiledForAnother {
+        /// Devices with such a session.
+        hits: u64,
+        devices: u64,
+        /// Chance of so many in a healthy cohort.
+        p: f64,
+    },
     /// Outputs differ by more than the tolerance.
     #[error(
         "on {hits} of {devices} tested devices the NPU's output is off by more than accepted: at the median the \

@@ -4,6 +4,7 @@
 //! of them asks. `verdict` decides what the answers amount to.
 
 mod certificate_drift;
+mod compiled_model;
 mod control;
 mod cross_chipset;
 mod cv_increase;
@@ -29,6 +30,7 @@ use median_ratio::Median;
 use slower_with_placement_change::SpeedBefore;
 
 pub(crate) use certificate_drift::{CertificateDrift, UncertifiedRuntime};
+pub(crate) use compiled_model::CompiledForAnother;
 pub(crate) use control::Control;
 pub use control::{Controls, PeerRatios};
 pub(crate) use cross_chipset::CrossChipset;
@@ -87,6 +89,8 @@ pub struct SignalEvidence {
     pub intermittent_cross_chipset: Option<CrossChipset>,
     /// `Start`; `None` without devices.
     pub start_failures: Option<StartFailures>,
+    /// Devices with a compiled model that was not made for them; `None` if they are too few.
+    pub compiled_for_another: Option<CompiledForAnother>,
     /// `Outputs` and `OutputHash`; `None` without self-tests.
     pub outputs: Option<Outputs>,
     /// `OutputDrop`; `None` without self-tests.
@@ -184,6 +188,7 @@ impl SignalEvidence {
             cross_chipset,
             intermittent_cross_chipset,
             start_failures: start_failures::start_failures(window, previous, baseline, limits),
+            compiled_for_another: compiled_model::compiled_for_another(window, limits),
             outputs: outputs::differ(window, previous, baseline, limits),
             output_drop: output_drop::dropped(window, previous, chipsets, baseline, limits),
             cv_increase: cv_increase::varies(window, previous, baseline, limits),

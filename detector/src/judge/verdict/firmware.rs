@@ -197,6 +197,9 @@ fn hit_devices<'a>(
         | VerdictClass::SomeDevicesFallback => by_past().or_else(placed),
         VerdictClass::SlowWithoutPlacement => by_past(),
         VerdictClass::IntermittentFallback => Some(&evidence.firing_intermittent()?.hit_devices),
+        VerdictClass::CompiledForAnother => {
+            Some(&evidence.compiled_for_another.as_ref()?.hit_devices)
+        }
         VerdictClass::WrongOutputs => Some(&evidence.firing_drop()?.hit_devices),
         VerdictClass::QuantisationLoss
         | VerdictClass::CvSpike

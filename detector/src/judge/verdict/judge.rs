@@ -282,10 +282,11 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
         ],
     };
     let of_make = slower_make(evidence);
+    let compiled = secondary::compiled_for_another(evidence);
     let wrong = secondary::wrong_outputs(evidence);
     let different = secondary::different_outputs(evidence);
     let found = [
-        slow, at_times, placed, any_starts, wrong, heavier, cv_spike, different, of_make,
+        slow, at_times, placed, any_starts, compiled, wrong, heavier, cv_spike, different, of_make,
     ];
     let found = found.into_iter().flatten().collect();
     Finding::worst(found).unwrap_or_else(|| nothing_found(window, baseline, evidence))

@@ -1,4 +1,4 @@
-//! Findings from failed starts, outputs and the coefficient of variation.
+//! Findings from failed starts, compiled models, outputs and the coefficient of variation.
 
 use epwatch_model::{DropPlace, Reason, Severity, VerdictClass};
 
@@ -24,6 +24,18 @@ pub(super) fn start_failure(evidence: &SignalEvidence) -> Option<Finding> {
     Some(Finding {
         eligible: starts.n_counted,
         ..Finding::of(&starts.signal, class, severity, reasons)
+    })
+}
+
+/// A compiled model of other devices. Never a page: it runs on the NPU, and where it is slower or refused, that pages.
+pub(super) fn compiled_for_another(evidence: &SignalEvidence) -> Option<Finding> {
+    let found = evidence.compiled_for_another.as_ref()?;
+    let (class, severity) = (VerdictClass::CompiledForAnother, Severity::Ticket);
+    Some(Finding {
+        hits: found.tally.hits,
+        eligible: found.tally.devices,
+        p: found.p,
+        ..Finding::nothing(class, severity, vec![reason::compiled_for_another(found)])
     })
 }
 
@@ -96,7 +108,7 @@ fn mention_rounding(found: &mut Finding, evidence: &SignalEvidence) {
         .extend(rounding.filter(|_| found.class == VerdictClass::Healthy));
 }
 
-/// Adds the reasons of failed starts and wrong outputs to a finding of another class.
+/// Adds the reasons of failed starts, compiled models and wrong outputs to a finding of another class.
 pub(super) fn mention(found: &mut Finding, evidence: &SignalEvidence) {
     mention_rounding(found, evidence);
     if found.severity < Severity::Ticket {
@@ -107,6 +119,13 @@ pub(super) fn mention(found: &mut Finding, evidence: &SignalEvidence) {
         .filter(|_| found.class != VerdictClass::NpuStartFailure)
     {
         found.reasons.push(reason::starts(starts));
+    }
+    if let Some(compiled) = evidence
+        .compiled_for_another
+        .as_ref()
+        .filter(|_| found.class != VerdictClass::CompiledForAnother)
+    {
+        found.reasons.push(reason::compiled_for_another(compiled));
     }
     if let Some(wrong) = wrong_outputs(evidence).filter(|_| !found.class.is_of_outputs()) {
         found.reasons.extend(wrong.reasons);
@@ -122,7 +141,9 @@ mod tests {
     use crate::judge::placement::tests::placed;
     use crate::judge::signals::{Controls, Limits, PeerRatios};
     use crate::judge::window::CohortWindow;
-    use crate::testing::{Fleet, failed_starts, judged, noisy, reference, tested};
+    use crate::testing::{
+        Fleet, compiled_for_another as saying, failed_starts, judged, noisy, reference, tested,
+    };
     use epwatch_model::CohortVerdict;
 
     #[track_caller]
@@ -200,6 +221,51 @@ mod tests {
         let verdict = judged(&window, None, &reference());
         check(&verdict, VerdictClass::WrongOutputs, Severity::Ticket);
         assert!(verdict.reasons[0].to_string().contains("firmware f2"));
+    }
+
+    /// A compiled model of another chipset, on devices that are as fast as before.
+    #[test]
+    fn a_compiled_model_of_other_devices_is_a_ticket_with_its_firmware() {
+        let class = VerdictClass::CompiledForAnother;
+        let healthy = || Fleet::default().window();
+        let all = judged(&saying(healthy(), 0..60, "f1"), None, &reference());
+        check(&all, class, Severity::Ticket);
+        let numbers = &all.numbers;
+        assert_eq!((numbers.devices_hit, numbers.devices_seen), (60, 60));
+        let next = &all.next_step;
+        let says = "not for the chipset or the runtime of these devices. Compile it again";
+        assert!(next.contains(says), "{next}");
+        let some = judged(&saying(healthy(), 0..24, "f2"), None, &reference());
+        check(&some, class, Severity::Ticket);
+        let why: Vec<String> = some.reason_texts().collect();
+        assert!(
+            why[1].contains("24 of 24 devices on f2 are hit, and 0 of 36"),
+            "{why:#?}"
+        );
+        let next = &some.next_step;
+        assert!(next.contains("not for firmware f2."), "{next}");
+        let few = judged(&saying(healthy(), 0..2, "f2"), None, &reference());
+        check(&few, VerdictClass::Healthy, Severity::None);
+        // The first version has nothing to be compared with.
+        let first = judged(&saying(healthy(), 0..60, "f1"), None, &Baseline::default());
+        check(&first, class, Severity::Ticket);
+    }
+
+    /// What costs users leads, and the compiled model is a reason of it. One that is refused is a failed start.
+    #[test]
+    fn a_compiled_model_that_is_slower_or_refused_pages_as_that() {
+        let class = VerdictClass::SomeDevicesFallback;
+        let slower = saying(Fleet::with_fallback(0.5).window(), 0..30, "f1");
+        let slower = judged(&slower, None, &reference());
+        check(&slower, class, Severity::Page);
+        let says = "on 30 of 60 devices the compiled model was made for another chipset";
+        let mut why = slower.reason_texts();
+        assert!(why.any(|text| text.starts_with(says)), "{slower:#?}");
+        let mut refused = Fleet::default().window();
+        refused.device_events.failed_starts = failed_starts(0..20, "f1", "epcontext_incompatible");
+        let refused = judged(&refused, None, &reference());
+        check(&refused, VerdictClass::NpuStartFailure, Severity::Page);
+        assert!(refused.next_step.contains("Compile it again"));
     }
 
     /// A phone on the CPU returns the CPU's output, so the finding is the fallback.

@@ -32,7 +32,8 @@ use crate::judge::signals::{Controls, PeerRatios};
 use crate::judge::window::CohortWindow;
 use crate::run::metrics::{Delivery, Metrics};
 use crate::testing::{
-    Fleet, at, cosine_tests, failed_starts, judged, judged_with_controls, reference, tested,
+    Fleet, at, compiled_for_another, cosine_tests, failed_starts, judged, judged_with_controls,
+    reference, tested,
 };
 
 fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
@@ -254,6 +255,8 @@ fn people_read_of_starts_outputs_and_rules() {
     check("wrong-outputs.txt", &read(wrong));
     let different = tested(healthy(), 0..25, "bb", "f2", 0.01);
     check("different-outputs.txt", &read(different));
+    let compiled = compiled_for_another(healthy(), 0..25, "f2");
+    check("compiled-model.txt", &read(compiled));
 }
 
 /// The same loss on two chipsets. On the second picture it is on one of them, and the app exposes its inner outputs.

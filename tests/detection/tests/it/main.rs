@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod changes;
+mod compiled_models;
 mod directives;
 mod files;
 mod first_version;
