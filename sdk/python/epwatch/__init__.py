@@ -11,6 +11,7 @@ Nothing is recorded, written or sent without consent. docs/python.md is the guid
 
 import logging as _logging
 
+from ._compiled_model import compatibility
 from ._explanation import Explanation
 from ._native import VERSION as __version__
 from ._native import ConfigError, FolderError, Plan, UploadError
@@ -40,6 +41,7 @@ __all__ = [
     "UploadError",
     "__version__",
     "attach",
+    "compatibility",
     "disable_runtime_telemetry",
     "explain",
     "flush",

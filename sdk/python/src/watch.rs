@@ -15,7 +15,7 @@ use epwatch_proto::{
 };
 use epwatch_sdk::{
     AttachRequest, Conditions, HostAssignment, ModelInfo, NetworkKind, SessionPlan,
-    placement::{AssignedNode, Assignment, Subgraph},
+    placement::{AssignedNode, Assignment, Compatibility, Subgraph},
 };
 use pyo3::{
     FromPyObject, Py, PyErr, PyResult, Python, exceptions::PyValueError, pyclass, pymethods,
@@ -211,6 +211,18 @@ impl Watch {
             let request = self.request(&described)?;
             let attached = request.observe_assignment(read_by_host, creation);
             Ok(Session::new(attached, self.inner()?.clone()))
+        })
+    }
+
+    /// Returns whether the compiled model in `model_file` is for this device; `None` if nothing speaks against it.
+    fn compatibility(&self, described: Described) -> PyResult<Option<&'static str>> {
+        guarded(|| {
+            Ok(match self.request(&described)?.compatibility() {
+                Some(Compatibility::Optimal) => Some("optimal"),
+                Some(Compatibility::PreferRecompilation) => Some("prefer_recompilation"),
+                Some(Compatibility::Unsupported) => Some("unsupported"),
+                _ => None,
+            })
         })
     }
 

@@ -4,6 +4,7 @@
 //! The programs are `tests/programs/*.py`; each ends with an error if what it sees in Python is wrong.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod compiled_model;
 mod directives;
 mod environment;
 mod examples;
