@@ -49,6 +49,7 @@ pub mod ops;
 pub mod placement;
 mod placements;
 pub mod policy;
+pub mod profile;
 mod quantisation;
 pub mod read;
 pub mod report;

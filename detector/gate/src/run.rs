@@ -3,12 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use epwatch_proto::{Accelerator, DeviceType};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{
     layers::Layers,
     mistakes::Mistake,
     placement::{Inspected, InspectedChipset},
+    profile::RunProfile,
 };
 
 /// A file's content, as far as it is judged. Fields that the kind of file does not have are empty.
@@ -134,33 +135,6 @@ pub struct RunNode {
     pub events: u64,
     /// MACs by the shapes in the file, where they suffice.
     pub macs_by_shapes: Option<u64>,
-}
-
-/// Most nodes of a profile that a report has.
-pub const MOST_SHARES: usize = 20;
-
-/// Time of nodes, in a launch whose run times are not judged.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RunProfile {
-    /// Names of the profilers' own files, next to the launch.
-    #[serde(default)]
-    pub files: Vec<String>,
-    /// Nodes that take longest, in descending order.
-    #[serde(default)]
-    pub nodes: Vec<NodeShare>,
-}
-
-/// A node's share of the time of all nodes. A partition on the NPU is one node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the names say it")]
-pub struct NodeShare {
-    pub name: String,
-    #[serde(default)]
-    pub op_type: String,
-    pub ep: String,
-    pub share: f64,
 }
 
 /// A unit that computes.

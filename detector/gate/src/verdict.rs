@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{mistakes::Mistake, run::RunProfile, time::TimeRange};
+use crate::{mistakes::Mistake, profile::RunProfile, time::TimeRange};
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.gate/1";

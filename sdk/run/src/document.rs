@@ -13,7 +13,7 @@ use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::Partit
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
-use crate::settings::changed;
+use crate::change::changed;
 
 /// Name and version of the document.
 pub(crate) const SCHEMA: &str = "epwatch.run/1";

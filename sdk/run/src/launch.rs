@@ -1,19 +1,20 @@
 //! One launch, in a process of its own: makes the session, runs the model, writes the document.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use epwatch_proto::{Placement, ReasonCode, SelfTest, hex};
 use epwatch_sdk::{
     placement::{self, Inspection, inspect_file, record_assignment, summarise},
-    self_test::{self, GoldenInput},
+    self_test,
 };
-use ort::session::{Session, SessionInputValue};
+use ort::session::Session;
 
 use crate::{
     conditions::{battery_c, probe_us, steady_probe_us, thermal_status},
-    document::{MeasuredModel, MeasuredRuntime, Outputs, Placed, RunDocument, SCHEMA},
+    document::{Outputs, Placed, RunDocument},
     job::{Job, Task},
+    measured::{begun, micros, times},
     session::{Builder, Runtime, manifest},
     untimed,
 };
@@ -31,31 +32,6 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
     document
         .write(&job.out)
         .with_context(|| format!("failed to write {}", job.out.display()))
-}
-
-/// A document with what each launch says.
-pub(crate) fn begun(job: &Job) -> RunDocument {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    RunDocument {
-        schema: SCHEMA.to_owned(),
-        model: MeasuredModel {
-            sha256: job.sha256.clone(),
-            name: job.name.clone(),
-        },
-        target: job.target.clone(),
-        runtime: MeasuredRuntime {
-            ort: placement::ort_version(),
-            ep: job.ep.name().to_owned(),
-            options: job.options(),
-        },
-        source: format!("epwatch-run {}", env!("CARGO_PKG_VERSION")),
-        settings: job.settings.clone(),
-        arm: Some(job.arm),
-        started_unix_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
-        ..RunDocument::default()
-    }
 }
 
 /// The placement with its reasons, and the distance of the outputs from the CPU's.
@@ -161,35 +137,6 @@ fn placed(
         Vec::new(),
         Vec::new(),
     ))
-}
-
-/// Run times in microseconds, the first one first. Inputs are made once, so that only the model is timed.
-pub(crate) fn times(
-    session: &mut Session,
-    golden: &GoldenInput,
-    runs: u32,
-) -> anyhow::Result<Vec<u64>> {
-    let mut values = Vec::new();
-    for (name, tensor) in golden.inputs() {
-        values.push((name.to_owned(), tensor.to_value()?));
-    }
-    let mut times = Vec::new();
-    for _ in 0..runs {
-        let each = values
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.into()));
-        let inputs: Vec<(&str, SessionInputValue<'_>)> = each.collect();
-        let began = Instant::now();
-        let outputs = session.run(inputs)?;
-        let took = began.elapsed();
-        drop(outputs);
-        times.push(micros(took).max(1));
-    }
-    Ok(times)
-}
-
-pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -10,11 +10,13 @@
 
 mod args;
 mod attended;
+mod change;
 mod conditions;
 mod document;
 mod inputs;
 mod job;
 mod launch;
+mod measured;
 mod parent;
 mod path_bytes;
 mod report;

@@ -33,13 +33,14 @@ use signal_hook::{
 use crate::{
     args::Command,
     attended::{self, StartedBy},
+    change::changed,
     conditions::output_of,
     document::{Arm, MeasuredOn, Placed, Profile, RunDocument},
     job::{Ep, Job, Task},
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
-    settings::{changed, difference, settings, sha256_of},
+    settings::{difference, settings, sha256_of},
 };
 
 /// The command line makes no sense on this device.

@@ -11,7 +11,7 @@ use anyhow::Context;
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
-use crate::{args::Command, inputs::InputKind, job::Ep};
+use crate::{args::Command, change::changed, inputs::InputKind, job::Ep};
 
 /// What the launches were made with, in words: an option may be the user's own, or set by another one. Files and folders are
 /// named by the beginning of their SHA-256, since the same one may have another path.
@@ -57,12 +57,6 @@ pub(crate) fn difference(kept: &Settings, now: &Settings) -> Option<String> {
     let mut differing = names.filter(|name| kept.get(*name) != now.get(*name));
     let name = differing.next()?;
     Some(changed(name, kept.get(name), now.get(name)))
-}
-
-/// The change of one setting, in words.
-pub(crate) fn changed(what: &str, kept: Option<&String>, now: Option<&String>) -> String {
-    let shown = |of: Option<&String>| of.map_or("none", String::as_str).to_owned();
-    format!("{what}: {} before, {} now", shown(kept), shown(now))
 }
 
 /// Enough digits of a hash to tell files apart.

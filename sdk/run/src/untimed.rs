@@ -16,7 +16,7 @@ use ort::session::builder::SessionBuilder;
 use crate::{
     document::{Profile, RunDocument},
     job::{Ep, Job, KeyValue},
-    launch::{begun, micros, times},
+    measured::{begun, micros, times},
     session::{Builder, Runtime, with_ep_options},
 };
 

@@ -16,7 +16,8 @@ use serde_json::Value;
 use super::input::{MOST_US, ReadError, malformed};
 use crate::{
     mistakes::Mistake,
-    run::{MOST_SHARES, NodeShare, Run, RunNode, RunProfile, Unit},
+    profile::{MOST_SHARES, NodeShare, RunProfile},
+    run::{Run, RunNode, Unit},
 };
 
 const KIND: &str = "ONNX Runtime's profile";

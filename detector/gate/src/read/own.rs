@@ -13,10 +13,8 @@ use super::input::{ReadError, malformed, micros, run_times};
 use crate::{
     mistakes::Mistake,
     placement::{InspectedChipset, NPU},
-    run::{
-        Arm, MOST_SHARES, NodeShare, Run, RunNode, RunOutputs, RunProfile, RunTarget, RuntimeParts,
-        Unit,
-    },
+    profile::{MOST_SHARES, NodeShare, RunProfile},
+    run::{Arm, Run, RunNode, RunOutputs, RunTarget, RuntimeParts, Unit},
     throttle::DeviceState,
 };
 
