@@ -54,7 +54,10 @@ mod directives;
 mod driver;
 mod explain;
 mod folder;
-#[expect(unsafe_code, reason = "the C library counts forks by a handler")]
+#[cfg_attr(
+    all(unix, not(target_os = "android")),
+    expect(unsafe_code, reason = "the C library counts forks by a handler")
+)]
 mod fork;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
