@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Gates of each kind in a nightly run.
-const GATES: usize = 20;
+const GATES: usize = 10;
 /// Gates that run at a time, so that each disturbs the other.
 const SIDE_BY_SIDE: usize = 2;
 /// Rows and columns of the weight, and rows of the input: a layer takes some 50 us.
@@ -43,7 +43,6 @@ fn model(folder: &Path, name: &str, layers: usize) -> PathBuf {
         graph.extend(node("MatMul", &[&from, "w"], &to));
     }
     graph.extend(text(2, name));
-    #[expect(clippy::cast_precision_loss, reason = "a small number")]
     graph.extend(square("w", SIZE, 1.0 / SIZE as f32));
     graph.extend(floats(11, "x", [ROWS, SIZE]));
     graph.extend(floats(12, "y", [ROWS, SIZE]));

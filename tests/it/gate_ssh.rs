@@ -341,13 +341,18 @@ fn ssh_checks_the_boards_key_and_the_users() {
 fn what_cannot_be_measured_over_ssh_is_told_before_a_launch() {
     let board = Board::new();
     let model = format!("{MODELS}/a_cnn.qu8.onnx");
+    // Writes the policy.
+    board.gate("a_cnn.qu8", 1, "");
+    let policy = board.folder.path().join("gate.toml");
+    let policy = policy.display();
     for (words, expected) in [
         ("--ssh=-oProxyCommand=x", "expected a host as ssh takes it"),
         ("--ssh board --workdir a'b", "expected an absolute path"),
         ("--ssh board --local", "cannot be used with"),
         ("--adb", "--runner"),
     ] {
-        check_fails(&mut epwatch(&format!("gate {model} {words}")), 2, expected);
+        let words = format!("gate {model} --policy {policy} {words}");
+        check_fails(&mut epwatch(&words), 2, expected);
     }
     let runner = board.folder.path().join("runner");
     fs::write(&runner, "#!/no/such/program\n").unwrap();

@@ -146,8 +146,8 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     add_asked(&mut found.target, by, &chipset);
     found.target.mistakes = mistakes(notes, candidate.iter().chain(&baseline));
     found.target.load = load_numbers(&now);
-    let profiles = candidate.iter().filter_map(|one| one.run.profile.as_ref());
-    found.target.profile = profiles.cloned().next();
+    let mut profiles = candidate.iter().filter_map(|one| one.run.profile.as_ref());
+    found.target.profile = profiles.next().cloned();
     Ok(found)
 }
 

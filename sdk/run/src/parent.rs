@@ -41,6 +41,7 @@ use crate::{
     report,
     schedule::{MOST_TRIES, order},
     settings::{difference, settings, sha256_of},
+    untimed::WARM_STARTS,
 };
 
 /// The command line makes no sense on this device.
@@ -324,13 +325,19 @@ impl Plan {
         if job.ep == Ep::Cpu {
             return Ok(None);
         }
-        let compiled = self.untimed(job, Task::Compile)?;
-        let warm = match compiled {
-            Some(_) => self.untimed(job, Task::Warm)?,
-            None => None,
-        };
+        let mut starts_us = Vec::new();
+        if self.untimed(job, Task::Compile)?.is_some() {
+            for _ in 0..WARM_STARTS {
+                let warm = self.untimed(job, Task::Warm)?;
+                let Some(us) = warm.and_then(|document| document.load_warm_us) else {
+                    break;
+                };
+                starts_us.push(us);
+            }
+        }
         self.remove_unfinished()?;
-        Ok(warm.and_then(|document| document.load_warm_us))
+        starts_us.sort_unstable();
+        Ok(starts_us.get(starts_us.len() / 2).copied())
     }
 
     /// A launch next to the look. A failure is told, and ends nothing.

@@ -20,8 +20,10 @@ use crate::{
     session::{Builder, Runtime, with_ep_options},
 };
 
-/// Runs of a profile: enough for the share of each node, and few events of a large model.
-const PROFILED_RUNS: u32 = 10;
+/// Runs of a profile: as few as `epwatch gate --runs` judges, 3 of warm-up and 20.
+const PROFILED_RUNS: u32 = 23;
+/// Sessions that are made from the compiled graph. Their median counts.
+pub(crate) const WARM_STARTS: usize = 3;
 /// Names of a launch's files until it has ended.
 const ORT_PROFILE: &str = "launching-ort";
 const QNN_PROFILE: &str = "launching-qnn.csv";

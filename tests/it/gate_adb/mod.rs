@@ -221,7 +221,7 @@ fn ctrl_c_at_any_moment_leaves_nothing_on_the_phone() {
         let phone = Phone::new(script(Answer::Runs));
         let adb = Adb::with(&[&phone]);
         let mut gate = adb.gate("--adb");
-        let policy = "[latency]\nlaunches = 50\nruns = 21\nwarmup = 1\n";
+        let policy = "[latency]\nlaunches = 50\nruns = 21\nwarmup = 1\nmedian_ms = 60000.0\n";
         fs::write(adb.folder.path().join("gate.toml"), policy).unwrap();
         gate.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut gate = Running(gate.spawn().unwrap());

@@ -10,7 +10,10 @@ pub mod table;
 
 use epwatch_proto::visible;
 
-use crate::verdict::{NotChecked, Target, Verdict};
+use crate::{
+    run::Unit,
+    verdict::{NotChecked, Target, Verdict},
+};
 
 /// Most nodes of a check in a report for people; the JSON has all.
 const SHOWN_NODES: usize = 10;
@@ -44,7 +47,11 @@ fn facts(target: &Target) -> Vec<(&'static str, String)> {
         let nodes = profile.nodes.iter().take(SHOWN_SHARES);
         let nodes = nodes.map(|node| {
             let share = 100.0 * node.share;
-            format!("{} {} {share:.1} %", node.op_type, node.name)
+            match Unit::of_ep(&node.ep) {
+                // Its name is a number.
+                Unit::Npu => format!("a partition on the NPU {share:.1} %"),
+                _ => format!("{} {} {share:.1} %", node.op_type, node.name),
+            }
         });
         let (nodes, files) = (nodes.collect::<Vec<_>>(), &profile.files);
         let parts = [nodes.join(", "), files.join(", ")];

@@ -241,6 +241,8 @@ fn target(
         }),
         placement: now.numbers(),
         latency: None,
+        load: None,
+        profile: None,
         against: None,
         checks,
         mistakes: Vec::new(),
