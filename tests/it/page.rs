@@ -268,6 +268,12 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         let known = n("stored") + n("dropped") + n("refused") + n("missing");
         assert_eq!(n("recorded"), known, "{entry}");
     }
+    // A sum has its newest day.
+    let day = &ledger["entries"][0]["day"];
+    json_when(&page, "/fleet.json", |document| {
+        document["ledger"]["day"] == *day
+    })
+    .await;
     let shown = page_when(&page, "/ledger", "Where the reports went").await;
     check_page("/ledger", &shown);
     check_drawings(&page, &shown.text).await;

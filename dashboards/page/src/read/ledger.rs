@@ -51,6 +51,7 @@ pub(crate) struct LedgerPage {
 pub(crate) struct LedgerDay {
     pub(crate) app: String,
     pub(crate) environment: String,
+    /// In a sum over days the newest of them.
     pub(crate) day: String,
     pub(crate) recorded: i64,
     pub(crate) stored: i64,
@@ -106,7 +107,7 @@ ORDER BY reports DESC, day DESC, app, environment, entry
 LIMIT 20";
 
 const SUM: &str = "
-SELECT toString(l.app_id) AS app, toString(l.environment) AS environment, '' AS day,
+SELECT l.app_id AS app, l.environment AS environment, toString(max(l.day)) AS day,
     sumIf(l.reports, l.kind = 'recorded') AS recorded, sumIf(l.reports, l.kind = 'stored') AS stored,
     sumIf(l.reports, l.kind = 'dropped') AS dropped, sumIf(l.reports, l.kind = 'refused') AS refused,
     recorded - stored - dropped - refused AS missing,
@@ -134,7 +135,7 @@ struct AppRow {
 }
 
 const APPS: &str = "
-SELECT toString(l.app_id) AS app, toInt64(toUnixTimestamp64Milli(max(l.read_at))) AS changed_at
+SELECT l.app_id AS app, max(l.read_at) AS changed_at
 FROM loss_ledger_read_v1 AS l
 WHERE (? = 1 OR has(?, l.app_id)) AND l.day > toDate(now('UTC')) - ?
 GROUP BY l.app_id
