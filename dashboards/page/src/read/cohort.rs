@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
-use super::changes::{self, Change, ChangesAsked};
+use super::changes::{self, Change};
 use super::document::IncidentDocument;
 use super::evidence::{self, PlottedEvidence};
+use super::first_judged::FirstWindows;
 use super::gaps::{self, WindowGap};
 use super::incidents::{self, IncidentRow};
 use super::period::Period;
 use super::progress::Progress;
+use super::sessions::{PlacementRow, SessionsAsked};
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortName, CohortRow, Slot, Slower, by_age};
 use crate::histogram::Latencies;
@@ -61,58 +63,6 @@ pub(crate) struct CohortPage {
     pub(crate) left_out: LeftOut,
 }
 
-/// The commonest placement of a version.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct PlacementRow {
-    pub(crate) sessions: u64,
-    /// Sessions of the version with any placement.
-    pub(crate) all_sessions: u64,
-    pub(crate) n_nodes: u32,
-    pub(crate) npu_nodes: u32,
-    /// Nodes that belong on the CPU.
-    pub(crate) benign_nodes: u32,
-    /// In effect, without the CPU.
-    pub(crate) requested_eps: Vec<String>,
-    pub(crate) npu_macs_share: Option<f64>,
-    pub(crate) macs_attributed: Option<f64>,
-    pub(crate) fingerprint: u64,
-    pub(crate) algorithm: u32,
-}
-
-#[derive(Debug, Row, Deserialize)]
-struct PlacementSelect {
-    version: String,
-    sessions: u64,
-    all_sessions: u64,
-    n_nodes: u32,
-    npu_nodes: u32,
-    benign_nodes: u32,
-    requested_eps: Vec<String>,
-    npu_macs_share: Option<f32>,
-    macs_attributed: Option<f32>,
-    fingerprint: u64,
-    algorithm: u32,
-}
-
-const PLACEMENTS: &str = "
-SELECT version, s AS sessions, sum(s) OVER (PARTITION BY version) AS all_sessions, n_nodes, npu_nodes,
-    benign AS benign_nodes, CAST(asked, 'Array(String)') AS requested_eps, npu_macs_share, macs_attributed, fingerprint, algorithm
-FROM (
-    SELECT toString(p.model_version) AS version, sum(p.sessions) AS s, any(p.n_nodes) AS n_nodes,
-        any(p.npu_nodes) AS npu_nodes, any(p.cpu_benign_nodes) AS benign, any(p.requested_eps) AS asked,
-        any(p.npu_macs_share) AS npu_macs_share,
-        any(p.macs_attributed) AS macs_attributed, p.fingerprint_exact AS fingerprint,
-        p.fingerprint_algorithm AS algorithm
-    FROM cohort_sessions_closed_v1 AS p
-    WHERE p.app_id = ? AND p.environment = ? AND p.model_id = ? AND p.chipset = ? AND p.model_version IN (?, ?)
-      AND p.requests_npu AND p.n_nodes > 0
-      AND p.bucket >= fromUnixTimestamp64Milli(?) AND p.bucket < fromUnixTimestamp64Milli(?)
-    GROUP BY p.model_version, p.fingerprint_exact, p.fingerprint_algorithm
-)
-ORDER BY version, s DESC, fingerprint
-LIMIT 1 BY version
-LIMIT 2";
-
 /// A node that a placement leaves on the CPU.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct CpuNodeRow {
@@ -146,20 +96,18 @@ pub(crate) async fn read(
         return Ok(None);
     };
     let of = (&*query.app, &*query.environment);
-    let (model, chipset) = (Some(&*query.model), Some(&*query.chipset));
-    let (all, evidence, first, open) = tokio::join!(
-        windows::latest(store, of, model, until),
-        evidence::latest(store, of, model, until),
-        windows::first_judged(store, of, model, until),
+    let name = (&*query.model, &*query.chipset, &*query.version);
+    let (all, evidence, open) = tokio::join!(
+        windows::latest_with_windows(store, of, (name.0, name.1), until),
+        evidence::of_cohort(store, of, name, until),
         incidents::open(store, of),
     );
-    let all = all?;
+    let (all, mut windows) = all?;
     let is_it = |row: &CohortRow| row.chipset == query.chipset && row.version == query.version;
     let Some(cohort) = all.iter().find(|row| is_it(row)).cloned() else {
         return Ok(None);
     };
     let mut left_out = LeftOut::default();
-    let first = left_out.part("first_judged", first);
     let open = left_out.part("incidents", open);
     let incident = open.into_iter().find_map(|row| {
         let document = IncidentDocument::read(&row.document);
@@ -169,15 +117,17 @@ pub(crate) async fn read(
     });
     let (incident, document) =
         incident.map_or_else(Default::default, |(row, document)| (Some(row), document));
-    let before = before(
-        &cohort,
-        &all,
-        &first,
-        document
-            .of_chipset(&query.chipset)
-            .and_then(|v| v.follows.as_deref())
-            .or(Some(&*cohort.follows).filter(|name| !name.is_empty())),
-    );
+    let told = document.of_chipset(&query.chipset);
+    let told = told.and_then(|verdict| verdict.follows.as_deref());
+    let follows = told.or(Some(&*cohort.follows).filter(|name| !name.is_empty()));
+    let is_other = |row: &&CohortRow| row.chipset == query.chipset && row.version != query.version;
+    // Only then the ages of versions decide.
+    let first = match follows.is_none() && all.iter().any(|row| is_other(&row)) {
+        true => windows::first_judged(store, of, Some(&query.model), until).await,
+        false => Ok(FirstWindows::default()),
+    };
+    let first = left_out.part("first_judged", first);
+    let before = before(&cohort, &all, &first, follows);
     let others = all
         .iter()
         .filter(|row| row.version == query.version && row.chipset != query.chipset);
@@ -187,23 +137,21 @@ pub(crate) async fn read(
     let period = Period::of(began, until, SLOTS);
     let version_before = before.as_ref().map(|row| row.version.clone());
     let began = incident.as_ref().and_then(|incident| incident.started_at);
-    let changes = ChangesAsked {
+    let changes = SessionsAsked {
         app: &query.app,
         environment: &query.environment,
         model: &query.model,
         chipset: &query.chipset,
         from: changes::since(period.from, began),
         to: until,
+        placed_since: period.from,
     };
-    let (slots, gaps, placements, changes) = tokio::join!(
-        windows::slots(store, of, model, chipset, period),
+    let (gaps, read) = tokio::join!(
         gaps::read(store, cohort.window_seconds, period),
-        placements(store, &query, version_before.as_deref(), period),
         changes::read(store, changes),
     );
-    let mut slots = left_out.part("medians", slots);
     let gaps = left_out.part("missing windows", gaps);
-    let changes = left_out.part("changes", changes);
+    let changes = left_out.part("changes", read.changes);
     let mut evidence = left_out.part("latency", evidence);
     let name = |version: &str| {
         (
@@ -212,7 +160,7 @@ pub(crate) async fn read(
             version.to_owned(),
         )
     };
-    let mut placements = left_out.part("placement", placements);
+    let mut placements = left_out.part("placement", read.placements);
     let placement = placements.remove(&query.version);
     let mut cpu_nodes = match &placement {
         Some(placement) => left_out.part("cpu_nodes", cpu_nodes(store, &query, placement).await),
@@ -249,10 +197,8 @@ pub(crate) async fn read(
         placement_before: version_before.and_then(|version| placements.remove(&version)),
         cpu_nodes,
         cpu_nodes_cut,
-        slots: slots.remove(&name(&query.version)).unwrap_or_default(),
-        slots_before: before_name
-            .and_then(|name| slots.remove(&name))
-            .unwrap_or_default(),
+        slots: windows.slots(&name(&query.version), period),
+        slots_before: before_name.map_or_else(Vec::new, |name| windows.slots(&name, period)),
         gaps,
         changes,
         left_out,
@@ -291,46 +237,6 @@ fn before(
             ..CohortRow::default()
         });
     named.cloned().or(gone).or(older.cloned())
-}
-
-async fn placements(
-    store: &StoreReader,
-    query: &CohortQuery,
-    before: Option<&str>,
-    period: Period,
-) -> Result<HashMap<String, PlacementRow>, ReadError> {
-    let CohortQuery {
-        app,
-        environment,
-        model,
-        version,
-        chipset,
-    } = query;
-    let rows: Vec<PlacementSelect> = store
-        .rows(PLACEMENTS, |sql| {
-            let sql = sql.bind(app).bind(environment).bind(model).bind(chipset);
-            let sql = sql.bind(version).bind(before.unwrap_or(version));
-            sql.bind(period.from.as_millisecond())
-                .bind(period.to.as_millisecond())
-        })
-        .await?;
-    let named = |row: PlacementSelect| {
-        let placement = PlacementRow {
-            sessions: row.sessions,
-            all_sessions: row.all_sessions,
-            n_nodes: row.n_nodes,
-            npu_nodes: row.npu_nodes,
-            benign_nodes: row.benign_nodes,
-            requested_eps: row.requested_eps,
-            // The store holds -0 for sessions on the CPU only.
-            npu_macs_share: row.npu_macs_share.map(|share| f64::from(share.abs())),
-            macs_attributed: row.macs_attributed.map(f64::from),
-            fingerprint: row.fingerprint,
-            algorithm: row.algorithm,
-        };
-        (row.version, placement)
-    };
-    Ok(rows.into_iter().map(named).collect())
 }
 
 async fn cpu_nodes(

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use epwatch_model::rows::CohortEvidenceRow;
+use clickhouse::Row;
 use epwatch_model::{Mixture, RATIO_BINS};
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::progress::time;
-use super::store::{ReadError, StoreReader, filtered};
+use super::store::{ReadError, StoreReader};
 use super::windows::{CohortName, Slower};
 use crate::histogram::{Latencies, Quantiles};
 use crate::text::number;
@@ -85,6 +85,35 @@ impl Ratios {
     }
 }
 
+/// The columns of a row that are drawn.
+#[derive(Debug, Row, Deserialize)]
+struct EvidenceSelect {
+    window_end: i64,
+    model_id: String,
+    model_version: String,
+    chipset: String,
+    p10_us: Option<f64>,
+    p50_us: Option<f64>,
+    p90_us: Option<f64>,
+    hist_first: i32,
+    hist_runs: Vec<u64>,
+    reference_version: String,
+    reference_p50_us: Option<f64>,
+    reference_hist_first: i32,
+    reference_hist_runs: Vec<u64>,
+    ratio_first: i32,
+    ratio_npu_devices: Vec<u32>,
+    ratio_cpu_devices: Vec<u32>,
+    devices_without_past: u64,
+    mixture_slow_share: Option<f64>,
+    mixture_fast_us: Option<f64>,
+    mixture_slow_us: Option<f64>,
+    mixture_separation: Option<f64>,
+    mode_fast_us: Option<f64>,
+    mode_slow_us: Option<f64>,
+    valley_depth: Option<f64>,
+}
+
 macro_rules! select {
     ($rest:literal) => {
         concat!("SELECT ?fields FROM cohort_evidence_v1 AS e ", $rest)
@@ -92,15 +121,24 @@ macro_rules! select {
 }
 
 const LATEST: &str = select!(
-    "WHERE e.app_id = ? AND e.environment = ? AND (? = 0 OR e.model_id = ?)
+    "WHERE e.app_id = ? AND e.environment = ?
        AND (e.model_id, e.chipset, e.model_version, e.place) IN (
          SELECT l.model_id, l.chipset, l.model_version, argMax(l.place, l.window_end)
          FROM cohort_evidence_v1 AS l
-         WHERE l.app_id = ? AND l.environment = ? AND (? = 0 OR l.model_id = ?)
-           AND l.window_end > fromUnixTimestamp64Milli(?) - INTERVAL ? DAY
+         WHERE l.app_id = ? AND l.environment = ? AND l.window_end > fromUnixTimestamp64Milli(?) - INTERVAL ? DAY
          GROUP BY l.model_id, l.chipset, l.model_version)
      ORDER BY e.window_end DESC
      LIMIT 1 BY e.model_id, e.chipset, e.model_version
+     LIMIT 2000"
+);
+
+/// Of one model only the versions of a chipset and the chipsets of a version. They have few windows with findings, so these
+/// are sorted. [`LATEST`] reads the view twice, which costs more there.
+const OF_COHORT: &str = select!(
+    "WHERE e.app_id = ? AND e.environment = ? AND e.model_id = ? AND (e.chipset = ? OR e.model_version = ?)
+       AND e.window_end > fromUnixTimestamp64Milli(?) - INTERVAL ? DAY
+     ORDER BY e.window_end DESC
+     LIMIT 1 BY e.chipset, e.model_version
      LIMIT 2000"
 );
 
@@ -118,7 +156,7 @@ const BEFORE: &str = select!(
 );
 
 /// Returns the name of a row's cohort, and the evidence.
-fn split(row: CohortEvidenceRow) -> (CohortName, PlottedEvidence) {
+fn split(row: EvidenceSelect) -> (CohortName, PlottedEvidence) {
     let quantiles = |p10_us: Option<f64>, p50_us: Option<f64>, p90_us: Option<f64>| {
         Some(Quantiles {
             p10_us: p10_us?,
@@ -178,20 +216,34 @@ fn mixture(
     })
 }
 
-/// Returns the latest evidence of each cohort; of all models without `model`. A version that no device runs any more is
-/// there for 30 days.
+/// Returns the latest evidence of each cohort. A version that no device runs any more is there for 30 days.
 pub(crate) async fn latest(
     store: &StoreReader,
     (app, environment): (&str, &str),
-    model: Option<&str>,
     until: Timestamp,
 ) -> Result<HashMap<CohortName, PlottedEvidence>, ReadError> {
-    let rows: Vec<CohortEvidenceRow> = store
+    let rows: Vec<EvidenceSelect> = store
         .rows(LATEST, |query| {
-            let both = (0..2).fold(query, |query, _| {
-                filtered(query.bind(app).bind(environment), model)
-            });
-            both.bind(until.as_millisecond()).bind(DAYS)
+            let query = query.bind(app).bind(environment);
+            let query = query.bind(app).bind(environment);
+            query.bind(until.as_millisecond()).bind(DAYS)
+        })
+        .await?;
+    Ok(rows.into_iter().map(split).collect())
+}
+
+/// Returns the same of one model: its versions on a chipset, and one of them on other chipsets.
+pub(crate) async fn of_cohort(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    (model, chipset, version): (&str, &str, &str),
+    until: Timestamp,
+) -> Result<HashMap<CohortName, PlottedEvidence>, ReadError> {
+    let rows: Vec<EvidenceSelect> = store
+        .rows(OF_COHORT, |query| {
+            let query = query.bind(app).bind(environment).bind(model);
+            let query = query.bind(chipset).bind(version);
+            query.bind(until.as_millisecond()).bind(DAYS)
         })
         .await?;
     Ok(rows.into_iter().map(split).collect())
@@ -207,7 +259,7 @@ pub(crate) async fn of_window(
     window_end: Timestamp,
 ) -> Result<Option<PlottedEvidence>, ReadError> {
     let end_ms = window_end.as_millisecond();
-    let rows: Vec<CohortEvidenceRow> = store
+    let rows: Vec<EvidenceSelect> = store
         .rows(OF_WINDOW, |query| {
             let query = query.bind(app).bind(environment).bind(model);
             query.bind(chipset).bind(version).bind(end_ms)
@@ -217,7 +269,7 @@ pub(crate) async fn of_window(
         return Ok(None);
     };
     if let Some(before) = follows.filter(|_| evidence.reference.is_none()) {
-        let rows: Vec<CohortEvidenceRow> = store
+        let rows: Vec<EvidenceSelect> = store
             .rows(BEFORE, |query| {
                 let query = query.bind(app).bind(environment).bind(model);
                 query.bind(chipset).bind(before).bind(end_ms)

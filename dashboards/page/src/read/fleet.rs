@@ -161,7 +161,7 @@ pub(crate) async fn read(
     let of = (&*app, &*environment);
     let (cohorts, evidence, open, ledger, first) = tokio::join!(
         windows::latest(store, of, None, until),
-        evidence::latest(store, of, None, until),
+        evidence::latest(store, of, until),
         incidents::open(store, of),
         ledger::sum(store, of),
         windows::first_judged(store, of, None, until),

@@ -23,8 +23,7 @@ pub(crate) struct WindowGap {
 }
 
 const GAPS: &str = "
-SELECT toInt64(toUnixTimestamp64Milli(m.gap_from)) AS judged_before,
-    toInt64(toUnixTimestamp64Milli(m.gap_until)) AS judged_after, m.windows AS windows
+SELECT m.gap_from AS judged_before, m.gap_until AS judged_after, m.windows AS windows
 FROM missing_windows_v1 AS m
 WHERE m.window_seconds = ?
   AND m.gap_until > fromUnixTimestamp64Milli(?) AND m.gap_from < fromUnixTimestamp64Milli(?)

@@ -7,7 +7,7 @@ use epwatch_model::{CohortVerdict, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::changes::{self, Change, ChangesAsked};
+use super::changes::{self, Change};
 use super::document::IncidentDocument;
 use super::evidence::{self, PlottedEvidence};
 use super::gaps::{self, WindowGap};
@@ -19,6 +19,7 @@ use super::orders::{self, OrderRow};
 use super::period::Period;
 use super::progress::Progress;
 use super::scope::Scope;
+use super::sessions::SessionsAsked;
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, SeenIn, Slot, Slower};
 
@@ -175,15 +176,16 @@ pub(crate) async fn read(
             let Some(period) = period else {
                 return Ok(Vec::new());
             };
-            let asked = ChangesAsked {
+            let asked = SessionsAsked {
                 app: &row.app,
                 environment: &row.environment,
                 model: &row.model,
                 chipset,
                 from: changes::since(period.from, began),
                 to: period.to,
+                placed_since: period.from,
             };
-            changes::read(store, asked).await
+            changes::read(store, asked).await.changes
         },
     );
     let name = (row.model.clone(), chipset.to_owned(), row.version.clone());

@@ -96,14 +96,11 @@ impl From<IncidentSelect> for IncidentRow {
 macro_rules! select {
     ($document:literal, $rest:literal) => {
         concat!(
-            "SELECT i.incident_id AS incident, toString(i.state) AS state, toString(i.severity) AS severity,
-                toString(i.verdict) AS verdict, toString(i.app_id) AS app, toString(i.environment) AS environment,
-                toString(i.model_id) AS model, toString(i.model_version) AS version,
-                CAST(i.chipsets, 'Array(String)') AS chipsets,
-                toInt64(toUnixTimestamp64Milli(i.started_at)) AS started,
-                toInt64(toUnixTimestamp64Milli(i.changed_at)) AS changed,
-                i.devices_hit AS devices_hit, i.devices_seen AS devices_seen, i.latency_ratio AS latency_ratio,
-                CAST(i.cpu_ops, 'Array(String)') AS cpu_ops, i.cpu_macs_share AS cpu_macs_share,
+            "SELECT i.incident_id AS incident, i.state AS state, i.severity AS severity, i.verdict AS verdict, i.app_id AS app,
+                i.environment AS environment, i.model_id AS model, i.model_version AS version, i.chipsets AS chipsets,
+                i.started_at AS started, i.changed_at AS changed, i.devices_hit AS devices_hit,
+                i.devices_seen AS devices_seen, i.latency_ratio AS latency_ratio, i.cpu_ops AS cpu_ops,
+                i.cpu_macs_share AS cpu_macs_share,
                 JSONExtractString(i.document, 'orders', 'ack', 'who') AS acknowledged_by,
                 JSONExtractString(i.document, 'orders', 'mute', 'until') AS muted_until,
                 JSONExtractString(i.document, 'part_of') AS part_of, ",

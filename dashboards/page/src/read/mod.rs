@@ -27,5 +27,6 @@ pub(crate) mod period;
 pub(crate) mod progress;
 pub(crate) mod rollout;
 pub(crate) mod scope;
+pub(crate) mod sessions;
 pub(crate) mod store;
 pub(crate) mod windows;

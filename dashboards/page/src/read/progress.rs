@@ -23,7 +23,8 @@ pub(crate) struct Progress {
 
 #[derive(Debug, Row, Deserialize)]
 struct ProgressRow {
-    closed_until: i64,
+    /// In seconds; the others are in milliseconds.
+    closed_until: u32,
     judged_at: i64,
     judged_until: i64,
     judged_before: i64,
@@ -31,12 +32,8 @@ struct ProgressRow {
 }
 
 const SQL: &str = "
-SELECT
-    toInt64(toUnixTimestamp(p.closed_until)) * 1000 AS closed_until,
-    toInt64(toUnixTimestamp64Milli(p.judged_at)) AS judged_at,
-    toInt64(toUnixTimestamp64Milli(p.judged_until)) AS judged_until,
-    toInt64(toUnixTimestamp64Milli(p.judged_before)) AS judged_before,
-    toInt64(toUnixTimestamp64Milli(p.handled_at)) AS handled_at
+SELECT p.closed_until AS closed_until, p.judged_at AS judged_at, p.judged_until AS judged_until,
+    p.judged_before AS judged_before, p.handled_at AS handled_at
 FROM store_progress_v1 AS p";
 
 /// Returns a time in milliseconds; the store's zero means none.
@@ -61,7 +58,7 @@ impl Progress {
         };
         let step = time(row.judged_before).map(|_| (row.judged_until - row.judged_before) / 1000);
         Ok(Self {
-            closed_until: time(row.closed_until),
+            closed_until: time(i64::from(row.closed_until) * 1_000),
             judged_at: time(row.judged_at),
             judged_until: time(row.judged_until),
             handled_at: time(row.handled_at),

@@ -2,30 +2,28 @@
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use clickhouse::Row;
 use epwatch_model::{Severity, SignalId, VerdictClass};
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 pub(crate) use super::first_judged::CohortName;
 use super::first_judged::FirstWindows;
 use super::period::Period;
-use super::progress::{time, time_of_ms};
+use super::progress::time;
 use super::store::{ReadError, StoreReader, filtered};
 use crate::text::number;
 use crate::text::words::Tone;
 
 /// The latest judgement of a cohort.
-#[derive(Debug, Clone, Default, PartialEq, Row, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct CohortRow {
     pub(crate) model: String,
     pub(crate) version: String,
     pub(crate) chipset: String,
-    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) first: Option<Timestamp>,
-    #[serde(deserialize_with = "time_of_ms")]
     pub(crate) window_end: Option<Timestamp>,
     pub(crate) window_seconds: f64,
     pub(crate) verdict: String,
@@ -49,7 +47,6 @@ pub(crate) struct CohortRow {
     pub(crate) cv_within: Option<f64>,
     pub(crate) cv_between: Option<f64>,
     pub(crate) reasons: Vec<String>,
-    #[serde(deserialize_with = "signals")]
     pub(crate) signals: Vec<SignalRow>,
 }
 
@@ -103,58 +100,148 @@ pub(crate) struct SignalRow {
     pub(crate) fires: bool,
 }
 
-/// Devices that were compared with a reference. A finding counts them itself; a healthy verdict has none, and its signals do.
-pub(super) const COMPARED: &str = "if(w.verdict = 'healthy', arrayMax(arrayPushBack(arrayFilter((n, id) -> has(
-        ['placement_change', 'certificate_drift', 'slow_device_share', 'slow_device_share_of_model'], toString(id)),
-    w.signal_devices, w.signal_id), w.eligible_devices)), w.eligible_devices)";
+/// Signals that compare each device with a reference.
+const COMPARING: [SignalId; 4] = [
+    SignalId::Placement,
+    SignalId::Certificate,
+    SignalId::Shift,
+    SignalId::ShiftOfModel,
+];
 
-/// Nullable columns stand in a tuple: `argMax` skips rows in which its argument is NULL.
-/// `signal_fires` is the youngest column of the signals, and empty in rows from before it was added.
-static LATEST: LazyLock<String> = LazyLock::new(|| {
-    "
+/// Returns the devices that were compared with a reference. A finding counts them itself, as `eligible`; a healthy verdict
+/// has none, and its signals do.
+pub(super) fn compared<'a>(
+    verdict: &str,
+    eligible: u64,
+    signals: impl Iterator<Item = (&'a str, u64)>,
+) -> u64 {
+    if VerdictClass::parse(verdict) != Some(VerdictClass::Healthy) {
+        return eligible;
+    }
+    let compares = |id: &str| COMPARING.iter().any(|of| of.name() == Some(id));
+    let devices = signals.filter(|(id, _)| compares(id));
+    devices.fold(eligible, |most, (_, devices)| most.max(devices))
+}
+
+/// The columns of each cohort's latest window are in three tuples, because ClickHouse plans one aggregate for a tuple. Planning
+/// is most of the query. `signal_fires` is the youngest column of the signals, and empty in rows from
+/// before it was added. The chipset's windows go to its own page, so that it needs no second query for them.
+const LATEST: &str = "
 SELECT
-    toString(w.model_id) AS model, toString(w.model_version) AS version, toString(w.chipset) AS chipset,
-    toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first, toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS window_end,
-    argMax(w.window_seconds, w.window_end) AS window_seconds,
-    toString(argMax(w.verdict, w.window_end)) AS verdict, toString(argMax(w.severity, w.window_end)) AS severity,
-    argMax(w.devices, w.window_end) AS devices, toString(argMax(w.follows, w.window_end)) AS follows,
-    argMax(w.devices_on_chipset, w.window_end) AS devices_on_chipset,
-    argMax({compared}, w.window_end) AS eligible,
-    argMax(w.devices_hit, w.window_end) AS hit, argMax(w.runs, w.window_end) AS runs,
-    argMax(tuple(w.p50_us), w.window_end).1 AS p50_us, argMax(tuple(w.p95_us), w.window_end).1 AS p95_us,
-    argMax(tuple(w.npu_share), w.window_end).1 AS npu_share,
-    argMax(tuple(w.latency_ratio), w.window_end).1 AS latency_ratio,
-    argMax(tuple(w.deadline_us), w.window_end).1 AS deadline_us, argMax(tuple(w.late_share), w.window_end).1 AS late_share,
-    argMax(tuple(w.cv_within), w.window_end).1 AS cv_within, argMax(tuple(w.cv_between), w.window_end).1 AS cv_between,
-    argMax(w.reasons, w.window_end) AS reasons,
-    arrayZip(CAST(argMax(w.signal_id, w.window_end), 'Array(String)'), argMax(w.signal_value, w.window_end),
-        argMax(w.signal_p, w.window_end), argMax(w.signal_hits, w.window_end), argMax(w.signal_devices, w.window_end),
-        arrayResize(argMax(w.signal_fires, w.window_end), length(argMax(w.signal_id, w.window_end)))) AS signals
+    w.model_id AS model, w.model_version AS version, w.chipset AS chipset,
+    min(w.window_end) AS first, max(w.window_end) AS window_end,
+    argMax((w.window_seconds, w.verdict, w.severity, w.devices, w.follows, w.devices_on_chipset,
+        w.eligible_devices, w.devices_hit, w.runs), w.window_end) AS judged,
+    argMax((w.p50_us, w.p95_us, w.npu_share, w.latency_ratio, w.deadline_us, w.late_share, w.cv_within, w.cv_between),
+        w.window_end) AS measured,
+    argMax((w.reasons, w.signal_id, w.signal_value, w.signal_p, w.signal_hits, w.signal_devices, w.signal_fires),
+        w.window_end) AS explained,
+    groupArrayIf(10000)((w.window_end, w.p50_us, w.verdict, w.severity, w.devices_hit), ? = 1 AND w.chipset = ?) AS windows
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
   AND (? = 0 OR w.model_id = ?)
   AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 1 DAY AND w.window_end <= fromUnixTimestamp64Milli(?)
 GROUP BY w.model_id, w.chipset, w.model_version
-ORDER BY indexOf(['page', 'ticket', 'info', 'none'], severity), hit DESC, devices DESC, model, chipset, version
-LIMIT 2000".replace("{compared}", COMPARED)
-});
+ORDER BY indexOf(['page', 'ticket', 'info', 'none'], judged.3), judged.8 DESC, judged.4 DESC, model, chipset, version
+LIMIT 2000";
 
-/// Reads a column of tuples.
-fn signals<'de, D: Deserializer<'de>>(column: D) -> Result<Vec<SignalRow>, D::Error> {
-    let rows = Vec::<(String, f64, f64, u64, u64, bool)>::deserialize(column)?;
-    let signals = rows.into_iter();
-    let signals = signals.map(|(id, value, p, hits, devices, fires)| SignalRow {
-        id,
-        value,
-        p,
-        hits,
-        devices,
-        fires,
-    });
-    Ok(signals.collect())
+type Judged = (f64, String, String, u64, String, u64, u64, u64, u64);
+type Measured = (
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+    Option<f64>,
+);
+type Explained = (
+    Vec<String>,
+    Vec<String>,
+    Vec<f64>,
+    Vec<f64>,
+    Vec<u64>,
+    Vec<u64>,
+    Vec<bool>,
+);
+
+/// A judged window of a cohort: its end in milliseconds, median, verdict, severity and devices hit.
+type JudgedWindow = (i64, Option<f64>, String, String, u64);
+
+#[derive(Debug, Row, Deserialize)]
+struct LatestRow {
+    model: String,
+    version: String,
+    chipset: String,
+    first: i64,
+    window_end: i64,
+    judged: Judged,
+    measured: Measured,
+    explained: Explained,
+    windows: Vec<JudgedWindow>,
+}
+
+impl LatestRow {
+    /// Returns the latest judgement and the windows.
+    fn split(self) -> (CohortRow, Vec<JudgedWindow>) {
+        let (window_seconds, verdict, severity, devices, follows, on_chipset, eligible, hit, runs) =
+            self.judged;
+        let (p50_us, p95_us, npu_share, latency_ratio, deadline_us, late_share, within, between) =
+            self.measured;
+        let (reasons, ids, values, ps, hits, of, fires) = self.explained;
+        let signals = ids.iter().map(String::as_str).zip(of.iter().copied());
+        let eligible = compared(&verdict, eligible, signals);
+        let fires = fires.into_iter().chain(std::iter::repeat(false));
+        let counts = hits.into_iter().zip(of).zip(fires);
+        let signals = ids.into_iter().zip(values).zip(ps).zip(counts);
+        let signals = signals.map(|(((id, value), p), ((hits, devices), fires))| SignalRow {
+            id,
+            value,
+            p,
+            hits,
+            devices,
+            fires,
+        });
+        let row = CohortRow {
+            model: self.model,
+            version: self.version,
+            chipset: self.chipset,
+            first: time(self.first),
+            window_end: time(self.window_end),
+            window_seconds,
+            verdict,
+            severity,
+            devices,
+            follows,
+            devices_on_chipset: on_chipset,
+            eligible,
+            hit,
+            runs,
+            p50_us,
+            p95_us,
+            npu_share,
+            latency_ratio,
+            deadline_us,
+            late_share,
+            cv_within: within,
+            cv_between: between,
+            reasons,
+            signals: signals.collect(),
+        };
+        (row, self.windows)
+    }
 }
 
 impl CohortRow {
+    pub(crate) fn name(&self) -> CohortName {
+        (
+            self.model.clone(),
+            self.chipset.clone(),
+            self.version.clone(),
+        )
+    }
+
     pub(crate) fn tone(&self) -> Tone {
         Tone::of(&self.verdict, &self.severity)
     }
@@ -184,16 +271,57 @@ impl CohortRow {
 /// `model`.
 pub(crate) async fn latest(
     store: &StoreReader,
-    (app, environment): (&str, &str),
+    of: (&str, &str),
     model: Option<&str>,
     until: Timestamp,
 ) -> Result<Vec<CohortRow>, ReadError> {
+    let rows = latest_rows(store, of, model, None, until).await?;
+    Ok(rows.into_iter().map(|row| row.split().0).collect())
+}
+
+/// The windows of one chipset in a day, by cohort.
+#[derive(Debug, Default)]
+pub(crate) struct ChipsetWindows(HashMap<CohortName, Vec<JudgedWindow>>);
+
+impl ChipsetWindows {
+    /// Returns a cohort's slots of a period that lies within the day.
+    pub(crate) fn slots(&mut self, name: &CohortName, period: Period) -> Vec<Slot> {
+        let windows = self.0.remove(name);
+        slots_of(windows.unwrap_or_default(), period)
+    }
+}
+
+/// Returns the same as [`latest`] for one model, and the windows of a chipset in that day.
+pub(crate) async fn latest_with_windows(
+    store: &StoreReader,
+    of: (&str, &str),
+    (model, chipset): (&str, &str),
+    until: Timestamp,
+) -> Result<(Vec<CohortRow>, ChipsetWindows), ReadError> {
+    let mut cohorts = Vec::new();
+    let mut windows = ChipsetWindows::default();
+    for row in latest_rows(store, of, Some(model), Some(chipset), until).await? {
+        let (cohort, of_cohort) = row.split();
+        if !of_cohort.is_empty() {
+            windows.0.insert(cohort.name(), of_cohort);
+        }
+        cohorts.push(cohort);
+    }
+    Ok((cohorts, windows))
+}
+
+async fn latest_rows(
+    store: &StoreReader,
+    (app, environment): (&str, &str),
+    model: Option<&str>,
+    chipset: Option<&str>,
+    until: Timestamp,
+) -> Result<Vec<LatestRow>, ReadError> {
     let ms = until.as_millisecond();
     store
-        .rows(&LATEST, |query| {
-            let query = query.bind(app).bind(environment);
-            let query = filtered(query, model);
-            query.bind(ms).bind(ms)
+        .rows(LATEST, |query| {
+            let query = filtered(query, chipset).bind(app).bind(environment);
+            filtered(query, model).bind(ms).bind(ms)
         })
         .await
 }
@@ -207,8 +335,7 @@ struct FirstRow {
 }
 
 const FIRST: &str = "
-SELECT toString(w.model_id) AS model, toString(w.chipset) AS chipset, toString(w.model_version) AS version,
-    toInt64(toUnixTimestamp64Milli(min(w.window_end))) AS first
+SELECT w.model_id AS model, w.chipset AS chipset, w.model_version AS version, min(w.window_end) AS first
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = '' AND (? = 0 OR w.model_id = ?)
   AND w.window_end > fromUnixTimestamp64Milli(?) - INTERVAL 30 DAY
@@ -311,11 +438,9 @@ struct SlotRow {
 
 const SLOTS: &str = "
 SELECT
-    toString(w.model_id) AS model, toString(w.chipset) AS chipset, toString(w.model_version) AS version,
-    toInt64(toUnixTimestamp64Milli(max(w.window_end))) AS end,
+    w.model_id AS model, w.chipset AS chipset, w.model_version AS version, max(w.window_end) AS end,
     argMax(tuple(w.p50_us), w.window_end).1 AS p50_us,
-    argMax((toString(w.verdict), toString(w.severity)),
-        (indexOf(['none', 'info', 'ticket', 'page'], toString(w.severity)), w.window_end)) AS worst,
+    argMax((w.verdict, w.severity), (indexOf(['none', 'info', 'ticket', 'page'], w.severity), w.window_end)) AS worst,
     max(w.devices_hit) AS hit, countIf(w.severity IN ('ticket', 'page')) AS at_fault
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware = ''
@@ -368,6 +493,32 @@ pub(crate) async fn slots(
     Ok(all)
 }
 
+/// Puts windows of a cohort into the slots of a period, as [`SLOTS`] does.
+fn slots_of(mut windows: Vec<JudgedWindow>, period: Period) -> Vec<Slot> {
+    let (from, to) = (period.from.as_millisecond() - 1, period.to.as_millisecond());
+    windows.retain(|(end, ..)| *end > from && *end <= to);
+    windows.sort_by_key(|(end, ..)| *end);
+    let slot = |end: i64| (end - from) * period.slots / (to - from);
+    let in_slots = windows.chunk_by(|a, b| slot(a.0) == slot(b.0));
+    let slots = in_slots.filter_map(|windows| {
+        let (end, p50_us, ..) = windows.last()?;
+        let severity = |window: &JudgedWindow| Severity::parse(&window.3);
+        let worst = windows.iter().max_by_key(|window| severity(window))?;
+        let at_fault = windows
+            .iter()
+            .filter(|window| severity(window) >= Some(Severity::Ticket));
+        Some(Slot {
+            at: period.at(time(*end)?).clamp(0.0, 1.0),
+            p50_us: *p50_us,
+            verdict: worst.2.clone(),
+            severity: worst.3.clone(),
+            hit: windows.iter().map(|(.., hit)| *hit).max()?,
+            windows_at_fault: at_fault.count() as u64,
+        })
+    });
+    slots.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,6 +539,49 @@ mod tests {
             words(1, 0),
             "1 of 9 devices with a past is 1.6 times slower than it or more."
         );
+    }
+
+    #[test]
+    fn a_healthy_verdict_compared_as_many_devices_as_its_signals() {
+        let signals = [
+            ("placement_change", 30),
+            ("slow_device_share", 40),
+            ("start_failure", 90),
+            ("another", 99),
+        ];
+        assert_eq!(compared("healthy", 7, signals.into_iter()), 40);
+        assert_eq!(compared("healthy", 50, signals.into_iter()), 50);
+        assert_eq!(compared("partial_fallback", 7, signals.into_iter()), 7);
+    }
+
+    #[test]
+    fn a_slot_has_its_last_median_and_its_worst_verdict() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let period = Period::of(at(1_000), at(1_100), 10);
+        let window = |second: i64, p50_us, verdict: &str, severity: &str, hit| {
+            (
+                second * 1_000,
+                p50_us,
+                verdict.to_owned(),
+                severity.to_owned(),
+                hit,
+            )
+        };
+        let windows = vec![
+            window(1_100, Some(9.0), "healthy", "none", 0),
+            window(1_008, None, "healthy", "none", 1),
+            window(1_000, Some(2.0), "regression", "ticket", 7),
+            window(1_004, Some(3.0), "bimodal", "ticket", 2),
+            window(999, Some(1.0), "regression", "page", 90),
+            window(1_101, Some(1.0), "regression", "page", 90),
+        ];
+        let slots = slots_of(windows, period);
+        let of = |slot: &Slot| (slot.p50_us, slot.verdict.clone(), slot.hit);
+        assert_eq!(slots.len(), 2, "{slots:?}");
+        assert_eq!(of(&slots[0]), (None, "bimodal".to_owned(), 7));
+        assert_eq!(of(&slots[1]), (Some(9.0), "healthy".to_owned(), 0));
+        assert_eq!(slots[0].windows_at_fault, 2);
+        assert!((slots[0].at - 0.08).abs() < 1e-9 && slots[1].at >= 1.0);
     }
 
     #[test]

@@ -82,12 +82,13 @@ fn row(columns: &[(&str, &str, &[u8])]) -> Vec<u8> {
 }
 
 fn answer_to(name: &str) -> Vec<u8> {
+    let seconds = 1_800_000_000_u32.to_le_bytes();
     let ms = 1_800_000_000_000_i64.to_le_bytes();
     let n = 7_u64.to_le_bytes();
-    let time = |name: &'static str| (name, "Int64", ms.as_slice());
+    let time = |name: &'static str| (name, "DateTime64(3, 'UTC')", ms.as_slice());
     match name {
         "progress" => row(&[
-            time("closed_until"),
+            ("closed_until", "DateTime('UTC')", seconds.as_slice()),
             time("judged_at"),
             time("judged_until"),
             time("judged_before"),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::read::certificates::CertificateRow;
 use crate::read::incidents::IncidentRow;
 use crate::read::progress::time;
-use crate::read::windows::CohortRow;
+use crate::read::windows::{CohortRow, compared};
 use crate::text::number;
 use crate::text::words;
 
@@ -128,6 +128,8 @@ pub(super) struct FirmwareRow {
     pub(super) latency_ratio: Option<f64>,
     pub(super) npu_share: Option<f64>,
     pub(super) reasons: Vec<String>,
+    pub(super) signal_id: Vec<String>,
+    pub(super) signal_devices: Vec<u64>,
 }
 
 impl FirmwareRow {
@@ -138,6 +140,9 @@ impl FirmwareRow {
         needed: u64,
         called_false: &[FalseRow],
     ) -> Option<FirmwareAnswer> {
+        let signals = self.signal_id.iter().map(String::as_str);
+        let signals = signals.zip(self.signal_devices.iter().copied());
+        let eligible = compared(&self.verdict, self.eligible, signals);
         let row = CohortRow {
             model: query.model.clone(),
             version: query.version.clone(),
@@ -145,7 +150,7 @@ impl FirmwareRow {
             verdict: self.verdict,
             severity: self.severity,
             devices: self.devices,
-            eligible: self.eligible,
+            eligible,
             reasons: self.reasons,
             ..CohortRow::default()
         };

@@ -4,8 +4,6 @@ mod decide;
 #[cfg(test)]
 mod tests;
 
-use std::sync::LazyLock;
-
 use clickhouse::Row;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -73,17 +71,15 @@ ORDER BY f.ordered_at DESC
 LIMIT 100";
 
 /// Firmwares of a version in the last window, which are judged apart from their chipset if it has several.
-static FIRMWARES: LazyLock<String> = LazyLock::new(|| {
-    "
-SELECT toString(w.chipset) AS chipset, toString(w.firmware) AS firmware, toInt64(toUnixTimestamp64Milli(w.window_end)) AS window_end,
-    toString(w.verdict) AS verdict, toString(w.severity) AS severity, w.devices AS devices, {compared} AS eligible,
-    w.p50_us AS p50_us, w.latency_ratio AS latency_ratio, w.npu_share AS npu_share, w.reasons AS reasons
+const FIRMWARES: &str = "
+SELECT w.chipset AS chipset, w.firmware AS firmware, w.window_end AS window_end, w.verdict AS verdict, w.severity AS severity,
+    w.devices AS devices, w.eligible_devices AS eligible, w.p50_us AS p50_us, w.latency_ratio AS latency_ratio,
+    w.npu_share AS npu_share, w.reasons AS reasons, w.signal_id AS signal_id, w.signal_devices AS signal_devices
 FROM cohort_windows_v1 AS w
 WHERE w.app_id = ? AND w.environment = ? AND w.firmware != '' AND (? = 0 OR w.model_id = ?) AND w.model_version = ?
   AND w.window_end = fromUnixTimestamp64Milli(?)
 ORDER BY devices DESC, chipset, firmware
-LIMIT 1000".replace("{compared}", windows::COMPARED)
-});
+LIMIT 1000";
 
 /// Nothing has this name.
 #[derive(Debug)]
@@ -112,7 +108,7 @@ pub(crate) async fn read(
     let progress = Progress::read(store).await?;
     let until = progress.judged_until.ok_or(NoRollout::NothingJudged)?;
     let of = (&*query.app, &*query.environment);
-    let firmwares = store.rows::<FirmwareRow>(&FIRMWARES, |sql| {
+    let firmwares = store.rows::<FirmwareRow>(FIRMWARES, |sql| {
         let sql = filtered(sql.bind(of.0).bind(of.1), Some(&query.model));
         sql.bind(&query.version).bind(until.as_millisecond())
     });

@@ -121,6 +121,8 @@ fn a_firmware_at_fault_stops_its_chipset() {
         latency_ratio: None,
         npu_share: Some(1.0),
         reasons: vec!["the first reason".to_owned()],
+        signal_id: Vec::new(),
+        signal_devices: Vec::new(),
     };
     let judged = |rows: Vec<FirmwareRow>| {
         let healthy = [row("2", "healthy", "none", 50)];
