@@ -14,13 +14,13 @@ const NAME: &str = "metrics.address";
 /// Window and step of a detector.
 pub(crate) type Steps = (Period, Period);
 
-/// The file with the address of `/metrics` and the detector's window and step, removed when it goes out of scope. It
-/// goes before the folder's lock, because the next process on the folder writes its own.
+/// The file with the address of `/metrics` and the detector's window and step, removed when it goes out of scope. It is
+/// removed before the folder is unlocked, because the next process on the folder writes its own.
 #[derive(Debug)]
 pub(crate) struct AddressFile(PathBuf);
 
 impl AddressFile {
-    /// Writes it. `epwatch status` goes without the facts if it cannot be written.
+    /// Writes the file. If it cannot be written, `epwatch status` shows nothing of this process.
     pub(crate) fn write(dir: &Path, http: SocketAddr, (window, step): Steps) -> Self {
         let path = dir.join(NAME);
         let local = match http.ip() {
@@ -51,7 +51,7 @@ pub(crate) fn exists(dir: &Path) -> bool {
 /// Returns the address of `/metrics` and the detector's window and step.
 ///
 /// # Errors
-/// Why they are not known, as a part of a sentence.
+/// Returns the reason why the address is not known, as a part of a sentence.
 pub(crate) fn read(dir: &Path) -> Result<(SocketAddr, Steps), String> {
     let text = fs::read_to_string(dir.join(NAME));
     let text = text.map_err(|_| format!("no serve runs on {}", dir.display()))?;

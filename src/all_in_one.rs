@@ -1,4 +1,4 @@
-//! Store, collector and detector in one process, as `serve` and `demo` run them.
+//! Store, collector and detector in one process, for `serve` and `demo`.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
 /// The running components.
 #[derive(Debug)]
 pub(crate) struct AllInOne {
-    /// Goes first: the store gives the folder back.
+    /// Dropped first, because dropping the store unlocks the folder.
     address: AddressFile,
     pub(crate) store: Store,
     pub(crate) collector: Collector,
@@ -75,7 +75,7 @@ impl AllInOne {
     }
 
     /// Stops the device server, drains the WAL into the store while the detector finishes its window, and closes the
-    /// store afterwards. A drop of the future kills the embedded engine.
+    /// store afterwards. Dropping the future kills the embedded engine.
     pub(crate) async fn stop(self) {
         drop(self.address);
         self.stop_detector.cancel();

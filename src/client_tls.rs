@@ -1,4 +1,4 @@
-//! PEM files of a client of a collector's TLS port, for `epwatch gate --certify` and `epwatch load`.
+//! PEM files with which a client connects to a collector's TLS port, for `epwatch gate --certify` and `epwatch load`.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The key that `epwatch gate --certify` and `epwatch load` send to a collector. A key is left out only for a collector
-//! on this machine, which may have none; the user is told what is sent there instead.
+//! The key that `epwatch gate --certify` and `epwatch load` send to a collector. Only a collector on this machine may
+//! be used without a key, because it may require none. The user is told which placeholder is sent instead.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use tonic::transport::Uri;
 
 use crate::output::{self, WrongUse};
 
-/// What a collector without keys takes like any other text.
+/// The placeholder for a collector without keys, which accepts any text.
 const ANY: &str = "demo-key";
 
 /// Where a key may come from.
@@ -16,7 +16,7 @@ pub(crate) struct KeySource {
     /// For example `--certify-key`.
     pub(crate) option: &'static str,
     pub(crate) variable: &'static str,
-    /// What makes such a key.
+    /// The command that makes such a key.
     pub(crate) made_by: &'static str,
 }
 
@@ -38,7 +38,8 @@ impl KeySource {
         }
     }
 
-    /// Says that no key was given, which a collector with keys refuses and another one takes from anybody.
+    /// Warns that no key was given. A collector with keys refuses this; a collector without keys accepts it from
+    /// anybody.
     pub(crate) fn warn(self, url: &str, given: Option<&str>) {
         if given.is_none_or(str::is_empty) {
             let Self {
@@ -52,7 +53,7 @@ impl KeySource {
     }
 }
 
-/// False without a host: the address is refused later, with its own reason.
+/// Returns false without a host, because the address is refused later with a better reason.
 fn is_elsewhere(url: &str) -> bool {
     let uri: Option<Uri> = url.parse().ok();
     uri.as_ref().and_then(Uri::host).is_some_and(|host| {
@@ -81,7 +82,7 @@ mod tests {
             ("https://collector.example:4717", false),
             ("http://10.0.2.2:4717", false),
             ("http://localhost.example:4717", false),
-            // Refused as an address, by its reader.
+            // The code that reads the address refuses it.
             ("no address", true),
         ] {
             assert_eq!(source.key(url, Some("of-mine")).unwrap(), "of-mine");

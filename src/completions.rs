@@ -1,4 +1,5 @@
-//! `epwatch completions` and `epwatch man`: texts for shells and `man` about the command, from its own description.
+//! `epwatch completions` and `epwatch man`: shell completions and manual pages, made from the command's own
+//! description.
 
 use std::{
     fs, io,
@@ -43,7 +44,7 @@ pub(crate) fn man(args: &ManArgs, described: clap::Command) -> anyhow::Result<Ex
     let folder = &args.folder;
     let write = || {
         fs::create_dir_all(folder)?;
-        // Commit and runtimes are of this build; `--version` has them.
+        // Commit and runtimes belong to this build only, so they are left to `--version`.
         let mut described = described.disable_help_subcommand(true).long_version(None);
         described.build();
         write_pages(&described, folder)

@@ -14,7 +14,7 @@ use toml::{Table, Value};
 /// Prefix of this product's variables. `EPWATCH_COLLECTOR__WAL__MAX_BYTES` is the config key `collector.wal.max_bytes`.
 pub(crate) const PREFIX: &str = "EPWATCH_";
 
-/// Sections of the config file and its keys outside of sections, which variables may set.
+/// The config file's sections and top-level keys, which variables may set.
 pub(crate) const SECTIONS: &[&str] = &["data_dir", "store", "collector", "detector", "page"];
 
 /// A config that cannot be used. The text names file or variable, key and the expected value.
@@ -26,7 +26,7 @@ pub(crate) enum ConfigError {
         #[source]
         source: std::io::Error,
     },
-    /// Without the line itself, which may hold a secret.
+    /// The file cannot be parsed. The text omits the faulty line, which may have a secret.
     #[error("failed to parse config {path}, line {line}: {problem}")]
     Parse {
         path: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) enum ConfigError {
     },
     #[error("failed to use the config:\n  {}", problems.join("\n  "))]
     Problems {
-        /// `source: key: problem` each.
+        /// The problems, each as `source: key: problem`.
         problems: Vec<String>,
     },
 }
@@ -67,7 +67,8 @@ impl Sources {
 
     /// Returns `source: key: text`. The source set the key, a part of it, or a section around it.
     fn name(&self, full_key: &str, text: &str) -> String {
-        // A source sets a list as a whole. After a blank there may be a name that is not a key.
+        // A source sets a list as a whole, so the index is dropped. After a space there may be a name that is not a
+        // key.
         let key = full_key.split(['[', ' ']).next().unwrap_or_default();
         let set = |is_meant: &dyn Fn(&str) -> bool| {
             let found = self.set.iter().rev().find(|(key, _)| is_meant(key));
@@ -130,8 +131,8 @@ pub(crate) fn load<T: DeserializeOwned>(
     }
 }
 
-/// Parses `value`, and reports every unknown key and wrong type in it. A deserialiser ends at the first one, so each
-/// is removed and the rest parsed again.
+/// Parses `value`, and reports every unknown key and wrong type in it. A deserialiser stops at the first problem, so
+/// each bad entry is removed and the rest parsed again.
 fn parse<T: DeserializeOwned>(
     mut value: Value,
     sources: &Sources,
@@ -146,11 +147,11 @@ fn parse<T: DeserializeOwned>(
             Err(error) => error,
         };
         let key = key_of(error.path(), &entries);
-        // A missing key that was removed before is not another problem.
+        // If a key is missing because it was removed before, it is not a new problem.
         let is_left_over = taken_out.iter().any(|taken| is_within(taken, &key));
         if !is_left_over {
             let text = match value_at(&value, error.path()) {
-                // The parser of addresses neither shows the value nor an example.
+                // The error of the address parser shows neither the value nor an example.
                 Some(Value::String(found)) if error.inner().message().contains(NO_ADDRESS) => {
                     format!(
                         "expected an address such as 127.0.0.1:4717 or 0.0.0.0:4717, got {found:?}"
@@ -172,7 +173,8 @@ fn parse<T: DeserializeOwned>(
     }
 }
 
-/// Returns a path as the file has it. Entries of a list are parsed in order, so the removed ones were before the rest.
+/// Returns a path as the file has it. Entries of a list are parsed in order, so removed entries were before the
+/// remaining ones.
 fn key_of(path: &serde_path_to_error::Path, entries: &HashMap<String, usize>) -> String {
     let mut text = String::new();
     for segment in path {
@@ -203,7 +205,7 @@ fn explained(message: &str) -> String {
     let Some((name, expected)) = rest.and_then(|rest| rest.split_once('`')) else {
         return message.to_owned();
     };
-    // Names stand between backticks.
+    // The message has its names between backticks.
     let known = expected.split('`').skip(1).step_by(2);
     match nearest(name, known) {
         Some(near) => format!("{message}; did you mean `{near}`?"),
@@ -211,7 +213,7 @@ fn explained(message: &str) -> String {
     }
 }
 
-/// Returns the known name that is one slip in four letters away at most, or has the same words in another order.
+/// Returns the known name with at most one typing error in four letters, or with the same words in another order.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let words = |name: &str| {
         let mut words: Vec<String> = name.split('_').map(str::to_owned).collect();
@@ -227,7 +229,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
     (near.0 * 4 <= name.len()).then_some(near.1)
 }
 
-/// The error of `std::net::SocketAddr`.
+/// The error text of `std::net::SocketAddr`.
 const NO_ADDRESS: &str = "invalid socket address syntax";
 
 fn value_at<'v>(value: &'v Value, path: &serde_path_to_error::Path) -> Option<&'v Value> {

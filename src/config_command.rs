@@ -1,4 +1,4 @@
-//! `epwatch config`: checks a config without a start, and prints the one in effect.
+//! `epwatch config`: checks a config without starting a server, and prints the one in effect.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,8 +30,8 @@ enum ConfigCommand {
 
 /// Checks a config as a server would at its start, files that it names included. Starts nothing.
 ///
-/// Exit code 2: it cannot be used, or no device would accept its certificate; each problem is named with its key and source.
-/// Exit code 1: a channel would not take a page (--online).
+/// Exit code 2: the config cannot be used, or no device would accept its certificate; each problem is named with its
+/// key and source. Exit code 1: a channel would not take a page (--online).
 #[derive(Debug, clap::Args)]
 struct ConfigCheckArgs {
     /// Config file (TOML) [default: none].

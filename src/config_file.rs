@@ -1,4 +1,4 @@
-//! Notices that the config file of a running server has changed, which is read at a start only.
+//! Logs a change of a running server's config file, because the server reads it only at its start.
 
 use std::{
     convert::Infallible,
@@ -23,8 +23,8 @@ pub(crate) async fn log_changes(file: Option<PathBuf>) -> Infallible {
     each_change(&file, PERIOD, log).await
 }
 
-/// Compares the bytes: a file that is written again as it was has not changed. One that cannot be read may be half of a
-/// replacement.
+/// Compares the bytes: a file that is written again as it was has not changed. An unreadable file is ignored, because
+/// it may be in the middle of a replacement.
 async fn each_change(file: &Path, period: Duration, mut tell: impl FnMut()) -> Infallible {
     let mut known = fs::read(file).ok();
     loop {
@@ -55,7 +55,7 @@ mod tests {
         let task = tokio::spawn(async move {
             each_change(&of_task, SHORT, || told.send(()).unwrap()).await;
         });
-        // Until the task has read the first content, a change is none.
+        // A change before the task's first read is not detected, so the test repeats it.
         for content in 0.. {
             let replacement = folder.path().join("new");
             fs::write(&replacement, format!("a = {content}")).unwrap();

@@ -90,7 +90,7 @@ fn ready() -> Vec<Engine> {
     let ready = statuses.filter(|status| status.state == State::Ready);
     let mut engines: Vec<Engine> = Vec::new();
     for status in ready {
-        // An older release is a second line of its engine.
+        // An older release is a second line of the same engine.
         if !engines.contains(&status.engine) {
             engines.push(status.engine);
         }

@@ -1,4 +1,5 @@
-//! Names of environment variables. A slip in one would silently leave a default in force, so unknown ones are refused.
+//! Names of environment variables. A typing error in a name would silently leave a default in force, so unknown names
+//! are refused.
 
 use std::collections::BTreeSet;
 
@@ -80,7 +81,7 @@ fn problem(name: &str) -> String {
     known.extend(OWN[..5].iter().map(|name| (*name).to_owned()));
     let distance = |known: &String| damerau_levenshtein(&letters(name), &letters(known));
     let nearest = known.iter().min_by_key(|known| distance(known));
-    // One slip in four letters is still the same word.
+    // At most one typing error in four letters still counts as the same word.
     match nearest.filter(|nearest| distance(nearest) * 4 <= name.len() - PREFIX.len()) {
         Some(nearest) => format!("{name}: is no variable of epwatch; did you mean {nearest}?"),
         None => format!(
@@ -89,7 +90,7 @@ fn problem(name: &str) -> String {
     }
 }
 
-/// The variables of all keys of the config.
+/// Returns the variables of all config keys.
 fn config_variables() -> Vec<String> {
     let mut section = String::new();
     let mut variables = Vec::new();

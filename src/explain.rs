@@ -26,7 +26,7 @@ struct PageDocument {
     meaning: &'static str,
     fix: String,
     about: &'static str,
-    /// Codes, the likeliest first.
+    /// Codes of the causes, the likeliest first.
     causes: Vec<&'static str>,
     signs: Vec<ShownSign>,
     source: &'static str,
@@ -86,7 +86,7 @@ fn list(is_json: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The error names the nearest code.
+/// Returns the error for an unknown code, with the nearest code.
 fn unknown(asked: &str, name: &str) -> WrongUse {
     let near = ReasonCode::ALL
         .iter()
@@ -100,7 +100,7 @@ fn unknown(asked: &str, name: &str) -> WrongUse {
     ))
 }
 
-/// The page in a terminal.
+/// Returns a code's page for a terminal.
 fn text(code: ReasonCode) -> String {
     let mut text = format!(
         "{code}\n{}\n\n{}\n\nfix: {}",

@@ -12,20 +12,20 @@ pub(crate) fn tasks() -> TaskSet {
     TaskSet::default()
 }
 
-/// Returns tasks. Once the file exists, the task that it names panics. A process that ends because of it waits until
-/// the file is gone.
+/// Returns a task set in which a task panics once a file exists that names it. A process that ends because of it waits
+/// until the file is gone.
 #[cfg(debug_assertions)]
 fn panicking(file: std::path::PathBuf) -> TaskSet {
     use std::time::Duration;
 
     const LOOK_EVERY: Duration = Duration::from_millis(20);
-    /// More than a process has places that wait.
+    /// More than the number of calls that may wait for the panic in one process.
     const PASSES: usize = 100;
     let faults = epwatch_server::FaultPoints::default();
     let tasks = TaskSet::with_faults(faults.clone(), Duration::from_secs(1));
     faults.hold(epwatch_server::ENDING);
     std::thread::spawn(move || {
-        // The file is moved into place, so it is whole.
+        // The file is renamed into its folder, so its content is complete.
         let task = loop {
             if let Ok(task) = std::fs::read_to_string(&file) {
                 break task;

@@ -11,7 +11,7 @@ use crate::incident_order::account_of;
 
 const NAME: &str = "lock";
 
-/// Held as long as the process uses the folder. The system releases it when the process ends in any way.
+/// The lock is held as long as the process uses the folder. The system releases it when the process ends in any way.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     _file: File,
@@ -21,7 +21,7 @@ impl FolderLock {
     /// Takes the lock. Makes the folder if it does not exist, for this user alone whatever the umask.
     ///
     /// # Errors
-    /// Another process holds it, which the text names; or the folder cannot be written.
+    /// Another process holds the lock, and the text names it; or the folder cannot be written.
     pub(crate) fn take(data_dir: &Path) -> anyhow::Result<Self> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(data_dir);
@@ -57,7 +57,7 @@ impl FolderLock {
                 return Err(error).with_context(|| format!("failed to lock {}", path.display()));
             }
         }
-        // The text is only for people: a lock counts without it.
+        // The text is only for people; the lock works without it.
         let command = std::env::args().nth(1).unwrap_or_default();
         let _ = file
             .set_len(0)
@@ -67,7 +67,7 @@ impl FolderLock {
     }
 }
 
-/// Returns the way out, if the folder is another user's.
+/// Returns the way out, if another user owns the folder.
 fn whose(data_dir: &Path) -> Option<String> {
     let owner = data_dir.metadata().ok()?.uid();
     let me = rustix::process::geteuid().as_raw();

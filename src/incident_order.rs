@@ -91,7 +91,8 @@ pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the name of the person at the shell. `sudo` says who that is; a container or a timer may set no variable.
+/// Returns the name of the person at the shell. Under `sudo` a variable names the person; in a container or a timer no
+/// variable may be set.
 pub(crate) fn own_name() -> Option<String> {
     let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
     let named = ["SUDO_USER", "USER", "LOGNAME"].into_iter().find_map(set);
@@ -101,7 +102,7 @@ pub(crate) fn own_name() -> Option<String> {
     })
 }
 
-/// Returns the name of a user's line in `/etc/passwd`: name, password, number, ...
+/// Returns a user's name from the lines of `/etc/passwd`, which have name, password, number and more.
 pub(crate) fn account_of(accounts: &str, user: u32) -> Option<String> {
     let mut lines = accounts.lines().map(|line| line.split(':'));
     lines.find_map(|mut fields| {

@@ -1,4 +1,5 @@
-//! Files of the command line: checked before the first byte is read, since a FIFO waits for ever and a device never ends.
+//! Files of the command line. Each is checked before the first byte is read, because a FIFO may wait for ever and a
+//! device never ends.
 
 use std::{fmt, fs::File, io::Read, os::unix::fs::FileTypeExt, path::Path};
 
@@ -24,7 +25,7 @@ pub(crate) enum InputKind {
 }
 
 impl InputKind {
-    /// Most bytes; `None` of what is read in parts, whose readers have bounds of their own.
+    /// Returns the most bytes of a file; `None` for kinds that are read in parts, whose readers have their own limits.
     fn most_bytes(self) -> Option<u64> {
         match self {
             Self::Model | Self::Run | Self::Log | Self::Library => None,
@@ -35,10 +36,10 @@ impl InputKind {
     }
 }
 
-/// Refuses a path that is not a plain file, and more bytes than a file of this kind has.
+/// Refuses a path that is not a plain file, and a file that is too large for its kind.
 ///
 /// # Errors
-/// In words, without the path.
+/// The problem as a text, without the path.
 pub(crate) fn check(path: &Path, kind: InputKind) -> Result<(), String> {
     let found = path.metadata().map_err(|error| error.to_string())?;
     let is = found.file_type();
@@ -64,8 +65,8 @@ pub(crate) fn check(path: &Path, kind: InputKind) -> Result<(), String> {
     }
 }
 
-/// Whether bytes may come through a pipe, once from the beginning. A shell's own has a writer: `cmd | .. /dev/stdin` and
-/// `<(cmd)`. A FIFO by name may wait for ever.
+/// Whether the file may be a pipe, which is read once from the beginning. A pipe of the shell has a writer:
+/// `cmd | .. /dev/stdin` and `<(cmd)`. A named FIFO may wait for ever.
 fn may_be_pipe(path: &Path, kind: InputKind) -> bool {
     let is_of_shell = path == Path::new("/dev/stdin")
         || path.starts_with("/dev/fd")
@@ -86,14 +87,14 @@ pub(crate) fn open(path: &Path, kind: InputKind) -> Result<File, String> {
     File::open(path).map_err(|error| error.to_string())
 }
 
-/// Reads a file that is one, as far as its kind may go.
+/// Reads a plain file, up to the limit of its kind.
 ///
 /// # Errors
 /// As [`open`].
 pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
     let (file, most) = (open(path, kind)?, kind.most_bytes().unwrap_or(u64::MAX));
     let mut bytes = Vec::new();
-    // It may grow, and files of /proc have no size.
+    // The read is limited, because the file may grow, and files of /proc report no size.
     let read = file.take(most.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     match bytes.len() as u64 > most {
@@ -102,10 +103,10 @@ pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
     }
 }
 
-/// As [`read`], of text.
+/// Reads a file like [`read`], as UTF-8 text.
 ///
 /// # Errors
-/// As [`read`], and for bytes that are not UTF-8.
+/// Errors of [`read`], and bytes that are not UTF-8.
 pub(crate) fn read_text(path: &Path, kind: InputKind) -> Result<String, String> {
     String::from_utf8(read(path, kind)?).map_err(|_| "it is no UTF-8 text".to_owned())
 }

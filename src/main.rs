@@ -1,4 +1,4 @@
-//! The `epwatch` command: one file a subcommand. It wires the crates together.
+//! The `epwatch` command, with one file for each subcommand. It connects the crates.
 //!
 //! Exit codes: 0 fine, 1 a negative answer, 2 wrong use, 3 could not find out, 130 interrupted.
 
@@ -153,7 +153,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True of commands that load it into their own process.
+/// Whether a command loads ONNX Runtime into its own process.
 fn loads_onnx_runtime(command: &Command) -> bool {
     match command {
         Command::DemoDevice | Command::InspectSession(_) | Command::Run(_) => true,
@@ -232,8 +232,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 /// Runs a command to its end.
 ///
 /// The future is a trait object, like the futures of async functions that crates export (`BoxFuture`). An `async fn` is
-/// compiled again wherever it is awaited, with everything that it awaits itself. A box is compiled once, in its own
-/// crate.
+/// compiled again wherever it is awaited, with everything that it awaits itself. A boxed future is compiled once, in
+/// its own crate.
 fn block_on(
     command: Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>,
 ) -> anyhow::Result<ExitCode> {
@@ -241,7 +241,7 @@ fn block_on(
         .enable_all()
         .build()?;
     let done = runtime.block_on(command);
-    // Threads of an interrupted command may still remove what they made.
+    // Threads of an interrupted command may still be removing their temporary files.
     runtime.shutdown_timeout(BLOCKED_THREADS_TIMEOUT);
     done
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(out) => out.clone(),
         None => side_car_of(model),
     };
-    // A sum that is too small would make shares of a placement too large.
+    // No side-car is written with uncounted work, because too small a sum would make a placement's shares too large.
     if manifest.uncounted.is_empty() {
         write(&manifest, &out)?;
     }
@@ -88,7 +88,7 @@ fn stamped(args: &Args) -> anyhow::Result<Option<(&Path, usize)>> {
     let Some(copy) = args.stamp_names.as_deref() else {
         return Ok(None);
     };
-    // The copy is written while the model is read.
+    // The copy must be another file, because it is written while the model is read.
     let is_same = |copy: PathBuf| args.model.canonicalize().is_ok_and(|model| model == copy);
     if copy.canonicalize().is_ok_and(is_same) {
         let text = "--stamp-names writes a copy: give it another path than MODEL";
@@ -98,7 +98,7 @@ fn stamped(args: &Args) -> anyhow::Result<Option<(&Path, usize)>> {
     Ok(Some((copy, nodes)))
 }
 
-/// Writes the side-car into a file that ends with its handle.
+/// Writes the side-car into a temporary file, which is removed when its handle is dropped.
 pub(crate) fn temporary(manifest: &ManifestDocument) -> anyhow::Result<NamedTempFile> {
     let file = NamedTempFile::new()?;
     write(manifest, file.path())?;

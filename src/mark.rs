@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A field that cannot be used is named as the command has it.
+/// An error about a field names it as the command line does.
 fn refused(error: OrderError) -> anyhow::Error {
     match error {
         OrderError::Field(bad) if bad.field == "text" => {

@@ -49,7 +49,7 @@ struct MigrateDocument {
     database: String,
     cluster: Option<String>,
     dry_run: bool,
-    /// Applied, or with `dry_run` to be applied.
+    /// Migrations that were applied, or with `dry_run` would be.
     migrations: Vec<Applied>,
     /// Statements that change how long the store keeps rows.
     retention: Vec<String>,
@@ -59,7 +59,7 @@ struct MigrateDocument {
 struct Applied {
     version: u32,
     name: &'static str,
-    /// In the order in which they run.
+    /// The statements, in the order in which they run.
     statements: Vec<String>,
 }
 
@@ -163,7 +163,8 @@ fn of_versions(planned: &Planned<'_>, versions: &[u32]) -> Vec<Applied> {
         .collect()
 }
 
-/// Prints the SQL in the form of `clickhouse-client --queries-file`. The statements of `databases` run without one.
+/// Prints the SQL in the form of `clickhouse-client --queries-file`. The statements of `databases` run without a
+/// current database.
 fn print_sql(
     database: &str,
     databases: &[String],

@@ -37,7 +37,7 @@ pub(crate) struct Interrupted;
 #[error("{0}")]
 pub(crate) struct No(pub(crate) String);
 
-/// Width of the terminal that standard output is; `None` if it is none.
+/// Returns the terminal's width if standard output is a terminal.
 pub(crate) fn columns() -> Option<usize> {
     if !io::stdout().is_terminal() {
         return None;
@@ -60,7 +60,7 @@ pub(crate) fn failure(error: &anyhow::Error) -> ExitCode {
     say(error);
     let is_wrong_use =
         error.is::<WrongUse>() || error.is::<ConfigError>() || error.is::<TargetError>();
-    // A store that cannot be reached is an error, a refusal of the store is an answer.
+    // An unreachable store is an error, but a refusal by the store is an answer.
     let refusal = error.downcast_ref::<DirectiveError>();
     let is_refused = refusal.is_some_and(|why| !matches!(why, DirectiveError::Store(_)));
     ExitCode::from(if error.is::<Interrupted>() {
@@ -81,13 +81,13 @@ pub(crate) fn wrong_use(error: &anyhow::Error) -> ExitCode {
 }
 
 fn say(error: &anyhow::Error) {
-    // Names of a stranger's model are in it, and a terminal obeys their escape sequences.
+    // The text may have names from an untrusted model, whose escape sequences a terminal would obey.
     let words = in_words(error);
     let lines: Vec<String> = words.lines().map(visible).collect();
     remark(lines.join("\n"));
 }
 
-/// Returns text of a stranger's model on one line, with invisible characters as their code points. A line of its own
+/// Returns text from an untrusted model on one line, with invisible characters as their code points. A separate line
 /// could be a command for the CI that prints it.
 pub(crate) fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " "))
@@ -95,7 +95,7 @@ pub(crate) fn one_line(text: &str) -> String {
 
 /// Writes text that is not part of the answer to standard error.
 pub(crate) fn remark(text: impl std::fmt::Display) {
-    // A closed stderr leaves nothing to do.
+    // If stderr is closed, the text is dropped.
     let _ = writeln!(io::stderr(), "epwatch: {text}");
 }
 
@@ -106,7 +106,7 @@ fn in_words(error: &anyhow::Error) -> String {
     lines.join("\n  because: ")
 }
 
-/// Standard output. Drops bytes whose reader is gone: they are of no use, and a server must not end.
+/// Standard output. If its reader is gone, bytes are dropped, because a server must not end for that.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stdout;
 
@@ -144,7 +144,7 @@ pub(crate) fn line(text: impl std::fmt::Display) -> io::Result<()> {
     writeln!(Stdout, "{text}")
 }
 
-/// Writes one line for people, which a server goes on without.
+/// Writes one line for people. A server continues if this fails.
 pub(crate) fn notice(text: impl std::fmt::Display) {
     if let Err(error) = line(text) {
         tracing::warn!(%error, "failed to write to standard output");

@@ -1,4 +1,4 @@
-//! The built-in page: of `serve` and `demo`, and by `epwatch page` of a store elsewhere.
+//! Starts the built-in page, for `serve` and `demo`, and for a store elsewhere in `epwatch page`.
 
 use std::{net::SocketAddr, process::ExitCode, sync::Arc};
 
@@ -61,7 +61,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A page of this process.
+/// The page that this process serves.
 #[derive(Debug)]
 pub(crate) struct RunningPage {
     server: PageServer,

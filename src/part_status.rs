@@ -1,5 +1,5 @@
-//! Facts about the servers here, read from their metrics. The page of the same process shows them, and so does `epwatch
-//! status` for a `serve` in the data folder.
+//! Statuses of the servers on this machine, read from their metrics. The page of the same process shows them. So does
+//! `epwatch status` for a `serve` on the data folder.
 
 use std::{collections::BTreeMap, io, net::SocketAddr, path::Path, time::Duration};
 
@@ -17,25 +17,25 @@ use crate::{
     all_in_one::AllInOne,
 };
 
-/// Time for a `/metrics` of this machine.
+/// Time limit for reading `/metrics` on this machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A page of metrics is some hundred kB.
+/// Most bytes of a page of metrics, which usually has some hundred kB.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
 
-/// Share of the WAL from which it is called nearly full.
+/// From this share of its size on, the WAL is called nearly full.
 const NEARLY_FULL: f64 = 0.8;
 
-/// Time before a certificate's end from which it is called out, as by the alert `EpwatchCertificateEnds`.
+/// This long before its end, a certificate is reported, like in the alert `EpwatchCertificateEnds`.
 const CERTIFICATE_ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
-/// Age from which the alert `EpwatchSummariesBehind` holds.
+/// Age from which summaries are late, like in the alert `EpwatchSummariesBehind`.
 const SUMMARIES_LATE: Duration = Duration::from_secs(1_800);
 
-/// The notifier of the heartbeat, which notifies nobody.
+/// The name of the heartbeat's notifier, which sends no notifications to people.
 const HEARTBEAT: &str = "heartbeat";
 
-/// Returns a fact of a part that works.
+/// Returns the status of a part that works.
 pub(crate) fn fine(part: &'static str, text: String) -> PartStatus {
     PartStatus {
         part,
@@ -45,7 +45,8 @@ pub(crate) fn fine(part: &'static str, text: String) -> PartStatus {
     }
 }
 
-/// Returns the facts of collector, store and detector of this process, read anew for each page. `store` names the store.
+/// Returns the statuses of this process's collector, store and detector, read anew for each page. `store` names the
+/// store.
 pub(crate) fn of_this_process(
     stack: &AllInOne,
     store: String,
@@ -73,7 +74,7 @@ pub(crate) fn of_this_process(
     })
 }
 
-/// Returns the facts of the `serve` or `demo` that runs on a data folder. `store` names its store.
+/// Returns the statuses of the `serve` or `demo` that runs on a data folder. `store` names its store.
 pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<PartStatus> {
     let unknown = |why: String| PartStatus {
         part: "WAL",
@@ -109,7 +110,7 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<PartStatus> {
     facts
 }
 
-/// A store's library that was taken without a pinned hash.
+/// Returns a status if the store's library was accepted without a pinned hash.
 fn unpinned() -> Option<PartStatus> {
     let mut engines = epwatch_engines::list().into_iter();
     let chdb = engines.find(|status| status.engine == epwatch_engines::Engine::Chdb)?;
@@ -162,7 +163,7 @@ fn wal(page: &str) -> Option<PartStatus> {
     let (held, max) = (of("held_bytes")?, of("max_bytes")?);
     let (free, least) = (of("free_bytes")?, of("min_free_bytes")?);
     let mut room = format!("{} of {} are in use", bytes(held), bytes(max));
-    // Where it is unknown the metric is the largest number there is.
+    // If the free space is unknown, the metric has the largest possible number.
     if free < 1e18 {
         room.push_str(&format!(", {} are free on its volume", bytes(free)));
     }
@@ -182,7 +183,7 @@ fn wal(page: &str) -> Option<PartStatus> {
     })
 }
 
-/// Returns what is wrong with the certificate of the device port; `None` if nothing is, or there is none.
+/// Returns the problem of the device port's certificate; `None` without a problem or a certificate.
 fn certificate(page: &str, now: Timestamp) -> Option<PartStatus> {
     #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
     let time = |name: &str| {
@@ -233,7 +234,7 @@ fn taken(page: &str, store: &str) -> Option<PartStatus> {
     })
 }
 
-/// Says how long a closed bucket's summary waits to be built again; `None` if none does.
+/// Returns how long a closed bucket's summary has waited to be rebuilt; `None` if none waits.
 fn summaries(page: &str) -> Option<PartStatus> {
     let oldest =
         value(page, "epwatch_collector_rebuild_oldest_seconds").filter(|age| *age > 0.0)?;
@@ -277,7 +278,7 @@ fn judging(page: &str, (window, step): Steps, now: Timestamp) -> Option<PartStat
         );
         (text, format!("That is {:.0} s ago.", now - deadline))
     } else if last <= 0.0 {
-        // Every answer with this fact says itself that nothing is judged yet.
+        // Every answer with this status already says that nothing is judged yet.
         (every, String::new())
     } else if now >= due {
         let text = format!(
@@ -321,8 +322,7 @@ fn ended_tasks(page: &str) -> Option<PartStatus> {
     })
 }
 
-/// Returns a time of a metric as people read it.
-/// Returns a length of time in one unit that people read at a glance.
+/// Returns a metric's length of time in one unit that people read at a glance.
 fn length(seconds: f64) -> String {
     match seconds {
         ..120.0 => format!("{seconds:.0} s"),
@@ -340,7 +340,8 @@ fn clock(seconds: f64) -> String {
     )
 }
 
-/// Returns what became of notifications on each channel since the start, and which fail now; `None` without a channel.
+/// Returns the results of notifications on each channel since the start, and the channels that fail now; `None` without
+/// a channel.
 fn channels(page: &str) -> Option<PartStatus> {
     let mut channels: BTreeMap<&str, Attempts> = BTreeMap::new();
     for line in page.lines() {
@@ -372,7 +373,7 @@ fn channels(page: &str) -> Option<PartStatus> {
     Some(PartStatus {
         part: "Channels",
         text: format!("Since the start: {}.{then}", said.join("; ")),
-        // Repeats are not news.
+        // Repeats are not news, so they are in the running text.
         running: match channels.values().map(|of| of.repeated).sum::<u64>() {
             0 => String::new(),
             n => format!("Open incidents were repeated {n} times, to channels that forget."),
@@ -576,7 +577,7 @@ epwatch_detector_notifications_total{notifier=\"pagerduty\",result=\"refused\"} 
         check_detector(&slow, 1_800_003_600, "takes 7200.0 s of 1h", false);
     }
 
-    /// Texts that age by themselves stand apart, so that `--watch` prints nothing for it; repeats are not news.
+    /// Texts that change with time are separate, so that `--watch` does not print for them. Repeats are not news.
     #[test]
     fn only_running_texts_change_with_time_and_repeats() {
         let page = FINE.replace("repeated\"} 0", "repeated\"} 7");

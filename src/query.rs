@@ -1,5 +1,5 @@
-//! `epwatch status`, `incident`, `show`, `devices`, `certificates`, `health`, `ledger` and `orders`: the built-in page's read
-//! model at a shell.
+//! `epwatch status`, `incident`, `show`, `devices`, `certificates`, `health`, `ledger` and `orders`: the built-in
+//! page's read model in a terminal.
 
 use std::{
     io::{self, IsTerminal},
@@ -144,7 +144,7 @@ pub(crate) struct CertificatesArgs {
     app: Option<String>,
 }
 
-/// Time between two looks of `--watch`.
+/// Time between two reads of `--watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 /// Clears a terminal, and puts the cursor into its first line.
 const CLEAR: &str = "\x1b[2J\x1b[H";
@@ -231,7 +231,7 @@ pub(crate) async fn certificates(args: CertificatesArgs) -> anyhow::Result<ExitC
     answered(&args.shared, ask).await
 }
 
-/// Prints the answer; with `--watch` each that says something new.
+/// Prints the answer; with `--watch`, each answer that has changed.
 async fn answered(
     shared: &Shared,
     ask: impl AsyncFn() -> Result<TerminalAnswer, TerminalError>,
@@ -244,9 +244,9 @@ async fn answered(
                 print(shared, &answer)?;
                 shown = Some(answer.state);
             }
-            // Its first report may be under way.
+            // The device's first report may be under way.
             Err(TerminalError::NoDevice | TerminalError::NoneYet) if shared.watch => {}
-            // The store may come back.
+            // The store may answer again later.
             Err(error) if shown.is_some() => tracing::warn!(%error, "the last answer stands"),
             Err(
                 error @ (TerminalError::NoDevice
@@ -298,7 +298,7 @@ async fn answer_with(
     answered(shared, ask).await
 }
 
-/// Where the facts of the store's servers are, as far as they are known here.
+/// Where the statuses of the store's servers can be read.
 enum Here {
     /// A store elsewhere, by its address.
     Elsewhere(String),

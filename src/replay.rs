@@ -79,7 +79,7 @@ pub(crate) struct Over {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (mut source, mut options, is_whole) = args.over.prepared(args.all).await?;
-    // Words leave them out.
+    // The text output leaves the modes out.
     options.modes = args.json;
     if let Some(path) = &args.rates {
         source = source.with_rates(BaseRates::read(path)?);
@@ -160,11 +160,11 @@ impl Over {
     }
 }
 
-/// Prints how many reports were read and refused; returns whether nothing is missing.
+/// Prints how many reports were read and refused; returns whether all could be read.
 fn tell(read: &FilesRead) -> bool {
     let mut err = std::io::stderr();
     let summary = read.summary;
-    // Nothing is left to do when stderr is gone.
+    // If stderr is closed, the text is dropped.
     let _ = writeln!(
         err,
         "epwatch: {} records: {} reports, {} copies, {} too old to vote, {} of new installations \
@@ -262,10 +262,10 @@ fn in_words(line: &Line) -> String {
     }
 }
 
-/// Incidents that were called false and are listed; JSON has all of them.
+/// Most incidents called false that are listed; JSON has all of them.
 const MOST_FALSE: usize = 20;
 
-/// Returns what people called false: how many by verdict and by signal, and each with its reason.
+/// Returns the incidents that people called false: their numbers by verdict and by signal, and each with its reason.
 pub(crate) fn false_in_words(called: &CalledFalse) -> String {
     let counted = |counts: &BTreeMap<String, u64>| {
         let counts = counts.iter().map(|(name, n)| format!("{n} {name}"));

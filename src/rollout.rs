@@ -49,7 +49,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     let found = epwatch_page::rollout(client, query, Needed::OF_THE_DETECTOR).await;
     let (answer, printed) = match found {
-        // A version that is unknown may be too new to be judged. The others are typing errors, and no reason to stop.
+        // An unknown version may be too new to be judged. Other unknown names are typing errors, which must not stop a
+        // roll-out.
         Err(error @ TerminalError::NoSuch { what, .. }) if what != "version" => {
             return Err(WrongUse(error.to_string()).into());
         }

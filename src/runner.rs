@@ -1,4 +1,5 @@
-//! `epwatch run`: measures a model on this machine. The crate `epwatch-run` does it, on boards as a program of its own.
+//! `epwatch run`: measures a model on this machine. The crate `epwatch-run` does this; on boards it is a separate
+//! program.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,5 @@
-//! Keeps ONNX Runtime's own telemetry off in each process of epwatch that loads it. Called by `main`, before any thread.
+//! Keeps ONNX Runtime's own telemetry off in each process of epwatch that loads it. `main` calls it before it starts a
+//! thread.
 
 use std::{env, os::unix::process::CommandExt, process::Command};
 

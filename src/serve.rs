@@ -37,13 +37,13 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::listen(config.at_hangup())?;
     let drain = config.collector.batch.drain_timeout.0;
     let has_tls = config.collector.tls.is_some();
-    // Standard output holds one document then.
+    // With `--json` standard output has only that document, so the detector does not print to it.
     config.detector.stdout &= !args.json;
     let notifiers = all_in_one::notifiers(&config.detector)?;
     version::log("serve");
     let data_dir = config.data_dir.display().to_string();
     let (page_config, detector_config) = (config.page.clone(), config.detector.clone());
-    // A taken address is refused before an engine starts. The page binds it afterwards.
+    // An address in use is refused before the engine starts. The page binds it afterwards.
     let _ = epwatch_server::bind(config.page.listen, "page.listen").await?;
     let starting = AllInOne::start(config, notifiers);
     let Ok(stack) = shutdown.unless_requested(starting).await else {
@@ -91,7 +91,7 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     let failed = tokio::select! {
         biased;
         () = shutdown.requested() => None,
-        // The rest still stops in order: the lease goes back, so that another detector leads at once.
+        // The other tasks still stop in order. The lease is given back, so that another detector leads at once.
         task = stack.tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = stack.failed() => return Err(error),
         never = crate::config_file::log_changes(args.server.config) => match never {},

@@ -28,12 +28,12 @@ pub(crate) struct ServerArgs {
     /// the embedded engine.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) clickhouse: Option<String>,
-    /// Where devices send to, of a command with [`ListenArgs`].
+    /// The address that devices send to, for a command with [`ListenArgs`].
     #[arg(skip)]
     pub(crate) listen: Option<SocketAddr>,
 }
 
-/// The option of commands that devices send to.
+/// The option `--listen`, for commands with a device port.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListenArgs {
     /// Where devices send to [default: 127.0.0.1:4717].
@@ -78,7 +78,8 @@ pub(crate) enum Runs {
 }
 
 impl ServerArgs {
-    /// Reads file, environment and options, and checks the sections that are run. The error holds every problem.
+    /// Reads file, environment and options, and checks the sections of the components that run. The error has every
+    /// problem.
     pub(crate) fn load(&self, runs: Runs) -> Result<ServerConfig, ConfigError> {
         let (config, sources) = self.read()?;
         config.check(runs, &sources)?;
@@ -104,7 +105,7 @@ impl ServerArgs {
         }
         // A relative WAL folder is below the data folder.
         config.collector.wal.dir = config.data_dir.join(&config.collector.wal.dir);
-        // Both have the same key, since windows are whole buckets of the roll-up.
+        // The detector's buckets follow the collector's key, because windows are whole buckets of the roll-up.
         config.detector.bucket = config.collector.rollup.bucket;
         // A window waits for the batches that its last reports are written with.
         config.detector.batch_period = config.collector.batch.period;
@@ -113,7 +114,7 @@ impl ServerArgs {
 }
 
 impl ServerConfig {
-    /// Returns what SIGHUP means to a collector with this config.
+    /// Returns the meaning of SIGHUP for a collector with this config.
     pub(crate) fn at_hangup(&self) -> Hangup {
         match self.collector.keys_file.is_some() || self.collector.tls.is_some() {
             true => Hangup::ReadsAgain,
@@ -121,7 +122,7 @@ impl ServerConfig {
         }
     }
 
-    /// Checks the sections that are run.
+    /// Checks the sections of the components that run.
     pub(crate) fn check(&self, runs: Runs, sources: &Sources) -> Result<(), ConfigError> {
         let mut problems = Problems::default();
         let mut add = |section: &str, validated: Result<(), Problems>| {
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// A detector and its test page take nothing from devices.
+    /// The detector and its test page have no port for devices.
     #[test]
     fn only_what_devices_send_to_has_listen() {
         let command = crate::Cli::command();
@@ -208,7 +209,7 @@ mod tests {
         kept.collect()
     }
 
-    /// A default that is left out of the file, or another spelling of it, would be found here.
+    /// This finds a default that is missing in the file, or is spelt differently.
     #[test]
     fn the_example_is_the_serialised_defaults() {
         let example: toml::Table = include_str!("../epwatch.example.toml").parse().unwrap();
@@ -216,7 +217,7 @@ mod tests {
         assert_eq!(without_empty_lists(example), without_empty_lists(defaults));
     }
 
-    /// The keys below a section, as the error of an unknown one lists them.
+    /// Collects the keys of a section from the error text for an unknown key.
     fn keys_of_structs(section: &str, is_list: bool, keys: &mut BTreeSet<String>) -> bool {
         let head = match (section, is_list) {
             ("", _) => String::new(),

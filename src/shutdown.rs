@@ -1,7 +1,7 @@
-//! Signals that end a command: Ctrl-C, SIGTERM, and SIGHUP where the terminal is gone.
+//! Signals that end a command: Ctrl-C, SIGTERM, and SIGHUP when the terminal is gone.
 //!
-//! Each command listens before it makes anything, so that a signal at any moment leaves no folder and no process behind.
-//! The first signal asks for an orderly end. A second one, or the deadline of a stop, abandons the rest.
+//! Each command listens before it creates folders or processes, so that a signal at any moment leaves none behind. The
+//! first signal asks for an orderly end. A second one, or the deadline of a stop, abandons the rest.
 
 use std::io;
 use std::time::Duration;
@@ -61,7 +61,7 @@ impl Shutdown {
                 },
             }
         }
-        // A fetch blocks its thread, and looks here.
+        // A fetch blocks its thread, so it is interrupted by a flag that it polls.
         epwatch_engines::interrupt();
     }
 
@@ -77,7 +77,7 @@ impl Shutdown {
     }
 
     /// Waits for the orderly stop of a server that drains for at most `drain`. A second signal or the deadline abandons
-    /// it: what was acknowledged is in the WAL.
+    /// it, because all acknowledged reports are in the WAL.
     pub(crate) async fn stop(&mut self, stopping: impl Future<Output = ()>, drain: Duration) {
         let limit = drain + AFTER_DRAIN;
         tracing::info!(?limit, "stopping; a second signal abandons the rest");
@@ -94,7 +94,7 @@ impl Shutdown {
     }
 }
 
-/// Time from a signal to the end of a command that removes what it made on other machines.
+/// Time from a signal to the end of a command that removes its folders on other machines.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs a command, or drops it at the first signal with the folders that it made. A command that computes or reads and
@@ -107,8 +107,8 @@ pub(crate) async fn until_interrupted<T>(
     shutdown.unless_requested(command).await?
 }
 
-/// The same for a command that makes something elsewhere, which is removed after its end or at the first signal. A second
-/// signal abandons the removal.
+/// Works like [`until_interrupted`] for a command that makes folders on other machines. They are removed after its end
+/// or at the first signal. A second signal abandons the removal.
 pub(crate) async fn until_interrupted_and_removed<T>(
     command: impl Future<Output = anyhow::Result<T>>,
     removal: impl Future<Output = ()>,
@@ -120,7 +120,7 @@ pub(crate) async fn until_interrupted_and_removed<T>(
     ended?
 }
 
-/// Ends the process so long after a signal, on another thread, which runs while the command blocks its own.
+/// Ends the process after `limit` from a signal. This runs on another thread, because the command may block its own.
 fn end_at_last(limit: Duration) -> io::Result<()> {
     let mut last_resort = Shutdown::listen(Hangup::Ends)?;
     tokio::spawn(async move {

@@ -1,5 +1,5 @@
 //! An Ed25519 key in PEM files: PKCS #8 to sign with, which only its owner can read, and SubjectPublicKeyInfo to verify
-//! with. A line before the PEM block of the first names the key.
+//! with. In the private key's file, a line before the PEM block names the key.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ use crate::input_file::{self, InputKind};
 const PRIVATE: &str = "PRIVATE KEY";
 const PUBLIC: &str = "PUBLIC KEY";
 const KEY_ID: &str = "key-id:";
-/// Stands before the PEM block of a key that signs evidence alone.
+/// The line before the PEM block of a key that only signs evidence.
 const EVIDENCE_ONLY: &str = "key-use: evidence";
 const MAX_KEY_ID_BYTES: usize = 64;
 /// The bytes before the 32 bytes of an Ed25519 key in DER (RFC 8410, section 4).
@@ -52,7 +52,7 @@ pub(crate) struct KeyPairDocument {
     key_id: String,
     /// The id in evidence, which `epwatch verify` prints: 64 digits, as securesystemslib makes it.
     evidence_id: String,
-    /// 32 bytes, lower-case hex.
+    /// The public key's 32 bytes in lower-case hex.
     public_key: String,
     private_key_file: String,
     public_key_file: String,
@@ -86,7 +86,7 @@ pub(crate) fn create_pair(out: &Path, key_use: KeyUse) -> anyhow::Result<KeyPair
     })
 }
 
-/// Writes a new file; one that exists is never overwritten.
+/// Writes a new file; an existing file is never overwritten.
 fn create(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -103,7 +103,7 @@ fn create(path: &Path, mode: u32, text: &str) -> anyhow::Result<()> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PublicKey(pub(crate) [u8; 32]);
 
-/// Makes a key pair. Returns the text of its private file too.
+/// Makes a key pair. Also returns the text of its private file.
 pub(crate) fn made() -> anyhow::Result<(String, SigningKey)> {
     let pkcs8 = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new())
         .map_err(|_| anyhow::anyhow!("failed to make a key: the system gives no randomness"))?;
@@ -122,7 +122,7 @@ pub(crate) fn made() -> anyhow::Result<(String, SigningKey)> {
 }
 
 impl SigningKey {
-    /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors hold nothing of its content.
+    /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors never contain any of its content.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = input_file::read_text(path, InputKind::Secret)
             .map_err(anyhow::Error::msg)
@@ -134,7 +134,7 @@ impl SigningKey {
         Self::parse(&text).with_context(|| format!("failed to use key file {}", path.display()))
     }
 
-    /// As [`Self::read`], of a key that may sign directives.
+    /// Reads like [`Self::read`] a key that may sign directives.
     pub(crate) fn read_for_directives(path: &Path) -> anyhow::Result<Self> {
         let key = Self::read(path)?;
         if key.key_use == KeyUse::Evidence {
@@ -185,7 +185,7 @@ impl SigningKey {
         )
     }
 
-    /// Signs exactly these bytes.
+    /// Signs the given bytes unchanged.
     pub(crate) fn sign(&self, bytes: &[u8]) -> [u8; 64] {
         let signature = self.pair.sign(bytes);
         signature
@@ -196,7 +196,7 @@ impl SigningKey {
 }
 
 impl PublicKey {
-    /// The id that securesystemslib gives a key, and evidence names: the SHA-256 of its canonical JSON.
+    /// Returns the key's id in evidence, as securesystemslib computes it: the SHA-256 of its canonical JSON.
     pub(crate) fn evidence_id(&self) -> String {
         let public = hex(&self.0);
         let json = format!(
@@ -205,7 +205,7 @@ impl PublicKey {
         hex(&Sha256::digest(json))
     }
 
-    /// The first digits of its SHA-256, by which `keygen` and directives name it.
+    /// Returns the first digits of the key's SHA-256, the id in `keygen` and directives.
     pub(crate) fn short_id(&self) -> String {
         id_of(&self.0)
     }

@@ -20,21 +20,21 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{engines, folder_lock::FolderLock, store_config::StoreConfig};
 
-/// Pauses between tries to migrate a server that is away.
+/// Pauses between tries to migrate an unreachable server.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
 /// An open store, at the schema of this program or being migrated to it.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// The engine, if it is ours.
+    /// The embedded engine, if this process started one.
     pub(crate) embedded: Option<EmbeddedStore>,
-    /// Released after the engine has ended.
+    /// The folder's lock, released after the engine has ended.
     _folder: Option<FolderLock>,
     pub(crate) target: StoreTarget,
-    /// The configured retention; a server that is away may keep rows longer.
+    /// The configured retention; an unreachable server may still keep rows longer.
     retention: Retention,
-    /// The task that migrates a server that was away at the start. It ends only with a lasting error.
+    /// The task that migrates a server that was unreachable at the start. It ends only with a lasting error.
     late: Option<Mutex<AbortOnDropHandle<MigrateError>>>,
 }
 
@@ -59,8 +59,8 @@ impl Store {
         Self::connect(&alone, data_dir).await
     }
 
-    /// As [`Store::open`], for a collector: sets the retention, and migrates a server that is away once it answers.
-    /// Acks need the WAL only.
+    /// Works like [`Store::open`], for a collector. It also sets the retention, and migrates an unreachable server once
+    /// it answers. Acks need only the WAL.
     pub(crate) async fn open_or_wait(
         config: &StoreConfig,
         data_dir: &Path,
@@ -148,7 +148,7 @@ async fn start_engine(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<E
     Ok(engine)
 }
 
-/// Applies the migrations with the days that the store has, and returns these.
+/// Applies the migrations with the retention days that the store has, and returns these days.
 async fn migrate(target: &StoreTarget, config: &StoreConfig) -> Result<Days, MigrateError> {
     let kept = retention::kept(target, |retention| config.schema(retention)).await?;
     let as_it_is = kept.over(config.days());
@@ -156,7 +156,7 @@ async fn migrate(target: &StoreTarget, config: &StoreConfig) -> Result<Days, Mig
     Ok(kept)
 }
 
-/// As [`migrate`]; then sets the days of the config.
+/// Calls [`migrate`], and then sets the config's days.
 async fn migrate_and_keep(
     target: &StoreTarget,
     config: &StoreConfig,
@@ -199,7 +199,8 @@ fn note_kept(config: &StoreConfig, retention: Retention) {
     }
 }
 
-/// Tries again until the store answers, and returns the first lasting error. `why` is the error of the first try.
+/// Repeats the migration until the store answers, and returns the first lasting error. `why` is the error of the first
+/// try.
 async fn migrate_later(
     target: StoreTarget,
     config: StoreConfig,

@@ -12,7 +12,7 @@ use crate::{
     store_config::StoreConfig,
 };
 
-/// Longest wait for the version of a server. A command has its own error for a store that does not answer.
+/// Longest wait for a server's version. If the store does not answer, the command itself reports this later.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of a command that only works on the store; they override the config file.
@@ -35,7 +35,7 @@ impl StoreArgs {
     pub(crate) fn load(&self) -> Result<ServerConfig, ConfigError> {
         let (mut config, sources) = self.server().read()?;
         if self.data_dir.is_some() {
-            // The folder's own store, whichever server the file names.
+            // `--data-dir` means the folder's own store, whichever server the file names.
             config.store.clickhouse = None;
             config.store.cluster = None;
             config.store.ca_file = None;
@@ -157,7 +157,7 @@ pub(crate) struct AddressArgs {
 }
 
 impl AddressArgs {
-    /// Returns the store that is named, else the store of a `serve` in ./epwatch-data.
+    /// Returns the store that the options name, else the store of a `serve` in ./epwatch-data.
     pub(crate) async fn target_or_local(&self) -> anyhow::Result<StoreTarget> {
         match self.target().await? {
             Some(target) => Ok(target),
@@ -170,10 +170,10 @@ impl AddressArgs {
         }
     }
 
-    /// Returns the store, if one is named.
+    /// Returns the store, if the options name one.
     ///
     /// # Errors
-    /// An option that cannot be used, by its name, or a server that is too old.
+    /// An option cannot be used, and the error names it; or the server is too old.
     pub(crate) async fn target(&self) -> anyhow::Result<Option<StoreTarget>> {
         let config = StoreConfig {
             clickhouse: self.clickhouse.clone(),

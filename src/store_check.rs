@@ -1,4 +1,4 @@
-//! `epwatch store check`: whether a store and the WAL next to it hold what they should.
+//! `epwatch store check`: checks a store and the WAL next to it.
 
 use std::io::{IsTerminal, Write, stderr};
 use std::process::ExitCode;
@@ -38,14 +38,15 @@ struct CheckDocument<'a> {
     seconds: f64,
     #[serde(flatten)]
     report: &'a CheckReport,
-    /// One for each check that found something; `null` without --repair.
+    /// A repair for each check that found something; `null` without --repair.
     repairs: Option<&'a [Repair]>,
 }
 
 pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut config = args.store.load()?;
-    // Before the store: an engine that is started here would hold up a collector that runs.
+    // The lock is taken before the store is opened, because an engine that this command starts would delay a running
+    // collector.
     let lock = args.repair.then(|| lock_of(&mut config)).transpose()?;
     let open = OpenStore::of(&mut config).await?;
     let checked = async {
@@ -105,7 +106,7 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Takes the lock of the WAL next to the store.
 fn lock_of(config: &mut ServerConfig) -> anyhow::Result<RepairLock> {
-    // For a ClickHouse server's collector the config names it.
+    // The config names the WAL of a collector with a ClickHouse server; an embedded store has it in its data folder.
     if let Ok(data_dir) = embedded_data_dir(config) {
         move_wal(config, &data_dir);
     }
@@ -119,7 +120,7 @@ fn lock_of(config: &mut ServerConfig) -> anyhow::Result<RepairLock> {
     RepairLock::take(wal).context("failed to repair: stop the collector first")
 }
 
-/// Progress, for a person.
+/// Prints progress for a person.
 fn say(step: &str) {
     if stderr().is_terminal() {
         let _ = writeln!(stderr(), "checking: {step}");

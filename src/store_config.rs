@@ -197,7 +197,7 @@ impl StoreConfig {
         self.server_of("store.ca_file", "store.password_file")
     }
 
-    /// As [`Self::server`], with the names that errors give to the two files.
+    /// Works like [`Self::server`], with the names of both files for errors.
     pub(crate) fn server_of(
         &self,
         ca_file: &str,
@@ -242,7 +242,7 @@ impl StoreConfig {
     }
 }
 
-/// Returns the password in a file, without the line's end. Errors name the file by its key or option.
+/// Returns the password in a file, without the final line break. Errors name the file by its key or option.
 fn read_password(path: &Path, name: &str) -> anyhow::Result<String> {
     let text = epwatch_server::read_secret(path, name)
         .with_context(|| format!("failed to read {name} {}", path.display()))?;
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A late report must still meet its earlier copy.
+    /// When a late report arrives, its earlier copy must still be stored.
     #[test]
     fn reports_are_kept_two_days_longer_than_devices_keep_them() {
         let on_device = epwatch_sdk::policy::MAX_SPOOL_AGE.as_secs() / 86_400;

@@ -1,4 +1,5 @@
-//! Logs of the command: one line an event, on stderr. Lines for a reader that is gone are dropped and counted.
+//! Logs of the command: one line for each event, on stderr. If the reader of stderr is gone, lines are dropped and
+//! counted.
 
 use std::env::VarError;
 use std::io::{self, IsTerminal, Write};
@@ -16,9 +17,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::version;
 
-/// A level for all, and levels by part of this program: `info,epwatch_collector=debug`.
+/// Variable with a level for all, and levels by part of this program: `info,epwatch_collector=debug`.
 const FILTER_ENV: &str = "EPWATCH_LOG";
-/// Parts of this program have names that begin so.
+/// Names of this program's own parts begin with this.
 const OWN_TARGETS: &str = "epwatch";
 /// Format of the lines: `text` or `json`.
 const FORMAT_ENV: &str = "EPWATCH_LOG_FORMAT";
@@ -31,7 +32,7 @@ enum Format {
     Json,
 }
 
-/// Starts logging; `default` holds where the environment names no level for all.
+/// Starts logging. `default` applies if the environment has no level for all.
 ///
 /// # Errors
 /// A variable of the environment has a wrong value. Nothing is logged then.
@@ -39,7 +40,7 @@ pub(crate) fn init(default: LevelFilter) -> anyhow::Result<()> {
     let filter = filter(&variable(FILTER_ENV)?.unwrap_or_default(), default)?;
     let format = format(variable(FORMAT_ENV)?.as_deref().unwrap_or_default())?;
     let logs = tracing_subscriber::registry().with(filter);
-    // The layer would report a failed write on stderr, and panic there.
+    // Otherwise the layer would report a failed write on stderr, and panic if that fails too.
     let lines = layer()
         .log_internal_errors(false)
         .with_writer(|| Stderr)
@@ -57,7 +58,7 @@ pub(crate) fn init(default: LevelFilter) -> anyhow::Result<()> {
 /// Lines of log that could not be written since the start.
 static DROPPED: LazyLock<Counter> = LazyLock::new(Counter::default);
 
-/// Standard error, which never fails: a server outlives the reader of its log.
+/// Standard error, whose writes never fail, because a server must outlive the reader of its log.
 struct Stderr;
 
 impl Write for Stderr {
@@ -101,7 +102,7 @@ fn filter(text: &str, default: LevelFilter) -> anyhow::Result<Targets> {
     {
         let (target, level) = item.split_once('=').unwrap_or(("", item));
         let is_for_all = item == level;
-        // `LevelFilter` would parse numbers and nothing too.
+        // `LevelFilter` would also parse numbers and an empty text.
         let is_word = level.starts_with(|c: char| c.is_ascii_alphabetic());
         let is_sound = is_word && (is_for_all || target.starts_with(OWN_TARGETS));
         let level = level.parse::<LevelFilter>().ok().filter(|_| is_sound);
@@ -153,7 +154,7 @@ mod tests {
         assert!(shows(two, "hyper", Level::DEBUG));
         assert!(!shows(two, "hyper", Level::TRACE));
         assert!(!shows("off", "epwatch", Level::ERROR));
-        // Without a level for all the command's own holds, so that no error is muted.
+        // Without a level for all, the command's default applies, so that no error is muted.
         for text in ["", "epwatch_collector=trace"] {
             assert!(shows(text, "hyper", Level::INFO), "{text}");
             assert!(!shows(text, "hyper", Level::DEBUG), "{text}");

@@ -4,11 +4,11 @@ use std::{fs, io, path::Path, thread, time::Duration};
 
 use tempfile::TempDir;
 
-/// How often and how far apart a removal is tried. Processes that were killed may write for a moment.
+/// A removal is tried this often, with pauses, because killed processes may still write for a moment.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Removed when it is dropped, with what processes that just ended left in it.
+/// A temporary folder that is removed on drop, with all files that ended processes left in it.
 #[derive(Debug)]
 pub(crate) struct TempFolder(TempDir);
 

@@ -24,7 +24,7 @@ use crate::{
     signing_key::PublicKey,
 };
 
-/// How far the clock of the machine that signed may be ahead.
+/// The clock of the signing machine may be this far ahead.
 const MOST_AHEAD: Duration = Duration::from_secs(300);
 
 /// Checks evidence that `epwatch gate --attest` signed: signature, result, model, policy and age; or files of a release; or
@@ -59,9 +59,9 @@ pub(crate) struct Args {
 /// Evidence with a valid signature.
 #[derive(Debug, Serialize)]
 struct Verified {
-    /// As evidence and `keygen` have it.
+    /// The key's id in evidence and `keygen`.
     evidence_id: String,
-    /// As `keygen` and directives have it.
+    /// The key's short id in `keygen` and directives.
     key_id: String,
     predicate_type: String,
     /// `pass` or `fail`.
@@ -70,7 +70,7 @@ struct Verified {
     models: Vec<Subject>,
     /// SHA-256 of the policy file; `None` for the default policy.
     policy: Option<String>,
-    /// Each thing that is not as it must be.
+    /// All failed comparisons, each as a sentence.
     problems: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return verify_release(args, &statement, &key);
     }
     if statement.predicate_type == SEEN {
-        // A report of a device says what was seen, and passes nothing.
+        // A device's report only states what was seen; it has no result to compare.
         if !args.model.is_empty() || args.policy.is_some() || args.max_age.is_some() {
             return Err(wrong(&"it is a report of a device, which judges nothing").into());
         }
@@ -145,7 +145,7 @@ fn verify_release(args: &Args, statement: &Statement, key: &PublicKey) -> anyhow
     }
 }
 
-/// Reads what a statement says.
+/// Parses a statement of a gate.
 fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
     let claims = statement.claims()?;
     let made_at = claims

@@ -20,7 +20,8 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// `libchdb 26.7.3-stable.1, onnxruntime 1.31.1`, without runtimes that do not exist for this platform.
+/// Returns for example `libchdb 26.7.3-stable.1, onnxruntime 1.31.1`, without runtimes that do not exist for this
+/// platform.
 fn runtimes() -> String {
     let named = versions().map(|(engine, version)| format!("{engine} {version}"));
     named.collect::<Vec<_>>().join(", ")

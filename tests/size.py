@@ -26,9 +26,9 @@ LATER = [
     *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "sdk/python", "src/manifest"),
     *("src/gate", "src/incident_order.rs", "src/logs.rs", "src/query.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
 ]
-# The command links it, for `demo` and `load`.
+# The command links this crate for `demo` and `load`.
 LINKED = Path("tests/fleet/src")
-# Reads windows and assembles them: all lines of it count, also its tests.
+# The code that reads and assembles windows. All its lines count, including tests.
 READING = ("detector/src/read", "detector/src/judge/window")
 SECTION = re.compile(r"(?:# ?)?\[+([a-z_.]+)\]+\s*$")
 
@@ -58,7 +58,7 @@ def split(path, lines):
             folder = path.parent if path.stem in ("mod", "lib", "main") else path.with_suffix("")
             if module[2] == ";":
                 files |= {folder / f"{module[1]}.rs", folder / module[1]}
-        # The item ends where its first line's indentation comes back with a closing brace.
+        # The item ends at the closing brace with the same indentation as its first line.
         if lines[end].rstrip().endswith("{"):
             indent = re.match(r"\s*", lines[end])[0]
             while not re.match(indent + r"[})]", lines[end]):

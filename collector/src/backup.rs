@@ -1,9 +1,9 @@
-//! The collector's part of a backup: a copy of the WAL, and the cut of a restored store back to that copy. The commands
-//! `store backup` and `store restore` call it; the archive of the store is the engine's.
+//! The collector's part of a backup: copies the WAL, and cuts a restored store back to that copy. The commands
+//! `store backup` and `store restore` call it; the engine makes the archive of the store.
 //!
 //! The WAL is copied before the store's archive is made. The archive holds all reports below the copied checkpoint, and
 //! some later ones, since the writer goes on. So a restored store is cut back to the checkpoint, and the WAL replays
-//! the rest: each report acknowledged before the copy is there once.
+//! the rest: each report acknowledged before the copy is stored once.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::deletions::{PROMISE_BYTES, add_tombstones, tombstones_of};
 use crate::store::{Sink, SinkError};
 use crate::wal::{self, WalError, WalFiles};
 
-/// Tries of a copy; one fails if the writer frees a segment while it is copied.
+/// The number of tries of a copy. A try fails if the writer frees a segment while it is copied.
 const MAX_TRIES: u32 = 20;
 
 /// Files without records, which a copy leaves out.
@@ -60,13 +60,13 @@ pub enum WalCopyError {
 pub struct WalCopy {
     /// The collector's id in the store.
     pub collector_id: u64,
-    /// Records below are in the store.
+    /// Records below this offset are in the store.
     pub checkpoint: u64,
     /// Names of the files that were copied.
     pub files: Vec<String>,
 }
 
-/// Deletions of a copy of the WAL's file `deletions` that is later than a backup.
+/// The deletions in a copy of the WAL's file `deletions` that was made after a backup.
 #[derive(Debug)]
 pub struct SavedDeletions(Vec<u8>);
 
@@ -74,7 +74,7 @@ impl SavedDeletions {
     /// Reads the copy.
     ///
     /// # Errors
-    /// It cannot be read, or holds no deletion though it is not empty.
+    /// The file cannot be read, or holds no deletion though it is not empty.
     pub fn read(file: &Path) -> io::Result<Self> {
         let bytes = fs::read(file)?;
         let records = tombstones_of(&bytes);
@@ -92,7 +92,8 @@ impl SavedDeletions {
         self.0.len() / PROMISE_BYTES
     }
 
-    /// Adds them to the WAL in `dir`, durably. The next collector on it refuses and deletes those installations.
+    /// Adds the deletions to the WAL in `dir`, durably. The next collector on it refuses and deletes those
+    /// installations.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -101,7 +102,8 @@ impl SavedDeletions {
     }
 }
 
-/// Copies the WAL in `dir` to the empty directory `to`, durably, whether or not a collector runs. Blocks on the disk.
+/// Copies the WAL in `dir` to the empty directory `to`, durably, whether or not a collector runs. Blocks while it reads
+/// and writes the disk.
 ///
 /// # Errors
 /// [`WalCopyError`]; `to` may hold some files then.
@@ -113,7 +115,7 @@ pub fn copy_wal(dir: &Path, to: &Path) -> Result<WalCopy, WalCopyError> {
             let (from, target) = (dir.join(name), to.join(name));
             match copy_file(&from, &target) {
                 Ok(()) => copied.push(name.clone()),
-                // Freed since it was listed; the check below decides whether that matters.
+                // The segment was freed since it was listed; the check below decides whether that matters.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(source) => return Err(WalCopyError::Copy { file: from, source }),
             }
@@ -175,7 +177,7 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
 /// rebuilt. Returns the number of deleted reports.
 ///
 /// # Errors
-/// The store refused or did not answer. The call may be repeated.
+/// The store refused a query or did not answer. The call may be repeated.
 pub fn cut_back(
     client: Client,
     copy: &WalCopy,
@@ -198,10 +200,10 @@ pub fn cut_back(
             ("reports", beyond),
             ("rollup_watermark", format!("closed_at > {taken_at}")),
             ("rollup_checks", format!("checked_at > {taken_at}")),
-            // A rebuild of after the copy is undone below, so its request is open again.
+            // A rebuild done after the copy is undone below, so its request is open again.
             ("rebuild_requests", format!("written_at > {taken_at}")),
             ("rollup_builds", format!("built_at > {taken_at}")),
-            // Revisions of deletions stay: earlier ones count deleted installations.
+            // Revisions that came from deletions stay, because earlier revisions count deleted installations.
             (
                 "bucket_revisions",
                 format!("built_at > {taken_at} AND reason != 'deletion'"),
@@ -261,7 +263,7 @@ mod tests {
         found
     }
 
-    /// While the WAL is written, freed and recycled.
+    /// The WAL is written, freed and recycled during the copies.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_copy_of_a_busy_wal_holds_all_records_acknowledged_before() {
         let dir = tempfile::tempdir().unwrap();
@@ -310,7 +312,7 @@ mod tests {
             let newest = held
                 .last()
                 .map(|p| u32::from_be_bytes(*p.first_chunk().unwrap()));
-            // Either the WAL has it, or the store does, by the checkpoint.
+            // Either the WAL has the record, or the checkpoint says that the store has it.
             let is_there = newest.is_some_and(|n| n + 1 >= acknowledged);
             assert!(
                 is_there || copied.checkpoint >= end,
@@ -320,7 +322,7 @@ mod tests {
         wal.close();
     }
 
-    /// Each file call fails in each way: a copy that succeeded has every record.
+    /// Each file call fails in each way, and a copy that still succeeds has every record.
     #[tokio::test]
     async fn no_failing_call_makes_half_a_copy() {
         let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 
-/// Size of a pooled buffer: a chunk of a mebibyte, with margins for alignment to blocks.
+/// Size of a pooled buffer: a chunk of a mebibyte, with margins so that it can be aligned to blocks.
 pub(crate) const BUFFER_BYTES: usize = (1 << 20) + (16 << 10);
 /// Limit of pooled buffers: two full batches of the writer need about as many.
 const MOST_SPARE: usize = 64;
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn buffers_come_back_and_large_ones_go() {
-        // Other tests use the pool at the same time, within its limit.
+        // Other tests use the pool at the same time, so only its limit can be checked.
         let buffers: Vec<Buffer> = (0..2 * MOST_SPARE).map(|_| Buffer::of(1)).collect();
         assert!(buffers.iter().all(|buffer| buffer.0.len() == BUFFER_BYTES));
         drop(buffers);

@@ -47,11 +47,11 @@ use crate::writer::Writer;
 
 /// Bytes that may wait for the WAL's disk before reports are refused: two of the largest requests.
 const MAX_IN_FLIGHT_BYTES: usize = 2 * MAX_PAYLOAD_BYTES;
-/// Refreshes of deletions and directives for each one of the loss ledger, which costs more.
+/// The loss ledger is refreshed once in this many refreshes of deletions and directives, because it costs more.
 const REFRESHES_A_LEDGER: u32 = 6;
-/// Time for calls under way at a stop; each waits for one sync.
+/// The time that a stop gives to calls under way; each of them waits for one sync.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A start waits this long for the store. If it is away, the writer goes on waiting.
+/// A start waits this long for the store. If the store is still away, the start goes on and the writer waits for it.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason why a collector did not start.
@@ -103,7 +103,7 @@ impl Collector {
         Self::start_with_clock(config, store, stop, Arc::new(SystemClock))
     }
 
-    /// As [`Collector::start`], with another clock.
+    /// Does the same as [`Collector::start`], with another clock.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -116,7 +116,8 @@ impl Collector {
         Self::start_in(TaskSet::default(), config, store, stop, clock)
     }
 
-    /// As [`Collector::start_with_clock`], with its tasks in the set of the process. It stops when the set fails.
+    /// Does the same as [`Collector::start_with_clock`], with the collector's tasks in the set of the process. The
+    /// collector stops when the set fails.
     ///
     /// # Errors
     /// [`StartError`]; nothing runs then.
@@ -168,7 +169,7 @@ impl Collector {
             let mut services =
                 BackgroundServices::start(&context, checkpoint.offset, &stop_writer).await?;
             let start_deadline = Instant::now() + START_TIMEOUT;
-            // Before the port opens, so that other collectors' roll-ups wait for this one.
+            // The collector is registered before its port opens, so that other collectors' roll-ups wait for it.
             let deletions = services.deletions.clone();
             let writer = start_writer(&context, deletions, checkpoint, stop_writer.clone()).await?;
             let _ = timeout_at(start_deadline, &mut services.is_loaded).await;
@@ -221,7 +222,7 @@ impl Collector {
                 let _ = services.worker.await;
                 let _ = tokio::task::spawn_blocking(move || {
                     let _ = writer.join();
-                    // The last that is written: `close` releases the folder.
+                    // Nothing is written after this: `close` releases the folder.
                     deletions.close();
                     closing.close();
                 })
@@ -358,9 +359,9 @@ async fn open_wal(
     Ok(opened)
 }
 
-/// Opens the WAL. If the store has later records of it, its folder is an old copy. Everything in it is stored, because
-/// batches are stored in order. Its next offsets are taken by those later records. Such a WAL is set aside, and a new
-/// one is made.
+/// Opens the WAL. If the store has later records of this WAL, its folder is an old copy. All its records are in the
+/// store, because batches are stored in order. Its next offsets already belong to the later records. Such a WAL is set
+/// aside, and a new one is made.
 async fn open_current_wal(
     config: &CollectorConfig,
     clock: &Arc<dyn Clock>,
@@ -432,7 +433,7 @@ async fn start_writer(
     let (began_sender, has_begun) = oneshot::channel();
     let closing = close_buckets(rollup, period, stop.clone());
     let closing = context.tasks.essential("roll-up", &stop, closing);
-    // Ends the worker of rebuilds, after the last request of the drain.
+    // Its cancellation ends the worker of rebuilds, after the last request of the drain.
     let drained = CancellationToken::new();
     let rebuilding = {
         let (rollup, stop, drained) = (roll_up(context), stop.clone(), drained.clone());
@@ -518,7 +519,8 @@ struct BackgroundServices {
     admission: Arc<Admission>,
     /// Resolves once the first load of known installations succeeded or failed.
     is_loaded: oneshot::Receiver<()>,
-    /// Ends after the port is closed, so that a promised deletion does not wait for the next start.
+    /// The worker of deletions. It ends after the port is closed, so that a promised deletion does not wait for the
+    /// next start.
     worker: tokio::task::JoinHandle<()>,
 }
 
@@ -595,7 +597,7 @@ fn roll_up(context: &Arc<Context>) -> RollUp {
     RollUp { context }
 }
 
-/// App keys and certificate of the port, whose files are reloaded while it is open.
+/// App keys and certificate of the port. Their files are reloaded while the port is open.
 struct AccessControl {
     keys: Arc<AppKeys>,
     tls: Option<Arc<Tls>>,
@@ -619,8 +621,8 @@ impl AccessControl {
     }
 }
 
-/// Ready means that the WAL takes appends and the store takes the writer's inserts. If not, a load balancer may send
-/// devices elsewhere; those that still come are served from the WAL.
+/// Ready means that the WAL takes appends and the store takes the writer's inserts. If the collector is not ready, a
+/// load balancer may send devices elsewhere. The reports of devices that still come are kept in the WAL.
 fn admin_pages(metrics: &Arc<Metrics>, wal: &Wal) -> AdminPages {
     let (of_metrics, of_ready) = (metrics.clone(), metrics.clone());
     // A slow reader of a page must not keep the WAL open.

@@ -1,5 +1,5 @@
-//! Shared parts of one collector: config, clock, metrics, store, WAL and counts of refusals. `collector.rs` makes them for
-//! all rooms; nothing here decides or waits.
+//! Shared parts of one collector: config, clock, metrics, store, WAL and counts of refusals. `collector.rs` makes them
+//! for all modules of the crate; nothing here decides or waits.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -26,8 +26,8 @@ pub(crate) struct Context {
     pub(crate) shares: AppShares,
     /// The supervised tasks of the process.
     pub(crate) tasks: TaskSet,
-    /// Time by the store's clock of the last build of a summary that was compared with its reports, in milliseconds since
-    /// 1970.
+    /// Time of the last build of a summary that was compared with its reports: by the store's clock, in milliseconds
+    /// since 1970.
     pub(crate) rechecked_ms: AtomicI64,
     /// Wakes the worker of rebuilds after a request.
     pub(crate) rebuild_bell: Notify,

@@ -36,14 +36,14 @@ pub fn request(bytes: &[u8]) {
     }
 }
 
-/// `validator` is the call's.
+/// Checks a report with the validator of its call.
 fn report<'a>(
     bytes: &'a [u8],
     clock: &epwatch_proto::SendClock,
     validator: &mut FastValidator<'a>,
 ) {
     let alone = FastValidator::default().validate(bytes);
-    // Earlier input, or the same input twice, changes nothing.
+    // Earlier input, or the same input twice, does not change the result.
     assert_eq!(validator.validate(bytes), alone);
     assert_eq!(validator.validate(bytes), alone);
     let parsed = Report::parse(bytes);
@@ -125,7 +125,7 @@ pub fn deletions(bytes: &[u8]) {
     assert_eq!(deletions::tombstones_of(&records), records);
 }
 
-/// The file `names`: a line that is taken is one that was written.
+/// The file `names`: each line that is accepted was written by a collector.
 pub fn names(bytes: &[u8]) {
     let (lines, n_damaged) = encode::parse_names(bytes);
     let n_lines = lines.len() as u64 + n_damaged;
@@ -191,7 +191,7 @@ pub fn connection(bytes: &[u8]) {
             let (mut client, server) = tokio::io::duplex(64 << 10);
             let serving = front.serve_stream(server);
             let sending = async {
-                // A server that has heard enough closes before all of it was sent.
+                // A server that has read enough closes the connection before all bytes were sent.
                 let sent: io::Result<()> = client.write_all(bytes).await;
                 drop(sent);
                 let _ = client.shutdown().await;

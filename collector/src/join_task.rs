@@ -2,7 +2,7 @@
 
 use tokio::task::JoinHandle;
 
-/// Returns the task's result. Its panic goes on in the caller.
+/// Returns the task's result. A panic of the task continues in the caller.
 pub(crate) async fn join_task<T>(task: &mut JoinHandle<T>) -> T {
     match task.await {
         Ok(done) => done,

@@ -1,10 +1,10 @@
-//! Readings of the loss ledger, of the day's counts, and of the day's failed starts, self-tests and failed runs. Pages
-//! and dashboards show them, because the views over raw take seconds where a store holds a million reports.
-//! `loss_ledger_gauges` calls it before it reads them for its own gauges.
+//! Stores readings of the loss ledger, of the day's counts, and of the day's failed starts, self-tests and failed runs.
+//! Pages and dashboards show these readings, because the views over raw reports take seconds once a store has a million
+//! of them. `loss_ledger_gauges` calls this module before it reads them for its own gauges.
 //!
 //! Entries that changed since the last reading are inserted. Readings of several collectors differ in their times only,
-//! and the latest one counts. A deletion and a late backlog change earlier days, whose entries are written again as
-//! long as raw holds these days whole.
+//! and the latest one counts. A deletion or a late backlog changes earlier days. Their entries are written again as
+//! long as all raw reports of these days are kept.
 
 use crate::context::Context;
 use crate::rollup::RollUp;
@@ -12,7 +12,7 @@ use crate::store::SinkError;
 
 const DAY: u64 = 86_400;
 
-/// Columns of the day's counts, by their view.
+/// The views of the day's counts, each with its columns.
 const COUNTS: [(&str, &[&str]); 2] = [
     (
         "installations_daily_v1",
@@ -30,21 +30,22 @@ const COUNTS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// A table of events by day, and the view over raw that it is read from.
+/// A table of events by day, and the view over raw reports from which it is filled.
 struct Events {
     table: &'static str,
-    /// Its key after app, environment and day.
+    /// The columns of the table's key after app, environment and day.
     key: &'static str,
     values: &'static [&'static str],
-    /// Computes the values of a group of rows, which are called `e`.
+    /// SQL that computes the values of a group of rows; their alias is `e`.
     select: &'static str,
-    /// The view, or a query of it.
+    /// The view, or a query on it.
     from: &'static str,
     /// Ends the grouped query.
     rest: &'static str,
 }
 
-/// The events. Of the hashes of a golden input the eight commonest have a row each, because each device may have its own.
+/// The events. Only the eight commonest output hashes of a golden input have a row each, because each device may have
+/// its own hash.
 const EVENTS: [Events; 3] = [
     Events {
         table: "start_failures_daily",
@@ -94,7 +95,7 @@ const EVENTS: [Events; 3] = [
 /// # Errors
 /// The store did not answer.
 pub(crate) async fn refresh(context: &Context, rollup: &RollUp) -> Result<(), SinkError> {
-    // The view has other entries for streams on the first days that raw holds.
+    // On the first days of raw reports the view has different entries for streams.
     let whole_since = rollup.raw_since().await? / DAY + 1;
     let entries = changed(
         "loss_ledger_readings",
@@ -142,7 +143,7 @@ pub(crate) async fn refresh(context: &Context, rollup: &RollUp) -> Result<(), Si
 }
 
 impl Events {
-    /// Returns the statement that inserts what changed since a day.
+    /// Returns the statement that inserts the rows that changed, for the days from `since` on.
     fn changed(&self, since: u64) -> String {
         let Self {
             table,
@@ -177,7 +178,7 @@ fn changed(table: &str, key: &str, values: &[&str], fresh: &str, stored: &str) -
         |value| format!("sumIf(entry.{value}, is_fresh) != sumIf(entry.{value}, NOT is_fresh)"),
         " OR ",
     );
-    // A row of zeros that was never there before is an app without a report.
+    // `HAVING` leaves out a new row of zeros, which is an app without a report.
     format!(
         "INSERT INTO {table} ({key}, {columns}, read_at) SELECT {key}, {sums}, now64(3) FROM (\
          SELECT *, true AS is_fresh FROM ({fresh}) UNION ALL SELECT *, false AS is_fresh FROM ({stored})) AS entry \

@@ -2,16 +2,16 @@
 //!
 //! `server -> ingest -> wal -> writer -> rollup`, each a module of its own:
 //! - `server` is the device port: connections, TLS, gRPC and Connect, limits of bodies.
-//! - `ingest` validates every report of a call and acknowledges those that the WAL has on disk. The bytes stay as they
-//!   came in.
+//! - `ingest` validates every report of a call and acknowledges those that the WAL has on disk. It does not change a
+//!   report's bytes.
 //! - `wal` is the write-ahead log: group commit, replay after a crash, refusal when it is full.
 //! - `writer` encodes the WAL's reports (`encode`) and inserts them in batches that a crash does not change. The
 //!   checkpoint moves after the insert.
-//! - `rollup` closes buckets of time that every collector has passed; `rebuilds` builds the summaries of closed ones
-//!   again that a backlog changed.
+//! - `rollup` closes buckets of time that every collector has passed. `rebuilds` builds summaries of closed buckets
+//!   again if a backlog changed them.
 //!
 //! The collector never drops an acknowledged report, and never waits for the store before it acknowledges. It never
-//! decides which copy of a report counts: the store's key table does.
+//! decides which copy of a report counts: the store's table of copies does.
 
 mod admission;
 pub mod backup;

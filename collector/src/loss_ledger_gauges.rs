@@ -17,12 +17,13 @@ use crate::rollup::RollUp;
 use crate::store::{SinkError, note_failure};
 use crate::store_size;
 
-/// Apps and environments with gauges. With keys they are few; without keys a sender can name any.
+/// The most pairs of app and environment with gauges. With keys there are few pairs; without keys a sender can name
+/// any.
 const MAX_APPS: usize = 200;
 
-/// Runs that a device lost before they were sealed, which it does not count by reason.
+/// The reason of runs that a device lost before they were sealed, because the device does not count these by reason.
 const UNSEALED: &str = "unsealed";
-/// Reasons unknown to this version.
+/// Stands for reasons that this version does not know.
 const OTHER: &str = "other";
 
 #[derive(Debug, Default, Row, Deserialize)]
@@ -43,10 +44,11 @@ struct Line {
     answered_by_outcome: Vec<(String, i64)>,
 }
 
-/// The longest rest that follows from a slow reading: alerts on the ledger need a reading within the hour.
+/// The longest pause after a slow reading: alerts on the ledger need a reading within the hour.
 const LONGEST_REST: Duration = Duration::from_secs(30 * 60);
 
-/// Rests after a reading that took `took`, so that readings take a fifth of the time at most, up to [`LONGEST_REST`].
+/// Returns the pause after a reading that took `took`: so long that readings take a fifth of the time, but at most
+/// [`LONGEST_REST`].
 fn rest(period: Duration, took: Duration) -> Duration {
     period.max((took * 4).min(LONGEST_REST))
 }
@@ -85,7 +87,7 @@ type Shown = BTreeMap<&'static str, HashSet<LedgerLabels>>;
 
 async fn refresh(context: &Context, shown: &mut Shown) -> Result<(), SinkError> {
     let (sink, metrics) = (&context.sink, &context.metrics);
-    // Outcomes and streams exist for reports, not for runs.
+    // The ledger of runs has no counts by outcome or stream, so these columns are empty.
     let none = "toInt64(0) AS implausible, dropped_by_reason, CAST(map(), 'Map(String, Int64)') AS answered_by_outcome";
     let both = [
         (
@@ -106,8 +108,8 @@ async fn refresh(context: &Context, shown: &mut Shown) -> Result<(), SinkError> 
         let mut lines = sink.fetch::<Line>(view, &sql).await?;
         add_begun_day(&mut lines);
         let now = show(gauges, lines);
-        // Gauges of older days are removed, not set to zero. The others exist at any time: a gap in one scrape would
-        // restart the `for` of an alert.
+        // Gauges of older days are removed, not set to zero. All other gauges exist at any time, because a gap in one
+        // scrape would restart the `for` of an alert.
         let before = shown.entry(view).or_default();
         for gone in before.difference(&now) {
             gauges.entries.remove(gone);
@@ -118,8 +120,8 @@ async fn refresh(context: &Context, shown: &mut Shown) -> Result<(), SinkError> 
     Ok(())
 }
 
-/// Adds zeros for apps without a report today. Without them the gauges of `today` were gone from midnight until the
-/// first report.
+/// Adds zeros for apps without a report today. Without them the gauges of `today` would be absent from midnight until
+/// the first report.
 fn add_begun_day(lines: &mut Vec<Line>) {
     let of = |line: &Line| (line.app_id.clone(), line.environment.clone());
     let today = lines.iter().filter(|line| line.is_today).map(of);
@@ -217,7 +219,7 @@ mod tests {
         assert_eq!(rest(minute, 3 * minute), 12 * minute);
     }
 
-    /// One reading that hung for an hour must not silence the ledger for four.
+    /// One reading that hung for an hour must not silence the ledger for four hours.
     #[test]
     fn the_rest_after_a_slow_reading_is_half_an_hour_at_most() {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));

@@ -1,6 +1,6 @@
-//! The metrics of one collector. `docs/metrics.md` lists them; a test holds the two against each other.
+//! The metrics of one collector. `docs/metrics.md` lists them, and a test compares the two.
 //!
-//! Each report ends in exactly one outcome, and the outcomes of the wire contract are the label's values.
+//! Each report ends in exactly one outcome. The label's values are the outcomes of the wire contract.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -52,13 +52,13 @@ pub(crate) type KeyRequests = Family<[(&'static str, String); 2], Counter>;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeyMetrics {
     pub(crate) requests: KeyRequests,
-    /// By key and outcome.
+    /// Refused reports by key and outcome.
     pub(crate) refused_reports: KeyRequests,
-    /// Keys that are not revoked.
+    /// The number of keys that are not revoked.
     pub(crate) n_keys: Gauge,
 }
 
-/// `app`, `environment`, `day` and `entry`; with reasons, `reason` too.
+/// The labels `app`, `environment`, `day` and `entry`; gauges by reason also have `reason`.
 pub(crate) type LedgerLabels = Vec<(&'static str, String)>;
 pub(crate) type LedgerGauges = Family<LedgerLabels, Gauge>;
 
@@ -109,7 +109,7 @@ pub struct Metrics {
     pub(crate) ledger_reports: LossLedgerGauges,
     pub(crate) ledger_runs: LossLedgerGauges,
     pub(crate) store_errors: Family<Label, Counter>,
-    /// Set only by the writer: another call may fail for lack of a grant while reports are stored.
+    /// Only the writer sets it, because another call may fail for a missing grant while reports are stored.
     pub(crate) store_up: Gauge,
     pub(crate) wal_torn_tails: Counter,
     pub(crate) wal_repairs: Family<Label, Counter>,
@@ -124,9 +124,9 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) checkpoint: AtomicU64,
-    /// Reports received before this time are in the store; microseconds since 1970.
+    /// Reports received before this time are in the store; in microseconds since 1970.
     pub(crate) complete_until_us: AtomicU64,
-    /// Since when the oldest closed bucket waits for its summary to be built again; 0 if none does.
+    /// Time since which the oldest closed bucket has waited for its summary to be built again; 0 if none waits.
     pub(crate) rebuild_since_us: AtomicU64,
 }
 
@@ -317,7 +317,7 @@ impl Metrics {
         }
     }
 
-    /// Adds the WAL's own metrics, which end with the WAL.
+    /// Adds the WAL's own metrics, which are shown as long as the WAL is open.
     pub(crate) fn watch_wal(&mut self, wal: &Wal, clock: Arc<dyn Clock>) {
         let (wal, progress) = (wal.downgrade(), self.progress.clone());
         let read = move || {
@@ -358,7 +358,7 @@ impl Metrics {
         &self.unproven_reports[0]
     }
 
-    /// Unproven reports beyond a network's part.
+    /// Unproven reports beyond a network's limit.
     pub(crate) fn beyond_network(&self) -> &Counter {
         &self.unproven_reports[1]
     }

@@ -1,9 +1,10 @@
-//! Notices that uploads with public keys come from one private address only: a proxy that the config does not name. Behind
-//! it networks do not weigh devices, so one request can use up an app's names, and made-up installations page.
+//! Detects that uploads with public keys come from one private address only, which is then a proxy that the config does
+//! not name. Behind such a proxy the limits by network do not work. So one request can use up an app's names, and
+//! made-up installations can cause a page.
 //!
-//! It shows with the uploads, not at the start. So the finding is written into the WAL's folder, and the next start
-//! beyond loopback is refused until the config says what it is ([`refusal`]). Nothing is refused while the
-//! collector runs: devices that were told to come again for hours would fill their spools.
+//! Only uploads reveal it, not the start. So the finding is written into the WAL's folder. The next start on an address
+//! beyond loopback is refused until the config says what the address is ([`refusal`]). Nothing is refused while the
+//! collector runs, because devices that had to retry for hours would fill their spools.
 
 use std::fs;
 use std::io;
@@ -16,9 +17,9 @@ use parking_lot::Mutex;
 
 use crate::config::CollectorConfig;
 
-/// In the WAL's folder: the one address.
+/// The file in the WAL's folder that has this address.
 const FILE: &str = "unnamed-proxy";
-/// Reports from one address from which it is a proxy: fewer are a trial with one device.
+/// From this many reports on, the one address counts as a proxy; fewer may be a trial with one device.
 const ENOUGH: u64 = 100;
 const KEY: &str = "new_installations.trusted_proxies";
 
@@ -27,9 +28,9 @@ const KEY: &str = "new_installations.trusted_proxies";
 enum Senders {
     #[default]
     None,
-    /// All of so many reports came from this private address.
+    /// All reports so far came from this private address; with their number.
     One(IpAddr, u64),
-    /// All of many; it is written down.
+    /// Many reports came from this address only, and the finding is written down.
     Found(IpAddr),
     /// Several addresses, or a known network.
     Several,
@@ -39,9 +40,9 @@ enum Senders {
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     Nothing,
-    /// All come from this address.
+    /// All reports come from this address.
     Proxy(IpAddr),
-    /// An earlier finding is over.
+    /// An earlier finding no longer holds.
     Over,
 }
 
@@ -77,7 +78,8 @@ pub(crate) struct ProxyWatch {
 }
 
 impl ProxyWatch {
-    /// Watches if the port is beyond loopback and the config does not say which proxies there are.
+    /// Returns a watch. It is active if the port is on an address beyond loopback and the config does not name the
+    /// proxies.
     pub(crate) fn new(config: &CollectorConfig, listen: SocketAddr) -> Self {
         let is_watching = is_in_question(config, listen);
         Self {
@@ -131,8 +133,8 @@ fn is_in_question(config: &CollectorConfig, listen: SocketAddr) -> bool {
     !listen.ip().is_loopback() && config.new_installations.trusted_proxies.is_none()
 }
 
-/// Refuses a start after a finding, unless the config says what it is. Warns where it says nothing and nothing was found
-/// yet. `has_public_keys`: a key of kind `app` is in force.
+/// Refuses a start after a finding, unless the config sets `trusted_proxies`. Warns if the config does not set it and
+/// nothing was found yet. `has_public_keys` is true if a key of kind `app` is in force.
 ///
 /// # Errors
 /// The problem of `trusted_proxies`.
@@ -143,7 +145,7 @@ pub(crate) fn refusal(
 ) -> Result<(), Problems> {
     let file = config.wal.dir.join(FILE);
     if config.new_installations.trusted_proxies.is_some() {
-        // It is answered. What cannot be removed matters once the answer is gone.
+        // The config answers the finding. A file that cannot be removed matters only if the setting is removed later.
         let _ = forget(&file);
         return Ok(());
     }

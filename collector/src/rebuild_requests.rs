@@ -23,7 +23,7 @@ pub(crate) struct RequestRow {
 /// Records that closed buckets (start times in seconds) have to be built again.
 ///
 /// # Errors
-/// The store did not answer; nothing may be recorded.
+/// The store did not answer; perhaps nothing was recorded.
 pub(crate) async fn request(context: &Context, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
     let now_ms = context.now_ms();
     let row = |bucket: &u32| RequestRow {
@@ -45,7 +45,7 @@ pub(crate) async fn insert(context: &Context, rows: &[RequestRow]) -> Result<(),
         .await
 }
 
-/// Shows when the oldest open request was made. `is_one_more`: others may be older.
+/// Shows when the oldest open request was made. `is_one_more` means that other requests may be older.
 pub(crate) fn show_oldest(context: &Context, asked_at_ms: Option<i64>, is_one_more: bool) {
     let since_us = asked_at_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0).max(1) * 1_000);
     let shown = &context.metrics.progress.rebuild_since_us;

@@ -1,7 +1,7 @@
-//! Summaries of closed buckets that have to be built again. Either a collector stored a backlog in them, or they could
-//! not be built before. The writer records them in `rebuild_requests` before its checkpoint moves, and goes on; so does
-//! the roll-up. The worker here builds them. After a failure that bucket alone has a pause, which grows with each
-//! failure. So a bucket that cannot be built holds up neither ingest nor another bucket.
+//! Builds summaries of closed buckets again. Either a collector stored a backlog in these buckets, or their summaries
+//! could not be built before. The writer and the roll-up record such buckets in `rebuild_requests` and go on; the
+//! writer does so before its checkpoint moves. The worker here builds them. After a failure only that bucket has a
+//! pause, which grows with each failure. So a bucket that cannot be built holds up neither ingest nor another bucket.
 //!
 //! A collector builds its own requests at once. It builds other collectors' requests once they are old, because their
 //! collector may be gone. Two builders of one bucket are harmless.
@@ -19,14 +19,14 @@ use crate::rollup::{MAX_BUCKETS, RollUp, among};
 use crate::store::{SinkError, note_failure};
 use epwatch_server::Backoff;
 
-/// Pauses after a failure of a bucket.
+/// The first pause after a failure of a bucket.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// Pause between looks at the requests of all collectors, and the longest one while they cannot be read.
+/// Pause between reads of all collectors' requests, and the longest pause while they cannot be read.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Requests read at once, the oldest first; the next round reads the rest.
 const AT_ONCE: usize = 10_000;
-/// Time for the requests that the drain of a stop leaves; the rest follows after the next start.
+/// How long a stop works on the requests that its drain left; the rest follows after the next start.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
 /// A row of `open_rebuilds_v1`.
@@ -37,21 +37,21 @@ struct OpenRequest {
     asked_at: i64,
 }
 
-/// Records that the closed ones of `buckets` (start times in seconds) have to be built again, because reports were just
-/// stored in them.
+/// Records that the closed buckets among `buckets` (start times in seconds) have to be built again, because reports
+/// were just stored in them.
 ///
 /// # Errors
-/// The store did not answer; nothing may be recorded.
+/// The store did not answer; perhaps nothing was recorded.
 pub(crate) async fn ask(rollup: &RollUp, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
-    // Read after the reports were stored: a bucket that closes from now on is built with them.
+    // The watermark is read after the reports were stored, so a bucket that closes from now on is built with them.
     let closed_until = rollup.closed_until().await?;
     let is_closed = |bucket: &u32| u64::from(*bucket) < closed_until;
     let closed: BTreeSet<u32> = buckets.iter().copied().filter(is_closed).collect();
     if closed.is_empty() {
         return Ok(());
     }
-    // At once, because views of raw count a surplus copy of a closed bucket until it is named. Where that fails, the
-    // worker does it too.
+    // Surplus copies are listed at once, because views over raw reports count such a copy of a closed bucket until it
+    // is listed. If this fails, the worker lists them later.
     let within = among(closed.iter().copied());
     if let Err(error) = rollup.name_surplus(&within, closed_until).await {
         note_failure(&rollup.context.metrics, "rebuild", &error);
@@ -63,7 +63,7 @@ pub(crate) async fn ask(rollup: &RollUp, buckets: &BTreeSet<u32>) -> Result<(), 
 #[derive(Debug)]
 pub(crate) struct RebuildWorker {
     rollup: RollUp,
-    /// Buckets that could not be built: the pause after the next failure, and the time of the next try.
+    /// Buckets that could not be built, each with the pause after its next failure and the time of its next try.
     failed: BTreeMap<u32, (Backoff, Instant)>,
 }
 
@@ -75,7 +75,8 @@ impl RebuildWorker {
         }
     }
 
-    /// Builds what is requested until `stop` is cancelled, and for a short time what the writer requested until `drained`.
+    /// Builds requested summaries until `stop` is cancelled. Then waits for `drained`, and for a short time builds what
+    /// the writer requested until then.
     pub(crate) async fn run(mut self, stop: CancellationToken, drained: CancellationToken) {
         self.work_until(&stop).await;
         drained.cancelled().await;
@@ -113,7 +114,7 @@ impl RebuildWorker {
         }
     }
 
-    /// The time until the next look, or until a failed bucket is tried again.
+    /// The time until the requests are read again, or until a failed bucket is tried again.
     fn pause(&self) -> Duration {
         let now = Instant::now();
         let next = self.failed.values().map(|(_, next)| *next).min();
@@ -121,7 +122,7 @@ impl RebuildWorker {
         next.min(LOOK_EVERY)
     }
 
-    /// Builds each open request once, unless its bucket's pause lasts.
+    /// Builds each open request once, unless its bucket still has a pause.
     async fn work(&mut self) -> Result<(), SinkError> {
         let context = self.rollup.context.clone();
         let open = self.open().await?;
@@ -133,7 +134,7 @@ impl RebuildWorker {
             false,
         );
         let now_ms = context.now_ms();
-        // Another collector's request is due once the roll-up no longer waits for that collector.
+        // Another collector's request is due after the time for which the roll-up waits for a silent collector.
         let others_after = context.config.rollup.collector_timeout();
         let others_ms = i64::try_from(others_after.as_millis()).unwrap_or(i64::MAX);
         let is_due = |request: &&OpenRequest| {
@@ -203,7 +204,7 @@ impl RebuildWorker {
         );
     }
 
-    /// Closes the requests that were open before the build. One that came meanwhile stays open.
+    /// Closes the requests that were open before the build. A request that came meanwhile stays open.
     async fn note_done(
         &mut self,
         built: &BTreeSet<u32>,

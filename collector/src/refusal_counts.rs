@@ -7,7 +7,8 @@ use std::time::Duration;
 use epwatch_proto::Outcome;
 use parking_lot::Mutex;
 
-/// Keys between two flushes. Beyond, reports are counted without their app, since a device can name any app.
+/// The most keys between two flushes. Further reports are counted without their app. The limit is needed because a
+/// device can name any app.
 const MAX_KEYS: usize = 1_000;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +62,7 @@ impl RefusalCounts {
     }
 }
 
-/// Returns the start of the bucket that `time_us` lies in, seconds since 1970.
+/// Returns the start of the bucket that contains `time_us`, in seconds since 1970.
 pub(crate) fn bucket_of(time_us: u64, bucket: Duration) -> u32 {
     let seconds = time_us / 1_000_000;
     let length = bucket.as_secs().max(1);

@@ -1,4 +1,4 @@
-//! The rows that the writer makes of reports, for tests of programs that read the store.
+//! Stores the rows that the writer would make of reports, for tests of programs that read the store.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ pub struct ReceivedReport {
     pub received_at_us: u64,
     /// The device's clocks at the upload.
     pub sent: SendClock,
-    /// New beyond the quota of its app or network.
+    /// True if the installation is new and beyond the quota of its app or network.
     pub is_unproven: bool,
-    /// The app, environment and installation that the key proved are its own.
+    /// The report. Its own app, environment and installation count as proven by the key.
     pub report: Report,
 }
 
@@ -33,7 +33,7 @@ pub async fn store(client: Client, bucket: Duration, received: &[ReceivedReport]
     store_of(1, client, bucket, received).await;
 }
 
-/// As [`store`], as a batch of another collector.
+/// Does the same as [`store`], as a batch of another collector.
 ///
 /// # Panics
 /// As [`store`].

@@ -1,5 +1,5 @@
-//! The collector's calls to ClickHouse, with tokens and settings that make a repeated insert harmless. All rooms of the
-//! collector that reach the store use it.
+//! The collector's calls to ClickHouse, with tokens and settings that make a repeated insert harmless. All modules of
+//! the collector that reach the store use it.
 
 use std::time::Duration;
 
@@ -17,9 +17,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(180);
 /// First pause after a failed call; callers set the longest.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const QUERY_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long stored rows may stay hidden, because a replica lags, until the step that needs them is tried again.
+/// How long a step waits for stored rows that a lagging replica does not show yet, before the step fails and is tried
+/// again.
 const MAX_HIDDEN: Duration = Duration::from_secs(120);
-/// Longest pause between two looks at rows that are hidden.
+/// Longest pause between two reads while rows are not visible yet.
 const MAX_READ_PAUSE: Duration = Duration::from_secs(4);
 
 /// A failed call: the store may be away, overloaded or not migrated. Callers retry in each case, so the causes
@@ -55,7 +56,7 @@ pub(crate) struct CollectorCheckpoint {
 
 impl Sink {
     pub(crate) fn new(client: Client) -> Self {
-        // With the server's default the answer could precede the rows.
+        // With the server's default the answer could come before the rows are stored.
         let client = client
             // A read of SharedMergeTree, or of Replicated tables with insert_quorum, then shows every acknowledged row. Other
             // engines ignore it.
@@ -135,7 +136,7 @@ impl Sink {
         self.execute(table, &sql).await
     }
 
-    /// Returns the name under which a statement finds the table's rows themselves, on a cluster too.
+    /// Returns the name of the table that has the rows themselves, also on a cluster.
     pub(crate) async fn stored_name(&self, table: &'static str) -> Result<String, SinkError> {
         let sql = format!(
             "SELECT engine_full FROM system.tables WHERE database = currentDatabase() \
@@ -173,12 +174,13 @@ impl Sink {
             .map_err(failed_to("fetch", what))
     }
 
-    /// Waits until a count of rows that the store does not show yet is 0.
+    /// Waits until the query `sql` returns 0: the number of rows that the store does not show yet.
     pub(crate) async fn wait_until_none(&self, what: &str, sql: &str) -> Result<(), SinkError> {
         self.repeat_until_none(what, "", sql).await
     }
 
-    /// Runs a statement until a count of rows that the store does not show yet is 0. An empty one only waits.
+    /// Repeats a statement until the query `count` returns 0: the number of rows that the store does not show yet. An
+    /// empty statement only waits.
     pub(crate) async fn repeat_until_none(
         &self,
         what: &str,

@@ -1,5 +1,6 @@
-//! The store's size: bytes of the database on disk, by app too, and free bytes of the disk. Read with the loss ledger;
-//! on a cluster they describe the server that answers. An app's part is its part of the rows in `reports`.
+//! The store's size: bytes of the database on disk, in total and by app, and free bytes of the disk. They are read with
+//! the loss ledger. On a cluster they describe the server that answers. An app's bytes are estimated from its part of
+//! the rows in `reports`.
 
 use std::collections::HashMap;
 
@@ -9,12 +10,12 @@ use serde::Deserialize;
 use crate::context::Context;
 use crate::store::SinkError;
 
-/// Tables of a cluster's shards lie in a database of their own.
+/// On a cluster the tables of the shards are in a database of their own.
 const DISK_BYTES: &str = "SELECT toUInt64(sum(bytes_on_disk)) AS n FROM system.parts \
                           WHERE active AND database IN (currentDatabase(), concat(currentDatabase(), '_shard'))";
 const FREE_BYTES: &str = "SELECT toUInt64(min(free_space)) AS n FROM system.disks";
 
-/// Apps whose bytes are read; with fewer rows than these an app holds no share.
+/// The 1,000 apps with the most rows. An app with fewer rows than these is too small to fill its share.
 const ROWS_OF_APPS: &str = "SELECT toString(app_id) AS app, count() AS n FROM reports \
                             GROUP BY app_id ORDER BY n DESC LIMIT 1000";
 

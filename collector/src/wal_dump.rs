@@ -37,7 +37,7 @@ pub struct Dumped {
 /// the WAL until their segment is recycled, so the first ones may be older than the writer's checkpoint.
 ///
 /// # Errors
-/// [`DumpError`]; reports written before it are complete.
+/// [`DumpError`]; reports written before the error are complete.
 pub fn dump_wal(wal_dir: &Path, to: &mut impl Write) -> Result<Dumped, DumpError> {
     let mut records = WalRecords::open(wal_dir)?;
     let mut dumped = Dumped::default();

@@ -1,4 +1,4 @@
-//! Payload of a WAL record: a report's bytes as they came in, with the call's clocks and scope. Ingest writes it; the
+//! Payload of a WAL record: the received bytes of a report, with the call's clocks and scope. Ingest writes it; the
 //! writer, the loader of admission and the dump read it.
 //!
 //! | at | size | field |
@@ -11,7 +11,7 @@
 //! | 21 | 8 | hash of the sender's network, narrow and wide, little endian; 0 is unknown |
 //! | 29 | | boot id, app id, environment, report |
 //!
-//! Version 1 is the same without bit 3 and without networks.
+//! Version 1 is the same format without bit 3 and without networks.
 
 use epwatch_proto::SendClock;
 
@@ -22,11 +22,11 @@ const FIXED_BYTES_V1: usize = 21;
 /// What the collector decided about the sender of a report, once, at ingest: see [`crate::admission`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SenderMark {
-    /// New beyond the quota of its app or network.
+    /// True if the installation is new and beyond the quota of its app or network.
     pub(crate) is_unproven: bool,
-    /// It came with a key of kind `own`.
+    /// True if the report came with a key of kind `own`.
     pub(crate) is_own: bool,
-    /// Hashes of its network at both widths; 0 is unknown.
+    /// Hashes of the sender's network at both widths; 0 means unknown.
     pub(crate) network: [u32; 2],
 }
 
@@ -39,11 +39,11 @@ pub(crate) struct ReportRecord<'a> {
     /// As the app key proved.
     pub(crate) environment: &'a str,
     pub(crate) mark: SenderMark,
-    /// The report, encoded, as it came in.
+    /// The encoded report, as received.
     pub(crate) report: &'a [u8],
 }
 
-/// No record of a known version. The WAL's checksums matched, so a newer collector wrote it.
+/// The payload is not a record of a known version. The WAL's checksums matched, so a newer collector wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("failed to read wal record: version {version}, {len} bytes")]
 pub(crate) struct RecordError {
@@ -161,7 +161,7 @@ mod tests {
                 report: &report,
             };
             prop_assert_eq!(ReportRecord::parse(&payload), Ok(record.clone()));
-            // A record of the version before has no networks.
+            // A record of the previous version has no networks.
             let mut before = payload.clone();
             before[0] = 1;
             before[1] &= 0b111;

@@ -1,10 +1,10 @@
 //! Judges cohorts of devices from the reports in the store, and notifies people of incidents.
 //!
 //! Input: ClickHouse's versioned views, or a recording. Output: rows of `cohort_windows` and `incidents`, and
-//! notifications. The path: [`read`] selects and adds, [`window`] holds one vote for each device, [`signals`] count
-//! devices. [`verdict`] names the fault, [`incident`] decides when it becomes a page, and [`notify`] delivers the page.
-//! Everything between `read` and `notify` is pure: no I/O, no clock. It never judges merged runs, because devices are
-//! the sample.
+//! notifications. The path: [`read`] selects and adds up rows, [`window`] holds one vote for each device, [`signals`]
+//! count devices. [`verdict`] names the fault, [`incident`] decides when it becomes a page, and [`notify`] delivers the
+//! page. Everything between `read` and `notify` is pure: no I/O, no clock. The crate never judges merged runs, because
+//! the sample consists of devices.
 
 pub mod incident;
 mod judge;

@@ -23,7 +23,7 @@ use crate::judge::window::{
     Voteless, histogram_of,
 };
 
-/// splitmix64: small and seeded.
+/// A small generator with a seed: splitmix64.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -39,12 +39,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in (0, 1).
+    /// Returns a uniform number in (0, 1).
     pub(crate) fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Standard normal (Box and Muller).
+    /// Returns a standard normal number (Box and Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * self.uniform().ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform()).cos()

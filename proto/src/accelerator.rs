@@ -1,10 +1,10 @@
 //! Accelerators: one table from the name of an EP to what computes behind it. SDK, collector, detector, page and gate
 //! read it.
 //!
-//! An app may register a plugin under any name, so the runtime's own word counts first. That is the vendor and the type of
-//! the EP's device, which ONNX Runtime 1.22 and later lists. Without it the name decides. A name that is not in the table
-//! is [`Accelerator::Unknown`]; it never counts as the CPU. Delegates of LiteRT and back ends of ExecuTorch are in the
-//! table, too.
+//! An app may register a plugin under any name, so the runtime's own answer counts first. This answer is the vendor and
+//! the type of the EP's device, which ONNX Runtime 1.22 and later lists. Without it the name decides. A name that is
+//! not in the table is [`Accelerator::Unknown`]; it never counts as the CPU. Delegates of LiteRT and back ends of
+//! ExecuTorch are in the table, too.
 
 use std::borrow::Cow;
 
@@ -26,11 +26,11 @@ pub enum DeviceType {
     Cpu,
 }
 
-/// What a session can ask for, apart from its EP's name.
+/// The hardware or back end that a session can ask for, whatever name its EP has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the table names them")]
 pub enum Accelerator {
-    /// Nobody knows the name. Never the CPU.
+    /// The EP's name is not in the table. Never counts as the CPU.
     Unknown,
     /// ONNX Runtime's own kernels.
     Cpu,
@@ -64,11 +64,11 @@ pub struct Row {
     pub accelerator: Accelerator,
     /// Name in texts and in the names of cohorts.
     pub label: &'static str,
-    /// `Unknown` where one EP drives several kinds, by its options.
+    /// Kind of the processor; `Unknown` if the EP's options choose among several kinds.
     pub device: DeviceType,
     /// Names of the EP in lower case, without `executionprovider`, `delegate` and other affixes.
     pub names: &'static [&'static str],
-    /// Where the names and the device are from.
+    /// Source of the names and of the device.
     pub source: &'static str,
 }
 
@@ -91,8 +91,8 @@ const fn row(
 const CONSTANTS: &str = "onnxruntime include/onnxruntime/core/graph/constants.h";
 const QNN_BACKENDS: &str = "onnxruntime docs, QNN EP: option backend_type = htp, gpu, cpu";
 
-/// What a name may have around the accelerator: `QNNExecutionProvider`, LiteRT's `TfLiteGpuDelegateV2`, ExecuTorch's
-/// `QnnBackend`.
+/// Affixes that a name may have around the accelerator: `QNNExecutionProvider`, LiteRT's `TfLiteGpuDelegateV2`,
+/// ExecuTorch's `QnnBackend`.
 const AFFIXES: (&str, [&str; 4]) = (
     "tflite",
     ["executionprovider", "delegate", "delegatev", "backend"],
@@ -128,7 +128,7 @@ pub const ACCELERATORS: [Row; 20] = {
     ]
 };
 
-/// What the runtime says of the device of an EP (`OrtEpDevice`).
+/// The runtime's description of an EP's device (`OrtEpDevice`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RuntimesWord<'a> {
     /// Vendor of the EP, for example `Qualcomm`; may be empty.
@@ -138,9 +138,9 @@ pub struct RuntimesWord<'a> {
 }
 
 impl Accelerator {
-    /// Returns the accelerator of an EP of this name, without the runtime's word.
+    /// Returns the accelerator of an EP of this name, without the runtime's description.
     pub fn of_ep(name: &str) -> Self {
-        // Nearly all names in a fleet.
+        // A fast path for nearly all names in a fleet.
         match name {
             QNN_EP => return Self::QnnHtp,
             CPU_EP => return Self::Cpu,
@@ -162,10 +162,11 @@ impl Accelerator {
         }
     }
 
-    /// Returns the accelerator of an EP by the runtime's word, and by its name where that says nothing.
+    /// Returns the accelerator of an EP by the runtime's description, or by the EP's name if the description does not
+    /// decide.
     ///
-    /// A device of type CPU says nothing: QNN's emulator of the HTP has one on a Linux host, and OpenVINO lists the CPU
-    /// too.
+    /// A device of type CPU proves nothing: QNN's emulator of the HTP has one on a Linux host, and OpenVINO lists the
+    /// CPU too.
     pub fn of_device(name: &str, word: RuntimesWord<'_>) -> Self {
         let by_name = Self::of_ep(name);
         let vendor = word.vendor.to_ascii_lowercase();
@@ -215,7 +216,7 @@ impl Accelerator {
         self.is_known() && self.device() != DeviceType::Cpu
     }
 
-    /// Whether it is the NPU that a chipset's cohort has without a word: Qualcomm's HTP, or an NPU that only a name shows.
+    /// Whether cohorts on it are named by the chipset alone: Qualcomm's HTP, or an NPU that only a name shows.
     pub fn is_plain_npu(self) -> bool {
         matches!(self, Self::QnnHtp | Self::Npu)
     }
@@ -245,7 +246,7 @@ impl Accelerator {
         }
     }
 
-    /// Returns a text about the NPU as a text about this accelerator. The only place that replaces the word.
+    /// Turns a text about the NPU into a text about this accelerator. No other code replaces the word.
     pub fn in_words(self, text: &str) -> Cow<'_, str> {
         let noun = self.noun();
         if noun == "the NPU" || !text.contains("NPU") {
@@ -262,7 +263,8 @@ impl Accelerator {
     }
 }
 
-/// Returns the name by which reports have an EP: the app's, or another one of the table if the runtime knows better.
+/// Returns the name that reports give an EP: the app's name, or the table's name if the runtime describes another
+/// accelerator.
 pub fn own_name<'a>(name: &'a str, word: RuntimesWord<'_>) -> &'a str {
     let accelerator = Accelerator::of_device(name, word);
     if accelerator == Accelerator::of_ep(name) {
@@ -285,8 +287,9 @@ pub struct Asked<'a> {
 }
 
 impl<'a> Asked<'a> {
-    /// Returns the accelerator that was asked for, among EPs in the order of the request. The first one of the table that
-    /// leaves the CPU counts. Then comes the first name that is not in the table, then kernels for the CPU. `None`: the CPU.
+    /// Returns the accelerator that was asked for, among EPs in the order of the request. The first EP of the table
+    /// that leaves the CPU counts. Then comes the first name that is not in the table, then kernels for the CPU. `None`
+    /// means the CPU.
     pub fn among(eps: impl Iterator<Item = Self> + Clone) -> Option<Self> {
         let first = |wanted: fn(Accelerator) -> bool| {
             let mut eps = eps.clone();
@@ -297,7 +300,7 @@ impl<'a> Asked<'a> {
             .or_else(|| first(Accelerator::is_known))
     }
 
-    /// As [`Self::among`], for names without the runtime's word.
+    /// Decides as [`Self::among`] does, for names without the runtime's description.
     pub fn by_names(eps: &'a [String]) -> Option<Self> {
         let eps = eps.iter().filter(|ep| !ep.is_empty());
         Self::among(eps.map(|ep| Self {
@@ -306,7 +309,7 @@ impl<'a> Asked<'a> {
         }))
     }
 
-    /// Returns it with QNN's back end.
+    /// Returns the request with QNN's back end.
     #[must_use]
     pub fn with_backend(self, backend: EpBackend) -> Self {
         Self {
@@ -316,7 +319,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Returns the chipset that a cohort is named by. Another accelerator than the chipset's NPU stands in brackets, for
+/// Returns the chipset that a cohort is named by. An accelerator other than the chipset's NPU is added in brackets, for
 /// example `SM8650 [CUDA]`. So devices, baselines and incidents of two accelerators never mix.
 pub fn cohort_chipset(chipset: &str, asked: Option<Asked<'_>>) -> String {
     // A platform's own text must not read as an accelerator.
@@ -356,7 +359,8 @@ pub fn of_cohort(chipset: &str) -> Accelerator {
     found.map_or(Accelerator::Unknown, |row| row.accelerator)
 }
 
-/// Whether the cohorts of two chipsets have the same accelerator. Placements and latencies of others do not compare.
+/// Whether the cohorts of two chipsets have the same accelerator. Placements and latencies of different accelerators do
+/// not compare.
 pub fn is_same_accelerator(chipset: &str, other: &str) -> bool {
     split_cohort(chipset).1 == split_cohort(other).1
 }

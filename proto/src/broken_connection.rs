@@ -1,4 +1,4 @@
-//! Calls whose connection breaks before an answer, as at a port of another protocol.
+//! Recognises calls whose connection breaks before an answer, for example at a port of another protocol.
 
 use std::error::Error;
 
@@ -8,7 +8,8 @@ use tonic::{Code, ConnectError, Status, TimeoutExpired};
 /// port without a listener have their own causes.
 ///
 /// The code of a broken connection depends on the moment. The other side's bytes are read as a wrong frame
-/// (`Internal`), or the connection is reset (`Unknown`). Or it is gone before the call is sent (`Cancelled`).
+/// (`Internal`), or the connection is reset (`Unknown`). Or the connection is gone before the call is sent
+/// (`Cancelled`).
 pub fn is_connection_broken(status: &Status) -> bool {
     if !matches!(
         status.code(),
@@ -27,7 +28,7 @@ pub fn is_connection_broken(status: &Status) -> bool {
     is_transport
 }
 
-/// Returns the way out if a call without TLS failed as one does at a port that expects TLS.
+/// Returns advice if a call without TLS failed in the way calls fail at a port that expects TLS.
 pub fn tls_hint(url: &str, status: &Status) -> Option<&'static str> {
     (url.starts_with("http://") && is_connection_broken(status))
         .then_some("if the collector has TLS, its address begins with https://")

@@ -40,7 +40,7 @@ pub struct Soc {
 /// Whether an HTP computes in FP16.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fp16 {
-    /// It does, for every op.
+    /// Yes, for every op.
     Yes,
     /// Yes, but many ops fail when the session is created.
     ManyOpsFail,
@@ -252,8 +252,8 @@ impl Checked for Chipset {
 /// Codes of other vendors' chipsets, before their digits. Their trade names are left out, because a chipset has a code too.
 const OTHER_CODES: [&str; 6] = ["mt", "s5e", "gs", "ums", "rk", "kirin"];
 
-/// Whether a normalised chipset is surely another one than those with other names: a code of Qualcomm or of another vendor.
-/// Any other text may be one more name of one of them.
+/// Whether a normalised chipset is a vendor's code (Qualcomm's or another's), so that a different name means a
+/// different chipset. Any other text may be a second name of the same chipset.
 pub fn names_one_chipset(chipset: &str) -> bool {
     let Some(text) = chipset.strip_prefix(OTHER) else {
         return true;
@@ -310,7 +310,7 @@ fn qualcomm_code(raw: &str) -> Option<String> {
             continue;
         }
         let code = &word[..prefix.len() + 4];
-        // These are Unisoc's, in a text without the manufacturer's name.
+        // These codes are Unisoc's, in a text without the manufacturer's name.
         if code.starts_with("SC9") || code.starts_with("SC77") {
             continue;
         }
@@ -425,7 +425,7 @@ mod tests {
         assert_eq!(soc_by_soc_model(""), None);
         for (other, known) in SAME_SILICON {
             assert_eq!(soc_by_name(other).map(|s| s.soc), Some(known));
-            // The device's own word stays its chipset.
+            // The device's own text stays its chipset.
             assert_eq!(Chipset::normalise(other, "", "").as_str(), other);
         }
     }

@@ -10,7 +10,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 /// fewer. tonic's 8 KiB, held by every call that waits for its ack, do not fit the processor's cache once
 /// some hundred calls wait.
 const FIRST_BYTES: usize = 1 << 10;
-/// tonic's own: how much of a stream is put into one piece.
+/// tonic's own default: how many bytes of a stream go into one piece.
 const YIELD_BYTES: usize = 32 << 10;
 
 /// The codec of the generated client and server.

@@ -1,4 +1,4 @@
-//! What QNN says of a compiled graph (EPContext), in the metadata of its file.
+//! QNN's description of a compiled graph (EPContext), from the metadata of the graph's file.
 
 use crate::chipset::{Soc, soc_by_qnn_id};
 
@@ -13,9 +13,9 @@ pub struct QnnCompiledFor<'a> {
 
 impl<'a> QnnCompiledFor<'a> {
     /// Reads the text under `ep_compatibility_info.QNNExecutionProvider`. The plugin 2.7.0 writes
-    /// `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, versions of SDK and API, a flag, chipset, two flags. The plugin 2.3.0
-    /// writes `6:2.47.0:5.47.0:0.0.0:68:0`, whose `68` is the Hexagon version of the machine that compiled. On the emulator
-    /// it is 68 for each chipset, so that it is not read.
+    /// `v2:6:2.51.0:5.51.0:0:57:0:0`: format, back end, versions of SDK and API, a flag, chipset, two flags. The plugin
+    /// 2.3.0 writes `6:2.47.0:5.47.0:0.0.0:68:0`, whose `68` is the Hexagon version of the machine that compiled. The
+    /// emulator writes 68 for every chipset, so this number is not read.
     #[must_use]
     pub fn of_text(text: &'a str) -> Self {
         let mut fields = [""; 8];
@@ -35,14 +35,15 @@ impl<'a> QnnCompiledFor<'a> {
         }
     }
 
-    /// Whether it names another chipset than this one. A text without a chipset, and a number that is not in the table, name none.
+    /// Whether the text names a chipset other than `here`. A text without a chipset, and a number that is not in the
+    /// table, name none.
     #[must_use]
     pub fn is_for_other_than(self, here: &Soc) -> bool {
         let known = self.qnn_id.and_then(soc_by_qnn_id);
         known.is_some_and(|made_for| made_for.qnn_id != here.qnn_id)
     }
 
-    /// Whether it was compiled by a newer QNN than this version, which refuses it then.
+    /// Whether a QNN newer than `here` compiled the graph; the older QNN then refuses it.
     #[must_use]
     pub fn is_newer_than(self, here: &str) -> bool {
         let made_by = self.sdk.and_then(minor_version);

@@ -42,7 +42,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Way of the EP into the process.
+    /// How the EP came into the process.
     #[expect(missing_docs, reason = "the names say it")]
     #[derive(Default)]
     pub enum EpLinkage: EpLinkage {
@@ -95,7 +95,7 @@ pub struct Sdk {
     pub language: String,
 }
 
-/// Facts of the device.
+/// Describes the device; no field identifies it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct Device {
@@ -140,7 +140,7 @@ impl Device {
         self
     }
 
-    /// Makes facts from a platform fit a report: clips texts, derives the chipset, sorts the contexts, and hashes a
+    /// Makes data from a platform fit a report: clips texts, derives the chipset, sorts the contexts, and hashes a
     /// fingerprint that is not a hash.
     pub fn normalised(mut self) -> Self {
         self.fit();

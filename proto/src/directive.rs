@@ -41,7 +41,7 @@ pub struct Directive {
     pub expires_unix_ms: i64,
 }
 
-/// Devices that a directive is for. All fields must match; an empty one matches everything.
+/// Devices that a directive is for. All fields must match; an empty field matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct DirectiveScope {

@@ -1,6 +1,6 @@
 //! The refusal of a message: the field, the expectation, the value.
 //!
-//! A parser names its own field. Each message around it adds its name in front, so the finished path reads
+//! A parser names its own field. Each enclosing message adds its own field's name in front, so the finished path reads
 //! `series[3].stratum.shape_key`. The sender's text appears only as a short, escaped excerpt, because errors go into
 //! logs, metrics and answers.
 
@@ -33,7 +33,7 @@ impl ParseError {
         Self::new(field, Outcome::RefusedMalformed, expected.into(), got)
     }
 
-    /// A scheme, algorithm or enum value that a newer sender may have and this version has not.
+    /// A scheme, algorithm or enum value that a newer sender may know and this version does not.
     pub fn unsupported(
         field: &str,
         expected: impl Into<Cow<'static, str>>,
@@ -72,7 +72,7 @@ impl ParseError {
         &self.field
     }
 
-    /// The end of a report with this error.
+    /// Returns the outcome of a report that has this error.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -82,7 +82,7 @@ impl ParseError {
         clipped(&self.to_string(), MAX_DETAIL_BYTES)
     }
 
-    /// Puts the field of the message around this one in front of the path.
+    /// Puts the field of the enclosing message in front of the path.
     #[must_use]
     pub fn inside(mut self, outer: &str) -> Self {
         self.field = match self.field.as_str() {
@@ -107,9 +107,9 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Adds the path of the message around to an error.
+/// Adds the field of the enclosing message to an error.
 pub(crate) trait Inside {
-    /// Names the field of the message around.
+    /// Puts `outer`, the field of the enclosing message, in front of the path.
     fn inside(self, outer: &str) -> Self;
 }
 

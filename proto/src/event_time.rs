@@ -1,8 +1,9 @@
 //! Event time of a report: an estimate of when its interval ended, by the device's clocks.
 //!
-//! The age of a report is the difference of one clock at sending and at the interval's end. A device's wall time
-//! itself is never used, because phones are wrong by days or at 1970. A report without any clock of its sending is a
-//! recorded one of another maker. Its end is compared with the receive time, if the two are possible together.
+//! The age of a report is the difference between two readings of one clock: at sending, and at the interval's end. A
+//! device's wall time itself is never used, because phones' clocks are off by days or stand at 1970. A report without
+//! any clock of its sending is a recording that another program made. Its end is compared with the receive time, if the
+//! two are possible together.
 
 use crate::{Report, SendClock};
 
@@ -10,7 +11,7 @@ use crate::{Report, SendClock};
 const LATE_AFTER_MS: u64 = 48 * 3_600_000;
 /// No spool keeps reports for longer, so a clock with a greater difference was set in between.
 const MAX_AGE_MS: u64 = 31 * 86_400_000;
-/// A device clock that is ahead of the collector's by no more counts as right.
+/// A device clock that is ahead of the collector's by at most this counts as right.
 const MAX_AHEAD_MS: i64 = 10 * 60_000;
 
 /// When an interval ended, and which clock the estimate is based on.
@@ -20,7 +21,7 @@ pub struct EventTime {
     pub at_ms: i64,
     /// `uptime`, `wall_clock`, `interval_end` or `unknown`.
     pub source: &'static str,
-    /// Over 48 h old, or of unknown age: it does not vote.
+    /// The report is over 48 h old, or of unknown age: it does not vote.
     pub is_late: bool,
     /// Device wall clock minus ours at sending; 0 when not known.
     pub clock_skew_ms: i64,
@@ -47,7 +48,7 @@ impl<'a> From<&'a Report> for EndClock<'a> {
     }
 }
 
-/// Estimates when the interval of a report ended that was received at `received_ms`.
+/// Estimates when the interval of a report ended. The report was received at `received_ms`.
 pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> EventTime {
     let by_receipt = || age_by_receipt(received_ms, sent, end);
     let (age_ms, source) = match (age_by_uptime(sent, end), age_by_wall(sent, end)) {
@@ -66,7 +67,7 @@ pub fn estimate(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> EventT
     }
 }
 
-/// By the time since boot, which cannot be set, unless the device was started again.
+/// Age by the time since boot, which nobody can set. `None` if the device was started again.
 fn age_by_uptime(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     if end.boot_id.is_empty() || end.boot_id != sent.boot_id {
         return None;
@@ -76,14 +77,14 @@ fn age_by_uptime(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
         .filter(|age| *age <= MAX_AGE_MS)
 }
 
-/// By the wall clock, unless it was set back in between, or ahead by more than a spool's age.
+/// Age by the wall clock. `None` if the clock was set back in between, or ahead by more than a spool's age.
 fn age_by_wall(sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     let age = sent.wall_unix_ms?.checked_sub(end.wall_unix_ms)?;
     u64::try_from(age).ok().filter(|age| *age <= MAX_AGE_MS)
 }
 
-/// By the receive time, if no clock of the sending is known. A device clock that is slightly ahead
-/// gives an age of 0.
+/// Age by the receive time, if no clock of the sending is known. A device clock that is slightly ahead gives an age of
+/// 0.
 fn age_by_receipt(received_ms: i64, sent: &SendClock, end: EndClock<'_>) -> Option<u64> {
     let no_clock = sent.wall_unix_ms.is_none() && sent.uptime_ms.is_none();
     let age = received_ms.checked_sub(end.wall_unix_ms)?;

@@ -24,7 +24,7 @@ wire_enum! {
     }
 }
 
-/// A golden input run on the NPU session and on a CPU session. Never a tensor.
+/// Result of a golden input that ran on the NPU session and on a CPU session. Holds no tensor.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SelfTest {

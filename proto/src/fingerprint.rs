@@ -3,10 +3,10 @@
 //! Algorithm 1. Both fingerprints are the first 8 bytes, big-endian, of SHA-256 over sorted
 //! (name, EP) pairs. Each text follows its length (u32, big-endian).
 //!  - *exact*: every node by ORT's name, duplicates included.
-//!  - *normalised*: computing nodes only, each pair once. Names are from [`normalised_node_name`]; a node
-//!    without a name has its op type in angle brackets. QuantizeLinear and DequantizeLinear are left out, because
-//!    they come and go at the edges with the runtime's version. So are the Transposes that the layout
-//!    transform inserts (`..._token_N`).
+//!  - *normalised*: computing nodes only, each pair once. Names are from [`normalised_node_name`]; a node without a
+//!    name has its op type in angle brackets. QuantizeLinear and DequantizeLinear are left out, because they come and
+//!    go at the edges with the runtime's version. The Transposes that the layout transform inserts (`..._token_N`) are
+//!    left out too.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ fn without_fusion(name: &str) -> &str {
     }
 }
 
-/// Returns whether the QNN EP leaves such a node at the graph's edge to the CPU on purpose.
+/// Returns whether the QNN EP leaves nodes of this type at the graph's edge to the CPU on purpose.
 pub fn is_edge_quantization(op_type: &str) -> bool {
     matches!(op_type, "QuantizeLinear" | "DequantizeLinear")
 }

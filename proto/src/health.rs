@@ -1,4 +1,4 @@
-//! The SDK's own counters, cumulative since the stream began. With them the loss ledger closes.
+//! The SDK's own counters, cumulative since the stream began. The loss ledger needs them to close.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use crate::{
 };
 
 wire_enum! {
-    /// Reason of the device for dropped reports or runs.
+    /// The device's reason for dropping reports or runs.
     #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum DropReason: DropReason {
         SpoolFull = SpoolFull "spool_full",
@@ -79,7 +79,7 @@ pub struct SdkHealth {
     pub internal_errors: u64,
 }
 
-/// An entry of a list that is a map: an enum's value and counts.
+/// An entry of a list that serves as a map from an enum's value to counts.
 pub(crate) trait Entry: Sized {
     type Key: WireEnum + Ord;
     type Count: Copy;

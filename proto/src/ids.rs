@@ -39,7 +39,7 @@ impl InstallationId {
         &self.0
     }
 
-    /// The whole id in hexadecimal, for storage. Not for logs: `Display` is.
+    /// The whole id in hexadecimal, for storage. Logs use `Display` instead.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
@@ -205,7 +205,7 @@ impl Serialize for ModelHash {
 pub struct ReportKey {
     /// The reporting installation.
     pub installation: InstallationId,
-    /// One start of its process.
+    /// The start of the process that made the report.
     pub stream: StreamId,
     /// Position of the report in the stream.
     pub sequence: Sequence,

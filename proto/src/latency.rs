@@ -91,7 +91,7 @@ impl Baselines {
         self.known().iter().find(|b| b.kind == kind)
     }
 
-    /// Returns why there is none.
+    /// Returns why there are no baselines.
     pub fn absence(&self) -> Option<BaselineAbsence> {
         match self {
             Self::Known(_) => None,
@@ -100,7 +100,7 @@ impl Baselines {
     }
 }
 
-/// Runs beyond multiples of the p95 of the first baseline: each includes the next.
+/// Runs beyond multiples of the p95 of the first baseline: each count includes the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct ExceedCounts {
@@ -118,9 +118,9 @@ pub struct SelfBaseline {
     pub n: u64,
     /// Latency at quantile 0.1, above zero.
     pub p10_us: f64,
-    /// At 0.5, no less than p10.
+    /// Latency at quantile 0.5, at least `p10_us`.
     pub p50_us: f64,
-    /// At 0.95, no less than p50.
+    /// Latency at quantile 0.95, at least `p50_us`.
     pub p95_us: f64,
     pub cv: f64,
     pub vendor_fingerprint_hash: String,
@@ -227,7 +227,7 @@ impl LatencySeries {
     }
 }
 
-/// Fails if runs that took `busy_us` at least do not fit into an interval.
+/// Fails if runs that took at least `busy_us` do not fit into an interval.
 #[expect(clippy::cast_precision_loss, reason = "a bound")]
 pub(crate) fn fits_interval(busy_us: f64, interval_length_ms: u64) -> Result<(), ParseError> {
     let interval_us = interval_length_ms.max(MIN_INTERVAL_MS) as f64 * 1e3;
@@ -244,7 +244,7 @@ pub(crate) fn fits_interval(busy_us: f64, interval_length_ms: u64) -> Result<(),
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CheckedSeries<'a> {
     pub(crate) key: SeriesKey<'a>,
-    /// Least time that its runs took, less what may have begun before the interval.
+    /// Least time that its runs took, without runs that may have begun before the interval.
     pub(crate) busy_us: f64,
 }
 
@@ -329,7 +329,7 @@ impl Extent {
         Ok(Self::new(us(ns.sum), us(ns.min), us(ns.max)))
     }
 
-    /// Least time that `n` runs took. Runs that began before the interval, one a thread, are left out.
+    /// Least time that `n` runs took. Runs that began before the interval, one per thread, are left out.
     #[expect(clippy::cast_precision_loss, reason = "a bound")]
     fn busy_us(self, n: u64) -> f64 {
         n as f64 * self.min_us.max(1.0) - MAX_THREADS * self.max_us
@@ -342,7 +342,7 @@ impl Extent {
             ("max_us", self.max_us, bounds.last_us()),
             ("sum_us", self.sum_us, bounds.sum_us),
         ] {
-            // Sums are rounded, and latencies to whole microseconds.
+            // Sums are rounded, and latencies are rounded to whole microseconds.
             let slack = 1e-6 * most + 1.0;
             if value < least - slack || value > most + slack {
                 let expected = format!("{least} to {most}, the edges in the histogram");

@@ -1,9 +1,8 @@
 //! MACs per node of a model file, and their attribution to the nodes of a placement.
 //!
-//! The side-car file is JSON: `{"algorithm": n, "model_sha256": hex, "total_macs": n, "nodes": {name: macs}}`. It may have
-//! more fields, and one without `algorithm` was counted by the first.
-//! The runtime may extend the names of nodes. So names are matched exactly, then without `_token_N`, then also
-//! without the trailing `/XxxFusion`.
+//! The side-car file is JSON: `{"algorithm": n, "model_sha256": hex, "total_macs": n, "nodes": {name: macs}}`. It may
+//! have more fields. A file without `algorithm` was counted by algorithm 1. The runtime may extend the names of nodes.
+//! So names are matched exactly, then without `_token_N`, then also without the trailing `/XxxFusion`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -23,7 +22,7 @@ pub use crate::manifest_wire::MAX_MANIFEST_NODES;
 /// Counting rules of this version. 1: Conv, ConvTranspose, Gemm and MatMul. 2: also their quantised and fused forms,
 /// MatMulNBits, attention, recurrent ops and Einsum.
 pub const MANIFEST_ALGORITHM: u32 = 2;
-/// Most MACs of a model: any model of today by a factor of ten, and exact in JSON and in `Float64`, also in sums.
+/// Most MACs of a model: ten times any model of today. Such numbers are exact in JSON and in `Float64`, also in sums.
 pub const MAX_TOTAL_MACS: u64 = 1 << 53;
 /// Longest node name in a manifest, in bytes.
 pub const MAX_MANIFEST_NAME_BYTES: usize = 512;
@@ -64,10 +63,10 @@ fn first_algorithm() -> u32 {
     1
 }
 
-/// Shares of a model's MACs on a placement's nodes: of `total_macs`, 0 to 1.
+/// Shares of a model's MACs on a placement's nodes, as fractions of `total_macs`, 0 to 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribution {
-    /// Share that could be attributed to any node. Placements compare by shares only from 0.95 on.
+    /// Share that could be attributed to any node. Placements are compared by shares only if this is at least 0.95.
     pub attributed: f64,
     /// Share of each EP that holds a node.
     pub by_ep: BTreeMap<String, f64>,
@@ -130,7 +129,7 @@ impl SideCar {
     /// Reads the hash of the model file.
     ///
     /// # Errors
-    /// If it is not 64 hexadecimal digits.
+    /// Fails if the hash is not 64 hexadecimal digits.
     pub fn model_hash(&self) -> Result<ModelHash, ParseError> {
         ModelHash::from_hex(&self.model_sha256).ok_or_else(|| {
             let expected = "64 hexadecimal digits";

@@ -1,6 +1,6 @@
-//! The message `ModelManifest`, decoded by hand to bound memory. A node takes two bytes on the wire and
-//! fifty-six in memory, so a manifest of empty nodes would take twenty-eight times its size. Nodes
-//! beyond the contract's bound are skipped; one is kept, for which the parser refuses the manifest.
+//! The message `ModelManifest`, decoded by hand to bound memory. A node takes two bytes on the wire and fifty-six in
+//! memory, so a manifest of empty nodes would take twenty-eight times its size. Nodes beyond the contract's bound are
+//! skipped, except for one, which makes the parser refuse the manifest.
 
 use bytes::{Buf, BufMut};
 use prost::DecodeError;

@@ -1,10 +1,10 @@
-//! Trade names of chipsets, as apps and hosts send them in the place of the platform's code. Called by
+//! Trade names of chipsets, which some apps and hosts send instead of the platform's code. Called by
 //! `Chipset::normalise`; holds no code of other vendors.
 //!
 //! Names of chipsets with an HTP are in `SOCS`. The others are from Qualcomm's product briefs, and were compared with public
 //! device trees and kernel patches that give both names (`Snapdragon 778G (SM7325) / 778G+ (SM7325-AE) / 782G (SM7325-AF)`).
 
-/// Further names, each with its code. The last ones are wrong, and in use.
+/// Further names, each with its code. The last ones are wrong, but people use them.
 const FURTHER: [(&str, &str); 27] = [
     ("Snapdragon 888+", "SM8350"),
     ("Snapdragon 870", "SM8250"),
@@ -30,9 +30,9 @@ const FURTHER: [(&str, &str); 27] = [
     ("Snapdragon 4 Gen 1", "SM4375"),
     ("Snapdragon 4 Gen 2", "SM4450"),
     ("Snapdragon 7s Gen 4", "SM7635"),
-    // The name of the 8 Elite in what was written before it was shown.
+    // Name of the 8 Elite in articles from before its announcement.
     ("Snapdragon 8 Gen 4", "SM8750"),
-    // The NPU of the 888, which names the chipset nowhere else in Qualcomm's documents.
+    // The NPU of the 888. Qualcomm's documents use its name for no other chipset.
     ("Hexagon 780", "SM8350"),
     ("Snapdragon 8 Gen 1+", "SM8475"),
 ];
@@ -59,8 +59,8 @@ const FILLERS: [&str; 18] = [
     "4g",
 ];
 
-/// Returns the code of a trade name, by names and codes of chipsets with an HTP and the further ones here. `None` if the text
-/// names none of them.
+/// Returns the code of a trade name, by names and codes of chipsets with an HTP and by the further names here. `None`
+/// if the text names none of them.
 pub(crate) fn code_of(
     text: &str,
     with_htp: impl Iterator<Item = (&'static str, &'static str)>,

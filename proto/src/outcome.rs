@@ -8,7 +8,7 @@ wire_enum! {
     pub enum Outcome: Outcome {
         /// Durable here for the first time.
         Stored = Stored "stored",
-        /// The same key with the same bytes was seen before: an ack.
+        /// The same key with the same bytes was seen before; this counts as an ack.
         Duplicate = Duplicate "duplicate",
         /// A field is missing, out of bounds or contradicts another.
         RefusedMalformed = RefusedMalformed "refused_malformed",
@@ -24,9 +24,9 @@ wire_enum! {
         RefusedDeleted = RefusedDeleted "refused_deleted",
         /// A quota is used up.
         RefusedQuota = RefusedQuota "refused_quota",
-        /// Too much in flight, or the log is full.
+        /// Too much in flight, or the WAL is full.
         RefusedOverloaded = RefusedOverloaded "refused_overloaded",
-        /// The log could not be written.
+        /// The WAL could not be written.
         RefusedStorage = RefusedStorage "refused_storage",
     }
 }

@@ -18,7 +18,7 @@ use crate::{
 };
 
 wire_enum! {
-    /// Time of the graph's partitioning: in the session, or before.
+    /// When the graph was partitioned: in the session, or before.
     #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum GraphKind: GraphKind {
         Unknown = Unknown "unknown",
@@ -212,7 +212,7 @@ impl Placement {
     }
 }
 
-/// Counts of a placement's nodes, which must be possible together.
+/// Counts of a placement's nodes, which must not contradict each other.
 #[derive(Debug, Clone, Copy)]
 struct NodeCounts {
     source: PlacementSource,
@@ -224,7 +224,7 @@ struct NodeCounts {
     on_cpu: usize,
     /// Named nodes of the CPU EP.
     named: usize,
-    /// Whether the sender left some of them out.
+    /// Whether the sender left some nodes of the CPU EP unnamed.
     is_truncated: bool,
 }
 
@@ -243,7 +243,7 @@ impl NodeCounts {
             let expected = format!("at most {on_cpu}, the CPU EP's nodes");
             return Err(ParseError::malformed("cpu_nodes", expected, named));
         }
-        // A log may name fewer; the others name all that fit.
+        // A log may name fewer nodes; the other sources name all nodes that fit.
         let complete = matches!(
             self.source,
             PlacementSource::AssignmentApi | PlacementSource::Host
@@ -257,7 +257,7 @@ impl NodeCounts {
     }
 }
 
-/// Shares of MACs over EPs cannot exceed what was attributed.
+/// The EPs' shares of MACs cannot add up to more than the attributed share.
 fn check_macs(attributed: Option<f64>, of_eps: f64) -> Result<(), ParseError> {
     let attributed = attributed.unwrap_or(0.0);
     // Each share is rounded on its own.

@@ -1,5 +1,5 @@
-//! Files of recorded reports, which the collector's WAL is dumped to and `replay` reads. Each record follows its
-//! length as a varint.
+//! Files of recorded reports: dumps of the collector's WAL, which `replay` reads. Each record follows its length as a
+//! varint.
 
 use std::io::{self, Read, Write};
 
@@ -86,7 +86,7 @@ pub fn write_recorded(to: &mut impl Write, record: &RecordedReport) -> io::Resul
     to.write_all(&bytes)
 }
 
-/// Reads records one by one, with one at a time in memory. It ends after an error.
+/// Reads records one by one, and holds one at a time in memory. It ends after an error.
 #[derive(Debug)]
 pub struct RecordedReader<R> {
     from: R,
@@ -155,7 +155,7 @@ impl<R: Read> RecordedReader<R> {
                 return Ok(Some(value));
             }
         }
-        // No varint is as long. The check of the length reports it.
+        // No varint is this long. The check of the length reports the error.
         Ok(Some(u64::MAX))
     }
 }

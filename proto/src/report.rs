@@ -62,7 +62,7 @@ pub struct Report {
     pub health: SdkHealth,
 }
 
-/// The end of an earlier stream, so that what it lost is known.
+/// The end of an earlier stream, which shows what that stream lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct EndedStream {
@@ -77,7 +77,7 @@ impl Report {
     /// Takes time linear in the input, and memory within a constant factor of it.
     ///
     /// # Errors
-    /// Names the first refused field; [`ParseError::outcome`] says how the report ends.
+    /// Names the first refused field; [`ParseError::outcome`] is the report's outcome.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         if bytes.len() > MAX_REPORT_BYTES {
             return Err(ParseError::too_large(
@@ -91,8 +91,9 @@ impl Report {
         Self::try_from(report.map_err(|error| ParseError::not_protobuf("report", &error))?)
     }
 
-    /// Returns the chipset of each session's cohort: [`cohort_chipset`] of the device's chipset and the accelerator that the
-    /// session asked for. A session that a directive changed stays in the cohort of what the app asked for.
+    /// Returns the chipset of each session's cohort: [`cohort_chipset`] of the device's chipset and the accelerator
+    /// that the session asked for. A session that a directive changed stays in the cohort of the accelerator that the
+    /// app asked for.
     pub fn session_chipsets<'a>(&'a self, chipset: &'a str) -> impl Iterator<Item = String> + 'a {
         self.sessions.iter().map(move |session| {
             let in_effect = session.placement.asked();
@@ -105,8 +106,8 @@ impl Report {
         })
     }
 
-    /// Returns the chipset of the cohort of each session that could not be created; empty if it asked for the CPU. Without
-    /// EPs an NPU was asked for.
+    /// Returns the cohort's chipset for each session that could not be created; empty if the session asked for the CPU.
+    /// A request without EPs counts as one for an NPU.
     pub fn start_failure_chipsets<'a>(
         &'a self,
         chipset: &'a str,
@@ -125,7 +126,7 @@ impl Report {
         cohort_chipset(chipset, asked)
     }
 
-    /// Number of series that the encoded report has and this parse of it dropped, since their numbers are impossible.
+    /// Number of series that parsing dropped from the encoded report, because their numbers are impossible.
     pub fn n_dropped_series(&self, bytes: &[u8]) -> usize {
         let mut n_sent = 0_usize;
         let _ = each_field(bytes, |number, _| {
@@ -208,8 +209,8 @@ message! {
 }
 
 impl Report {
-    /// Fails if an entry refers to a session that is not in the report, or two entries are the same one. Drops series with
-    /// impossible numbers: the rest of the report counts.
+    /// Fails if an entry refers to a session that is not in the report, or if an entry is repeated. Drops series with
+    /// impossible numbers, and keeps the rest of the report.
     fn with_known_references(mut self) -> Result<Self, ParseError> {
         each_once("sessions", &self.sessions, |s| s.uid)?;
         let uids: BTreeSet<_> = self.sessions.iter().map(|s| s.uid).collect();

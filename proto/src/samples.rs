@@ -1,7 +1,7 @@
 //! A valid report and its parts, for tests and benches of all crates: the feature `samples`.
 //!
-//! The report is one of a simulated phone: one session on the NPU, a warm and a cold series.
-//! Fields are public, so a test sets what it is about. No product crate enables the feature.
+//! The report is one of a simulated phone: one session on the NPU, a warm and a cold series. Fields are public, so a
+//! test sets the field that it checks. No product crate enables the feature.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ pub fn model(id: &str, version: &str) -> Model {
     }
 }
 
-/// Version 7 of the model `detector`, placed as [`placement`] has it.
+/// A session of version 7 of the model `detector`, with the placement [`placement`].
 pub fn session(uid: SessionUid) -> Session {
     Session {
         uid,
@@ -179,7 +179,7 @@ pub fn placement() -> Placement {
     }
 }
 
-/// A series of these runs, all of them recorded, by a device without a past.
+/// A series of these runs, all recorded, by a device without a self baseline.
 ///
 /// # Panics
 /// If there is no run.

@@ -101,7 +101,7 @@ impl CheckedMessage for Session {
     }
 }
 
-/// Valid parts of a session, so that one in the same place of the next report is compared first.
+/// Valid parts of a session. The session at the same position of the next report is compared with them first.
 #[derive(Debug, Default)]
 pub(crate) struct LastSession<'a> {
     model: Last<'a, Model>,

@@ -76,8 +76,8 @@ pub struct Stratum {
 }
 
 impl Stratum {
-    /// Returns whether the runs vote: warm, at most lightly hot, and without power save. Unknown thermal state and
-    /// power save count as clean, because devices that cannot report them are judged too.
+    /// Returns whether the runs vote: warm, at most lightly hot, and without power save. An unknown thermal state or
+    /// power save counts as clean, because devices that cannot report them are judged too.
     pub fn is_clean(&self) -> bool {
         let cool = matches!(
             self.thermal,

@@ -18,8 +18,8 @@ pub fn clipped(text: &str, max_bytes: usize) -> String {
     out
 }
 
-/// Returns text for people: names of devices may hold characters that have no shape of their own, or change the order of
-/// others. Each is replaced by its code point, as in `[U+202E]`.
+/// Returns text for people. Names of devices may hold characters that are invisible or reorder other characters. Each
+/// such character is replaced by its code point, as in `[U+202E]`.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -64,7 +64,8 @@ pub(crate) fn is_printable_ascii(bytes: &[u8]) -> bool {
         .fold(true, |all, byte| all & (b' '..=b'~').contains(byte))
 }
 
-/// Returns the texts of an error and of its causes, separated by colons. A cause that a text above has is not repeated.
+/// Returns the texts of an error and of its causes, separated by colons. A cause is not repeated if a text before it
+/// already contains it.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -75,18 +75,18 @@ pub struct UploadResponse {
 pub struct ReportResult {
     pub index: u32,
     pub key: Option<ReportKey>,
-    /// `None` for an outcome that a newer collector has and this version does not.
+    /// `None` for an outcome that a newer collector knows and this version does not.
     pub outcome: Option<Outcome>,
     pub retryable: bool,
     pub detail: String,
 }
 
 impl UploadResponse {
-    /// Checks that this answers the request with this id and so many reports. Only then a report without a result is
+    /// Checks that this answers the request with this id and number of reports. Only then is a report without a result
     /// stored.
     ///
     /// # Errors
-    /// The field that differs. An answer that a proxy or a captive portal made up has neither.
+    /// Names the field that differs. An answer that a proxy or a captive portal made up has neither field.
     pub fn check_answers(&self, request_id: u64, n_reports: usize) -> Result<(), ParseError> {
         if usize::try_from(self.n_reports) != Ok(n_reports) {
             let expected = format!("{n_reports}, as in the request");
@@ -177,7 +177,7 @@ message! {
     }
 }
 
-/// An outcome, which may be one of a newer collector. For an unknown one `retryable` decides.
+/// An outcome, which a newer collector may have introduced. For an unknown outcome `retryable` decides.
 struct KnownOutcome;
 
 impl Kind for KnownOutcome {

@@ -1,6 +1,6 @@
 //! The message `UploadRequest`, decoded by hand to bound memory. An entry takes two bytes on the wire and up to
-//! thirty-two in memory. So a request of empty reports would take sixteen times its size. Entries beyond the
-//! contract's bound are skipped; one is kept, for which the parser refuses the request.
+//! thirty-two in memory. So a request of empty reports would take sixteen times its size. Entries beyond the contract's
+//! bound are skipped, except for one, which makes the parser refuse the request.
 
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
@@ -15,8 +15,8 @@ pub const MAX_REPORTS: usize = 1_000;
 /// Most directives of a response, and most ids of a request.
 pub const MAX_DIRECTIVES: usize = 64;
 
-/// One call of Upload. The reports stay bytes: on the wire the two are the same, and the collector
-/// makes durable, and compares, exactly what came in.
+/// One call of Upload. The reports stay bytes, which is the same on the wire. The collector makes exactly the received
+/// bytes durable, and compares them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct BoundedUploadRequest {
     /// Encoded reports. If there are more than [`MAX_REPORTS`], decoding keeps one more than that.

@@ -1,5 +1,5 @@
-//! Fields of one encoded message, borrowed, without a schema; other readers of protocol buffers use it too. `None` means
-//! "not surely valid": the walker leaves rare forms (groups, booleans above 1) to the full parser.
+//! Fields of one encoded message, borrowed, without a schema. Other readers of protocol buffers use this module too.
+//! `None` means "not surely valid": the walker leaves rare forms (groups, booleans above 1) to the full parser.
 
 use crate::text::{is_plain, is_printable_ascii};
 
@@ -16,7 +16,7 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Passes every field of a message to `take`, which accepts numbers that it has no field for.
+/// Passes every field of a message to `take`, which must accept unknown field numbers.
 #[inline]
 pub fn each_field<'a>(
     mut rest: &'a [u8],

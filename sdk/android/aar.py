@@ -19,7 +19,7 @@ DAY = (1980, 2, 1, 0, 0, 0)
 METADATA = "aarFormatVersion=1.0\naarMetadataVersion=1.0\nminCompileSdk=31\nminAndroidGradlePluginVersion=7.0.0\n"
 # By ABI: bits and machine in a library's ELF header.
 ABIS = {"arm64-v8a": (64, 183), "armeabi-v7a": (32, 40), "x86_64": (64, 62)}
-# Libraries of a desktop Linux, which Android has under other names.
+# Libraries of desktop Linux, which have other names on Android.
 DESKTOP = (b"\0libc.so.6\0", b"\0libgcc_s.so.1\0", b"\0libc.musl")
 SOURCES = ("src/main/kotlin", "src/android/kotlin")
 WORKMANAGER_SOURCES = ("src/workmanager/java",)

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         arg(3, "demo-key"),
         dir,
     )
-    // The user of an example has said yes by starting it.
+    // Starting the example counts as the user's consent.
     .with_consent(true);
     let watch = Watch::start(config.build()?)?;
 
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             vec![0.5_f32; length]
         ))?])?;
     }
-    // Runs are explained once they are in a report.
+    // `explain` covers runs only after they are in a report.
     let flushed = watch.flush(Duration::from_secs(10));
     println!("{}", watch.explain());
     flushed?;

@@ -2,13 +2,13 @@
 //! unit. Environment variables are the settings:
 //!
 //! - `MODEL`, `ORT_DYLIB_PATH`: the ONNX model and ONNX Runtime's library;
-//! - `QNN_PROVIDER`, `QNN_BACKEND`: the QNN plugin and libQnnHtp.so; without them it runs on the CPU;
+//! - `QNN_PROVIDER`, `QNN_BACKEND`: the QNN plugin and libQnnHtp.so; without them the model runs on the CPU;
 //! - `SOC_MODEL`: QNN's number of the chipset, only for the emulator;
 //! - `EPWATCH_ENDPOINT`, `EPWATCH_KEY`: the collector and the app key;
 //! - `STATE_DIRECTORY`: the SDK's folder (systemd sets it);
 //! - `CONSENT`: a file whose first word is `yes` or `no`, read at the start and at SIGHUP. Without the variable the
 //!   owner's contract counts as consent; with it and without the file there is no consent;
-//! - `RUNS`: number of runs before it ends; without it, it ends at SIGTERM.
+//! - `RUNS`: number of runs before the program ends; without the variable it ends at SIGTERM.
 #![allow(clippy::print_stdout, reason = "journald stores the output")]
 
 use std::{

@@ -49,7 +49,7 @@ def built():
     # With the rlib of the tests, which the manifest names, too, cargo makes no link-time optimisation.
     cargo = [*command, "--locked", "--profile", "mobile", "-p", "epwatch-python", "--lib", "--crate-type", "cdylib"]
     folder = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    # Panics name files of sources: without this, at the paths of the machine that builds.
+    # Panic messages name source files. Without this mapping they would show paths of the build machine.
     cargo_home = os.environ.get("CARGO_HOME", Path.home() / ".cargo")
     paths = {ROOT: "/epwatch", cargo_home: "/cargo", folder: "/target"}
     environment = dict(os.environ)
@@ -57,7 +57,7 @@ def built():
         mapped = [f"{option}={path}={name}" for path, name in paths.items()]
         environment[variable] = " ".join([os.environ.get(variable, ""), *mapped]).strip()
     subprocess.run(cargo, cwd=ROOT, env=environment, check=True, stdout=sys.stderr)
-    # The version of glibc is zigbuild's own.
+    # Only zigbuild understands the glibc version at the target's end.
     triple = re.sub(r"\.\d+\.\d+$", "", target) if target else ""
     return folder / triple / "mobile" / "libepwatch_native.so"
 

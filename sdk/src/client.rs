@@ -88,7 +88,7 @@ impl Watch {
     /// Starts the SDK and returns in microseconds. Its own thread does all work with files and the network.
     ///
     /// # Errors
-    /// If the system cannot create a thread.
+    /// Fails if the system cannot create a thread.
     pub fn start(config: SdkConfig) -> Result<Self, StartError> {
         let shared = Shared::start(config).map_err(StartError)?;
         Ok(Self {
@@ -108,8 +108,7 @@ impl Watch {
     ///
     /// Call it before the builder is made, and pass the plan to [`SessionRequest::with_plan`]. Without directives the
     /// plan changes nothing. The call never waits for the disk. Until the SDK's thread has read the stored directives
-    /// the plan [is not known](SessionPlan::is_known); an app that makes a session first thing uses
-    /// [`Self::plan_within`].
+    /// the plan [is not known](SessionPlan::is_known); an app that makes a session first uses [`Self::plan_within`].
     ///
     /// ```no_run
     /// # #[cfg(feature = "qnn")]
@@ -139,8 +138,8 @@ impl Watch {
         core.directives.plan(&model.model, now)
     }
 
-    /// As [`Self::plan`], but waits at most `timeout` until the stored directives are read. The wait takes
-    /// milliseconds at the start of a process, and no time later.
+    /// Does the same as [`Self::plan`], but waits at most `timeout` until the stored directives are read. The wait
+    /// takes milliseconds at the start of a process, and no time later.
     pub fn plan_within(&self, model: &ModelInfo, timeout: Duration) -> SessionPlan {
         let plan = self.plan(model);
         if plan.is_known() || !self.here().wait_until_opened(timeout) {
@@ -234,8 +233,8 @@ impl Watch {
         AttachRequest::new(self.here(), model, runtime)
     }
 
-    /// Observes a session of another runtime, by its placement in the host's words. `runtime` is that runtime's name and
-    /// version, for example `LiteRT 2.3.0`. docs/runtimes.md says how to get an honest placement from it.
+    /// Observes a session of another runtime, with the placement that the host gives. `runtime` is that runtime's name
+    /// and version, for example `LiteRT 2.3.0`. docs/runtimes.md says how to get an honest placement from it.
     ///
     /// For a plan, a manifest or known reasons call [`Self::attach`] without a runtime, and then
     /// [`observe_assignment`](AttachRequest::observe_assignment).
@@ -322,14 +321,14 @@ impl Watch {
         shared.core().start_failed(failure, shared.clock.now());
     }
 
-    /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. For hosts that send by themselves, for
-    /// example when the app goes to the background. Touches the disk.
+    /// Seals recorded runs at once, so that [`Self::next_upload`] returns them. Hosts that send by themselves call it,
+    /// for example, when the app goes to the background. Touches the disk.
     ///
     /// # Errors
-    /// If recorded runs could not be stored in the folder, now or since the last call.
+    /// Fails if recorded runs could not be stored in the folder, now or since the last call.
     pub fn seal(&self) -> Result<(), FlushError> {
         let shared = self.here();
-        // The stream is the parent's.
+        // This process is forked, and the stream belongs to its parent.
         if shared.is_forked() {
             return Err(FlushError::Forked);
         }
@@ -337,7 +336,7 @@ impl Watch {
         driver.seal();
         let kept = driver.take_kept();
         drop(driver);
-        // The thread passes on what happened.
+        // The thread reports the result to the health listener.
         shared.send_command(Command::Wake);
         kept
     }
@@ -346,9 +345,9 @@ impl Watch {
     /// about to go to the background. Blocks at most `timeout`.
     ///
     /// # Errors
-    /// The reason why a report did not reach the collector; it stays in the spool and is sent by schedule. Or
-    /// [`FlushError::Refused`]: reports since the last flush that the collector will never accept. Or
-    /// [`FlushError::Spool`]: recorded runs that could not be stored in the folder.
+    /// Returns why a report did not reach the collector; the report stays in the spool and is sent by schedule. Or
+    /// [`FlushError::Refused`]: the collector will never accept some reports since the last flush. Or
+    /// [`FlushError::Spool`]: recorded runs could not be stored in the folder.
     pub fn flush(&self, timeout: Duration) -> Result<(), FlushError> {
         let shared = self.here();
         if shared.is_forked() {
@@ -376,7 +375,7 @@ impl Watch {
     /// [`FlushError::Timeout`] if the thread has not ended. [`FlushError::Spool`] if recorded runs could not be stored in
     /// the folder: they are lost.
     pub fn stop(&self, timeout: Duration) -> Result<(), FlushError> {
-        // A child that has started nothing has nothing to end.
+        // A forked child that has not started its own SDK has nothing to end.
         let Some(shared) = self.shared.here_if_started() else {
             return Ok(());
         };
@@ -393,7 +392,7 @@ impl Watch {
                 let left = until.saturating_duration_since(Instant::now());
                 match answered.recv_timeout(left) {
                     Ok(kept) => kept,
-                    // Another call has ended it.
+                    // Another call has ended the thread.
                     Err(ReceiveEnd::Closed) => Ok(()),
                     Err(ReceiveEnd::Timeout) => Err(FlushError::Timeout),
                 }
@@ -421,9 +420,9 @@ impl Watch {
     /// Returns the next request, for hosts that send by themselves (feature `grpc` off, or
     /// [`with_uploads_by_host`](crate::SdkConfigBuilder::with_uploads_by_host)). Seals first if a seal is due.
     ///
-    /// `None` if nothing waits, or if a failure, the collector or the byte budget requires a pause. Call again later,
-    /// for example every quarter of an hour. The call touches the disk: use a background thread, one request at a
-    /// time, and always pass the result to [`Self::upload_result`].
+    /// Returns `None` if nothing waits, or if a failure, the collector or the byte budget requires a pause. Call again
+    /// later, for example every quarter of an hour. The call touches the disk: use a background thread, one request at
+    /// a time, and always pass the result to [`Self::upload_result`].
     ///
     /// There are two [kinds](UploadBatch::kind) of requests, each with its own path. Deletions are returned
     /// without consent too.
@@ -461,11 +460,11 @@ impl Watch {
     }
 
     /// Takes the result of a request from [`Self::next_upload`]: the encoded answer of its kind
-    /// (`epwatch.v1.UploadResponse`, `epwatch.v1.DeleteInstallationResponse`), or why there is none.
+    /// (`epwatch.v1.UploadResponse`, `epwatch.v1.DeleteInstallationResponse`), or the reason why there is no answer.
     ///
     /// # Errors
-    /// The given error, or that the answer cannot be read or is not one to this request, as a captive portal's. The
-    /// request's content stays, and is returned again.
+    /// Returns the given error. Also fails if the answer cannot be read, or does not belong to this request, for
+    /// example a captive portal's answer. The request's content stays, and is returned again.
     pub fn upload_result(
         &self,
         batch: &UploadBatch,
@@ -525,7 +524,7 @@ impl Watch {
     pub fn explain(&self) -> Explanation {
         let shared = self.here();
         if shared.is_forked() {
-            // A thread of the parent may hold either lock for ever here.
+            // In this child, either lock may be held for ever by a thread of the parent.
             return Explanation {
                 last_problem: Some(FlushError::Forked.to_string()),
                 ..Explanation::default()
@@ -542,7 +541,8 @@ impl Watch {
         explanation
     }
 
-    /// As [`Self::explain`] for one session, by its id. Never waits for the disk. `None` after the session is closed.
+    /// Does the same as [`Self::explain`] for one session, by its id. Never waits for the disk. `None` after the
+    /// session is closed.
     pub fn explain_session(&self, uid: SessionUid) -> Option<ExplainedSession> {
         self.here().core().explained_session(uid)
     }

@@ -1,5 +1,6 @@
 //! A snapshot of the SDK for people and programs. It shows where each session runs, why and how fast, and which
-//! directives apply. It also shows what is sent, when and to whom. The JSON has the names of `epwatch inspect --json`.
+//! directives apply. It also shows which data is sent, when and to whom. The JSON has the names of
+//! `epwatch inspect --json`.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -25,15 +26,15 @@ pub struct Explanation {
     pub ort_version: String,
     /// Whether ONNX Runtime sends telemetry of its own, to Microsoft.
     pub runtime_telemetry: RuntimeTelemetry,
-    /// The device's, normalised, for example `SM8650`.
+    /// The device's normalised chipset, for example `SM8650`.
     pub chipset: String,
-    /// Id of the installation, by which `epwatch devices` finds it; `None` without consent.
+    /// Id with which `epwatch devices` finds the installation; `None` without consent.
     pub installation: Option<String>,
     /// The collector's address.
     pub endpoint: String,
     /// Sessions observed now.
     pub sessions: Vec<ExplainedSession>,
-    /// Sessions that could not be made, of this process; the first sixteen kinds.
+    /// Sessions of this process that could not be made; the first sixteen kinds.
     pub start_failures: Vec<ExplainedStartFailure>,
     /// Lost runs and reports by reason, as in `health_dropped_runs` of the store.
     pub dropped: BTreeMap<&'static str, ExplainedLoss>,
@@ -41,7 +42,7 @@ pub struct Explanation {
     pub failed_checks: Vec<FailedCheck>,
     /// Held directives, one or more lines each, and counts of refused ones.
     pub directives: Vec<String>,
-    /// `None` before the first.
+    /// The latest upload; `None` before the first.
     pub last_upload: Option<ExplainedUpload>,
     /// Reports on disk.
     pub spool_reports: usize,
@@ -97,7 +98,7 @@ pub struct ExplainedLoss {
 pub struct ExplainedUpload {
     /// Seconds since its end.
     pub seconds_ago: f64,
-    /// The collector's answer, or the reason for none, in words.
+    /// The collector's answer in words, or why there is none.
     pub answer: String,
 }
 
@@ -109,7 +110,7 @@ pub struct ExplainedSession {
     pub model: String,
     /// Version of the model.
     pub version: String,
-    /// The chipset that QNN was given, if it is known: on a desk, the emulator's.
+    /// The chipset that QNN was given, if known; on a desktop the emulated chipset.
     pub soc_model: Option<&'static str>,
     /// Runs that were sealed.
     pub runs: u64,
@@ -137,7 +138,7 @@ pub struct ExplainedSession {
     pub cpu_nodes_truncated: bool,
     /// Hash of all pairs of node and EP.
     pub fingerprint: Option<String>,
-    /// The same of computing nodes, with names normalised over runtime versions.
+    /// Hash of computing nodes only, with names that are the same in all runtime versions.
     pub fingerprint_normalised: Option<String>,
     /// Reasons for nodes that the NPU did not get.
     pub reasons: Vec<ExplainedReason>,
@@ -194,7 +195,7 @@ pub struct ExplainedReason {
     pub code: String,
     /// The code's meaning, in one sentence.
     pub meaning: String,
-    /// The way out; of a code with several causes, each with its own, the likeliest first.
+    /// How to fix it. For a code with several causes, each cause has its own fix, the likeliest first.
     pub fix: String,
 }
 
@@ -345,7 +346,7 @@ impl fmt::Display for Explanation {
             version => version,
         };
         writeln!(f, "ONNX Runtime {version} on {}", self.chipset)?;
-        // Without a version the sessions' own reasons say why there is no placement.
+        // Without a version, the sessions' own reasons explain why there is no placement.
         if !self.ort_version.is_empty() && !runtime::has_assignment_api(&self.ort_version) {
             let found = self.ort_version.clone();
             writeln!(f, "  {}", RuntimeError::NoAssignmentApi { found })?;
@@ -478,7 +479,7 @@ impl fmt::Display for ExplainedSession {
             }
             writeln!(f)?;
         }
-        // A session that asked for the CPU has all of its nodes there.
+        // A session that asked for the CPU has all its nodes on the CPU.
         let asked_for_more = !self.requested_in_effect.is_empty() || self.directive.is_some();
         let listed = self.cpu_nodes.iter().filter(|_| asked_for_more);
         let mut on_cpu = listed.clone().filter(|node| !node.benign);
@@ -622,7 +623,7 @@ mod tests {
         assert!(text.contains("\nspool: 1 report, 0 bytes;"), "{text}");
     }
 
-    /// The list would be the model's.
+    /// For such a session the list would contain every node of the model.
     #[test]
     fn a_session_that_asked_for_the_cpu_lists_no_node_there() {
         let mut session = session(12);
@@ -666,7 +667,7 @@ mod tests {
         }
     }
 
-    /// A reason that is not known names the call that finds it out.
+    /// If the reason is unknown, the text names the call that finds it.
     #[test]
     fn the_text_of_an_unknown_reason_names_the_next_step() {
         let mut session = session(1);
@@ -679,7 +680,7 @@ mod tests {
         );
     }
 
-    /// Lists cut ids to 8 digits; here it is whole.
+    /// Lists cut ids to 8 digits; this text has the whole id.
     #[test]
     fn the_text_names_the_installation() {
         let id = "00112233445566778899aabbccddeeff".to_owned();

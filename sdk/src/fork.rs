@@ -1,7 +1,7 @@
-//! Forks of this process, and values of which every process has one of its own.
+//! Forks of this process, and values that every process has for itself.
 //!
 //! A child of a fork has none of its parent's threads, and may inherit locks that such a thread held. So it never takes
-//! a lock of the parent's SDK: each shared value begins again in the child, at its first use there.
+//! a lock of the parent's SDK: each shared value is made anew in the child, at its first use there.
 
 use std::sync::{
     OnceLock,
@@ -10,19 +10,20 @@ use std::sync::{
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Children of children that begin again. A value is made again by each process that needs it, so the count starts over
-/// with a value that a child has made itself.
+/// Deepest chain of forks in which a value can be made again. Each process that needs the value makes it again, so
+/// counting restarts at a value that a child has made itself.
 const MAX_DEPTH: usize = 7;
 
-/// Returns the forks between the process that started the SDK first and this one. The bindings number their handles by it.
+/// Returns the number of forks between the process that first started the SDK and this one. The bindings put it into
+/// their handles.
 #[inline]
 pub fn n_forks() -> u32 {
     FORKS.load(Relaxed)
 }
 
-/// Counts forks from now on. Not on Android, whose apps are forked before their code runs.
+/// Counts forks from now on. It does nothing on Android, where apps are forked before their code runs.
 pub(crate) fn watch_forks() {
-    // Not a `Once`: a child that is forked during the first call would wait for ever.
+    // This is not a `Once`, because a child that is forked during the first call would wait for ever.
     static IS_WATCHED: AtomicBool = AtomicBool::new(false);
     if !IS_WATCHED.swap(true, Relaxed) {
         register();
@@ -42,7 +43,7 @@ fn register() {
     }
     // SAFETY: the handler changes one atomic number, which a child may do.
     unsafe {
-        // Without memory for it, slow calls still compare the process.
+        // If memory for the handler is missing, slow calls still compare process ids.
         let _ = pthread_atfork(None, None, Some(in_child));
     }
 }
@@ -50,9 +51,9 @@ fn register() {
 #[cfg(not(all(unix, not(target_os = "android"))))]
 fn register() {}
 
-/// What children of a fork have made in place of a value of their parent.
+/// Values that children of a fork have made to replace a value of their parent.
 ///
-/// Each depth has a place of its own, so that a child never waits for a thread of its parent.
+/// Each depth of forks has a slot of its own, so that a child never waits for a thread of its parent.
 #[derive(Debug)]
 pub(crate) struct InChildren<T> {
     made_after: u32,
@@ -60,7 +61,7 @@ pub(crate) struct InChildren<T> {
 }
 
 impl<T> InChildren<T> {
-    /// For a value of this process.
+    /// Makes the slots for a value of this process.
     pub(crate) fn new() -> Self {
         Self {
             made_after: n_forks(),
@@ -68,19 +69,19 @@ impl<T> InChildren<T> {
         }
     }
 
-    /// Whether the value is of this process.
+    /// Whether the value belongs to this process.
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.made_after == n_forks()
     }
 
-    /// Returns this child's value, which the first call makes. `None` if too many forks lie between.
+    /// Returns this child's value, which the first call makes. `None` after too many forks in between.
     pub(crate) fn get(&self, make: impl FnOnce() -> T) -> Option<&T> {
         let made = self.place()?.get_or_init(|| Box::new(make()));
         Some(made)
     }
 
-    /// Returns this child's value if it was made.
+    /// Returns this child's value if it was already made.
     pub(crate) fn made(&self) -> Option<&T> {
         self.place()?.get().map(Box::as_ref)
     }

@@ -1,5 +1,6 @@
 //! Fuzz targets as functions of bytes. A file or an answer of any content must never cause a panic, and a directive
-//! without a signature never holds. `tests/fuzz` calls them, and a test here runs them over the seeds.
+//! without a valid signature must never be accepted. `tests/fuzz` calls these functions, and a test here runs them over
+//! the seeds.
 
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use crate::{
 
 const SERVER: i64 = 1_800_000_000_000;
 
-/// Directives of an answer: as they come, and with these bytes signed. Then the file of held directives.
+/// Reads the bytes as an answer with directives, as a directive that is then signed, and as the file of held
+/// directives.
 pub fn directive(bytes: &[u8]) {
     let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).expect("32 bytes are a seed");
     let key = pair.public_key().as_ref().try_into().expect("32 bytes");
@@ -43,7 +45,7 @@ pub fn directive(bytes: &[u8]) {
         directives
     };
     if let Ok(response) = v1::UploadResponse::decode(bytes) {
-        // The seeds are signed by another key.
+        // The seeds are signed with another key.
         assert!(receive(response.directives).held_ids().is_empty());
     }
     let signed = v1::SignedDirective {
@@ -63,22 +65,22 @@ pub fn directive(bytes: &[u8]) {
     }
 }
 
-/// A segment of the spool.
+/// Reads the bytes as a segment of the spool.
 pub fn spool_segment(bytes: &[u8]) {
     spool::scan_any(bytes);
 }
 
-/// An ONNX tensor of a golden input.
+/// Reads the bytes as an ONNX tensor of a golden input.
 pub fn golden_input(bytes: &[u8]) {
     let golden = GoldenInput::new("fuzz").expect("an id of constants");
     if let Ok(golden) = golden.with_tensor_proto(bytes) {
         let n_bytes: usize = golden.inputs().map(|(_, tensor)| tensor.data().len()).sum();
-        // 64-bit elements may be narrower in the file.
+        // In the file, 64-bit elements may take fewer bytes.
         assert!(n_bytes <= 8 * bytes.len());
     }
 }
 
-/// ONNX Runtime's log, or a logcat: its placements are such that a collector takes them.
+/// Reads the bytes as ONNX Runtime's log or a logcat. A collector must accept the placements in it.
 pub fn ort_log(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for log in read_log(text.lines()) {

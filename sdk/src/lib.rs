@@ -23,13 +23,13 @@
 //! # fn main() {}
 //! ```
 //!
-//! The first stages of the path `run -> histogram -> report -> spool -> upload`. The app's sessions and runs come in;
-//! their outputs go out unchanged, and reports go to the collector. The parts:
+//! The SDK is the first stages of the path `run -> histogram -> report -> spool -> upload`. The app's sessions and runs
+//! come in; their outputs go out unchanged, and reports go to the collector. The parts:
 //!
 //! - [`Watch`] is the handle of one process. It makes sessions, and owns a thread that seals, stores and uploads
 //!   reports.
 //! - [`ObservedSession`] wraps an `ort` session: its [`placement`] once, one latency sample per run.
-//! - [`AttachedSession`] is the same for a session that a host in another language has made.
+//! - [`AttachedSession`] does the same for a session that a host in another language has made.
 //! - [`SessionPlan`] is the operator's directives applied to the next session.
 //! - [`self_test`] compares NPU and CPU on a reference input.
 //! - [`preflight`] finds what keeps the NPU from starting, before a session is made.
@@ -85,12 +85,14 @@ pub mod types {
     };
 }
 
-/// What a program that measures on a device reads of it. Needs no [`Watch`], and nothing is recorded or sent.
+/// Reads a device's description and thermal status, for programs that measure on it. Needs no [`Watch`], and nothing is
+/// recorded or sent.
 pub mod desk {
     pub use crate::host::{device::read_linux as device, thermal_zones::read as thermal};
 }
 
-/// What simulated fleets and benchmarks drive: the state without I/O, and devices that no phone is. An app needs none of it.
+/// Types that simulated fleets and benchmarks drive: the state without I/O, and made-up devices. An app needs none of
+/// it.
 pub mod simulation {
     pub use crate::{
         config::CoreConfig,

@@ -1,5 +1,5 @@
-//! Locks whose poison is ignored: nothing panics on purpose while it holds one, and if something does, numbers are
-//! still numbers.
+//! Locks whose poisoning is ignored. No code panics on purpose while it holds a lock, and after a panic the numbers
+//! behind the lock are still usable.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

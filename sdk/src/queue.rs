@@ -1,6 +1,6 @@
 //! A bounded queue between two threads: commands to the SDK's thread, and its answers.
 //!
-//! The standard library's channel does the same, with 40 kB of code in the library of an app.
+//! The standard library's channel does the same, but adds 40 kB of code to the library in an app.
 
 use std::{
     collections::VecDeque,
@@ -42,11 +42,11 @@ struct QueueState<T> {
 #[derive(Debug)]
 pub(crate) struct QueueSender<T>(Arc<SharedQueue<T>>);
 
-/// The end that receives. What is in the queue goes with it.
+/// The receiving end. When it is dropped, the items in the queue are dropped too.
 #[derive(Debug)]
 pub(crate) struct QueueReceiver<T>(Arc<SharedQueue<T>>);
 
-/// An item was not taken.
+/// Why the queue did not take an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SendRefusal {
     Full,
@@ -58,7 +58,7 @@ pub(crate) enum SendRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReceiveEnd {
     Timeout,
-    /// The other end is gone, and nothing is left.
+    /// The other end is gone, and the queue is empty.
     Closed,
 }
 
@@ -91,7 +91,7 @@ impl<T> QueueReceiver<T> {
             if !state.has_sender {
                 return Err(ReceiveEnd::Closed);
             }
-            // A time that no clock reaches waits for ever, a day at a time.
+            // If the deadline is beyond the clock's range, this waits for ever, a day at a time.
             let left = until.map_or(Duration::from_secs(86_400), |until| {
                 until.saturating_duration_since(Instant::now())
             });
@@ -117,7 +117,7 @@ impl<T> Drop for QueueReceiver<T> {
         state.has_receiver = false;
         let left = std::mem::take(&mut state.items);
         drop(state);
-        // An item may hold the end of another queue.
+        // Items are dropped after the lock is released, because an item may hold the end of another queue.
         drop(left);
     }
 }

@@ -5,7 +5,7 @@ use epwatch_proto::{SessionUid, StreamId};
 /// Returns 64 random bits.
 ///
 /// If the system has none, which happens on no supported platform after boot, the bits come from the process's hash
-/// seeds. The ids made of them must differ, but need not be secret.
+/// seeds. The ids made from them must differ, but need not be secret.
 pub fn random_u64() -> u64 {
     getrandom::u64().unwrap_or_else(|_| {
         use std::hash::{BuildHasher, RandomState};

@@ -1,6 +1,6 @@
-//! One running SDK as its public handles share it: the core, the driver behind its lock, and the command queue.
+//! One running SDK, which its public handles share: the core, the driver behind its lock, and the command queue.
 //!
-//! `Watch` and the session types reach the driver through this file alone.
+//! `Watch` and the session types use the driver only through this file.
 
 use std::{
     io,
@@ -31,7 +31,7 @@ use crate::{
     time::Clock,
 };
 
-/// Commands that may wait in the queue. More are refused, because the thread is busy with the same work.
+/// Most commands that wait in the queue. Further commands are refused, because the thread is busy with the same work.
 const MAX_COMMANDS: usize = 64;
 
 #[derive(Debug)]
@@ -40,10 +40,10 @@ pub(crate) struct Shared {
     core: Arc<Mutex<Core>>,
     driver: Arc<Mutex<Driver>>,
     pub(crate) conditions: Arc<CurrentConditions>,
-    /// Whether the SDK reads the thermal status, so that the host's is ignored.
+    /// Whether the SDK reads the thermal status itself and ignores the host's.
     pub(crate) is_thermal_read: bool,
     pub(crate) consent: Arc<ConsentSwitch>,
-    /// `None` while it is dropped.
+    /// The queue of commands; `None` only while this value is dropped.
     commands: Option<QueueSender<Command>>,
     faults: Arc<Faults>,
     is_stopping: Arc<AtomicBool>,
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     /// The process that has the SDK's thread; 0 if there is none.
     pid: u32,
     checks: Mutex<Vec<Check>>,
-    /// Settings, with which a child of a fork starts too.
+    /// The settings; a child of a fork starts with them too.
     pub(crate) config: SdkConfig,
     /// ORT's version once it is known, for a child that must not lock this core.
     ort_version: OnceLock<String>,
@@ -78,7 +78,7 @@ impl Shared {
         Ok(shared)
     }
 
-    /// As [`Self::start`], without a thread: nothing that is recorded goes anywhere.
+    /// Does the same as [`Self::start`] without a thread, so recorded data is never stored or sent.
     fn without_thread(config: SdkConfig) -> Self {
         let (mut shared, _, _) = Self::prepared(config);
         shared.pid = 0;
@@ -149,7 +149,7 @@ impl Shared {
             .unwrap_or_else(|| Arc::new(Self::without_thread(self.config.clone())))
     }
 
-    /// As [`Self::here`]; `None` in a child that has started nothing.
+    /// Returns what [`Self::here`] returns, or `None` in a child that has not started its own SDK.
     pub(crate) fn here_if_started(self: &Arc<Self>) -> Option<Arc<Self>> {
         match self.in_children.is_here() {
             true => Some(Arc::clone(self)),
@@ -157,7 +157,8 @@ impl Shared {
         }
     }
 
-    /// Starts again in a child. Takes no lock of the parent's SDK, which a thread that is not here may hold.
+    /// Starts again in a child. Takes no lock of the parent's SDK, because a thread that does not exist in the child
+    /// may hold it.
     fn begun_again(&self) -> Self {
         let mut config = self.config.clone();
         let (has_consent, network) = self.consent.at_fork();
@@ -172,7 +173,7 @@ impl Shared {
     }
 
     /// Whether this process has no thread of this SDK. Either the thread could not be started again after a fork, or a
-    /// bare system call made the fork, which is not counted.
+    /// direct system call made the fork, which is not counted.
     pub(crate) fn is_forked(&self) -> bool {
         std::process::id() != self.pid
     }
@@ -265,7 +266,7 @@ impl Shared {
     /// Queues a command.
     ///
     /// # Errors
-    /// If the queue is full or the thread has ended.
+    /// Fails if the queue is full or the thread has ended.
     pub(crate) fn try_send_command(&self, command: Command) -> Result<(), SendRefusal> {
         match &self.commands {
             Some(commands) => commands.try_send(command),
@@ -276,7 +277,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // In a child the parent's thread may hold the queue's lock for ever.
+        // In a child, the queue's lock may be held for ever by a thread of the parent.
         if !self.in_children.is_here() || self.pid != 0 && self.is_forked() {
             std::mem::forget(self.commands.take());
         }

@@ -2,7 +2,7 @@
 
 use epwatch_proto::{ModelManifest, SideCar};
 
-/// Longest side-car: the most nodes, with the longest names.
+/// Longest side-car, which holds the most nodes with the longest names.
 const MAX_BYTES: usize = 64 << 20;
 
 /// A side-car that cannot be read.
@@ -19,7 +19,7 @@ pub struct SideCarError(String);
 /// ```
 ///
 /// # Errors
-/// If the bytes are not what `epwatch manifest` writes, or more than 64 MiB.
+/// Fails if the bytes are not a side-car as `epwatch manifest` writes it, or are more than 64 MiB.
 pub fn read_side_car(json: &[u8]) -> Result<ModelManifest, SideCarError> {
     if json.len() > MAX_BYTES {
         let text = format!("expected at most {MAX_BYTES} bytes, got {}", json.len());

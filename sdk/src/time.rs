@@ -1,6 +1,6 @@
 //! Time as an argument: one instant on a device's clocks, and the process's real clocks.
 //!
-//! `mono` orders and measures. `wall_unix_ms` is only reported, because a phone's clock may show anything.
+//! `mono` is for order and durations. `wall_unix_ms` is only reported, because a phone's clock may show any time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -31,7 +31,7 @@ impl Now {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     origin: Instant,
-    /// The same instant by [`Self::system`].
+    /// The instant of `origin` by [`Self::system`].
     system_origin: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Clock {
         at.saturating_sub(self.system_origin)
     }
 
-    /// Converts an instant that the caller has read anyway.
+    /// Converts an instant that the caller has already read.
     #[inline]
     pub(crate) fn mono(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.origin)
@@ -85,8 +85,8 @@ pub(crate) fn wall_unix_ms() -> i64 {
     ms.clamp(0, epwatch_proto::MAX_UNIX_MS)
 }
 
-/// Time since boot on Linux and Android, sleep included. From the clock and not from `/proc/uptime`, which Android's
-/// apps may not read and callers' threads should not.
+/// Time since boot on Linux and Android, sleep included. It comes from the clock and not from `/proc/uptime`: Android's
+/// apps may not read that file, and callers' threads should not.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn uptime_ms() -> Option<u64> {
     let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

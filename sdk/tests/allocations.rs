@@ -1,5 +1,5 @@
-//! A run allocates nothing after the first one of its stratum, also while reports are sealed. Around a real session
-//! it adds nothing to the allocations of ONNX Runtime's own wrapper.
+//! After the first run of its stratum a run allocates nothing, even while reports are sealed. Around a real session it
+//! adds nothing to the allocations of ONNX Runtime's own wrapper.
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
@@ -60,7 +60,7 @@ fn a_run_of_a_known_stratum_allocates_nothing_seals_or_not() {
     for _ in 0..3 {
         let runs = measure(|| (0..1_000).for_each(|_| session.run(|| ())));
         assert_eq!(runs.count_total, 0);
-        // Seals. The upload fails, because no collector listens.
+        // Seals the interval. The upload fails, because no collector listens.
         watch.flush(LATER * 30).unwrap_err();
     }
     watch.stop(LATER * 30).unwrap();
@@ -121,8 +121,8 @@ fn many_strata_under_a_sealer_that_never_rests_allocate_nothing() {
     });
     sealed += core.seal(at(1_000_000)).iter().map(|r| r.runs).sum::<u64>();
     assert_eq!(sealed, runs);
-    // If the machine suspends the sealer in the middle of a swap, runs move to another slot. That affects some parts;
-    // any other cause would affect most.
+    // If the machine suspends the sealer in the middle of a swap, runs move to another slot. That affects some parts of
+    // the measurement; any other cause would affect most.
     allocated.sort_unstable();
     assert_eq!(
         allocated[PARTS / 2],

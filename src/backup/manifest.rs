@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use crate::output::No;
 
 pub(super) const NAME: &str = "backup.json";
-/// A longer manifest is not read further.
+/// A manifest is read up to this length, which is more than a valid one has.
 const MAX_BYTES: u64 = 16 << 20;
 /// The only format that this version writes and reads.
 const FORMAT: u32 = 1;
@@ -27,7 +27,7 @@ pub(super) const WAL: &str = "wal";
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Manifest {
     pub(super) format: u32,
-    /// Version of the program that made it.
+    /// Version of the program that made the backup.
     pub(super) epwatch: String,
     pub(super) database: String,
     /// Empty in backups from before 0.1.0.
@@ -41,7 +41,7 @@ pub(super) struct Manifest {
     pub(super) tables: Vec<TableSize>,
     pub(super) wal: Option<SavedWal>,
     pub(super) files: Vec<SavedFile>,
-    /// Hash of the text before this field, without blanks between its values.
+    /// Hash of the document's text before this field, without spaces between its values.
     #[serde(default)]
     sha256: String,
 }
@@ -49,15 +49,15 @@ pub(super) struct Manifest {
 /// The position of the saved WAL.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct SavedWal {
-    /// Text, since it has 64 bits.
+    /// The id as text, because JSON numbers cannot hold 64 bits exactly.
     pub(super) collector_id: String,
-    /// The archive holds everything below; the WAL replays from here.
+    /// The archive has all records below this offset; the WAL replays from here.
     pub(super) checkpoint: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SavedFile {
-    /// Relative to the backup's folder.
+    /// The file's path relative to the backup's folder.
     pub(super) path: String,
     pub(super) bytes: u64,
     pub(super) sha256: String,
@@ -87,7 +87,7 @@ impl Manifest {
         }
     }
 
-    /// Returns the hash of all that is before its own field, which is the last.
+    /// Returns the hash of all fields before `sha256`, which is the last.
     fn own_digest(&self) -> anyhow::Result<String> {
         let text = serde_json::to_string(self)?;
         let own = format!(",\"sha256\":\"{}\"}}", self.sha256);
@@ -95,7 +95,7 @@ impl Manifest {
         Ok(epwatch_proto::hex(&Sha256::digest(before.as_bytes())))
     }
 
-    /// Writes it durably into the backup's folder.
+    /// Writes the manifest durably into the backup's folder.
     pub(super) fn write(&mut self, dir: &Path) -> anyhow::Result<()> {
         let path = dir.join(NAME);
         self.sha256 = self.own_digest()?;
@@ -104,7 +104,7 @@ impl Manifest {
             .with_context(|| format!("failed to write {}", path.display()))
     }
 
-    /// Reads it, and checks every file it names.
+    /// Reads the manifest, and checks every file that it names.
     pub(super) fn read(dir: &Path) -> anyhow::Result<Self> {
         let path = dir.join(NAME);
         let file = match File::open(&path) {
@@ -135,10 +135,10 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Parses the document, without a look at the files that it names.
+    /// Parses the document, without reading the files that it names.
     ///
     /// # Errors
-    /// The document's problem, in words.
+    /// Returns the document's problem as a text.
     pub(super) fn parse(text: &[u8]) -> Result<Self, String> {
         let manifest: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if manifest.format != FORMAT {
@@ -153,12 +153,12 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Whether it is as it was written.
+    /// Whether the document is unchanged since it was written.
     pub(super) fn is_whole(&self) -> bool {
         self.own_digest().is_ok_and(|digest| digest == self.sha256)
     }
 
-    /// Returns the file of a path that every backup has.
+    /// Returns the entry of a file that every backup has.
     pub(super) fn file(&self, path: &str) -> Result<&SavedFile, No> {
         let found = self.files.iter().find(|file| file.path == path);
         found.ok_or_else(|| No(format!("{NAME}: names no {path}")))
@@ -251,7 +251,7 @@ mod tests {
         assert!(error.to_string().contains(expected), "{error}");
     }
 
-    /// Each file call fails in each way: a backup that can be read is whole.
+    /// Makes each file call fail in each way. A backup that can be read must be whole.
     #[test]
     fn no_failing_call_makes_half_a_backup() {
         let n_faults = epwatch_io_faults::each_fault(
@@ -291,7 +291,7 @@ mod tests {
             let path = dir.path().join(name);
             let n_damages = epwatch_io_faults::each_damage(&path, 1, |place, damage| {
                 match Manifest::read(dir.path()) {
-                    // A blank became another one.
+                    // The damage only replaced one blank by another.
                     Ok(read) => assert_eq!(text(&read), whole, "{name}, {damage} at {place:?}"),
                     Err(error) => {
                         n_refused += 1;

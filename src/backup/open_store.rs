@@ -23,7 +23,7 @@ pub(crate) fn embedded_data_dir(config: &ServerConfig) -> anyhow::Result<PathBuf
              this command saves the embedded store of a `serve`: give its --data-dir"
         )));
     };
-    // The layout of `serve`: DATA/engine/store.sock. With a long path the socket is elsewhere.
+    // `serve` has its socket at DATA/engine/store.sock. If that path is too long, the socket is elsewhere.
     let engine = socket.parent().filter(|dir| dir.ends_with("engine"));
     let data_dir = engine.and_then(Path::parent);
     Ok(data_dir.unwrap_or(&config.data_dir).to_owned())
@@ -36,7 +36,8 @@ pub(crate) struct OpenStore {
 }
 
 impl OpenStore {
-    /// Opens the ClickHouse server of a config, or its embedded store. The config then names the WAL next to it.
+    /// Opens the ClickHouse server of a config, or its embedded store. For an embedded store, sets the config's WAL
+    /// folder to the one next to it.
     pub(crate) async fn of(config: &mut ServerConfig) -> anyhow::Result<Self> {
         let is_server = |address: &String| !address.starts_with("unix:");
         if config.store.clickhouse.as_ref().is_some_and(is_server)

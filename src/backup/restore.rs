@@ -24,7 +24,7 @@ struct RestoreDocument {
     data_dir: PathBuf,
     database: String,
     schema_version: u32,
-    /// Every report acknowledged before is restored; milliseconds since 1970.
+    /// Reports acknowledged before this time are restored; milliseconds since 1970.
     taken_at_ms: u64,
     tables: Vec<TableSize>,
     wal: Option<SavedWal>,

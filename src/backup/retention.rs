@@ -16,7 +16,7 @@ use super::manifest::NAME as MANIFEST;
 
 /// A backup's name in its folder; later ones sort after earlier ones.
 const FORMAT: &str = "%Y-%m-%dT%H-%M-%SZ";
-/// A backup that another process is making is younger.
+/// An unfinished backup of this age is a leftover; one that another process is making is younger.
 const UNFINISHED_AFTER: Duration = Duration::from_secs(86_400);
 /// File of a data folder with the seconds since 1970 of its latest backup.
 const LATEST: &str = "last-backup";
@@ -30,8 +30,8 @@ fn is_name(name: &str) -> bool {
     jiff::civil::DateTime::strptime(FORMAT, name).is_ok()
 }
 
-/// Removes all but the latest `keep` backups of a folder, and what killed runs left. Returns the removed folders.
-/// Other names stay.
+/// Removes all but the latest `keep` backups of a folder, and the unfinished backups of killed runs. Returns the
+/// removed folders. Folders with other names stay.
 pub(super) fn prune(folder: &Path, keep: usize) -> anyhow::Result<Vec<PathBuf>> {
     let failed = || format!("failed to list {}", folder.display());
     let (mut whole, mut useless) = (Vec::new(), Vec::new());
@@ -65,11 +65,11 @@ fn is_old(path: &Path) -> bool {
         .is_ok_and(|at| SystemTime::now().duration_since(at).unwrap_or_default() > UNFINISHED_AFTER)
 }
 
-/// Notes in a data folder that its backup was made. A failure only makes the metric older.
+/// Writes the time of a backup into its data folder. If this fails, only the metric is out of date.
 pub(super) fn note(data_dir: &Path, taken_at_ms: u64) {
     let path = data_dir.join(LATEST);
     let seconds = (taken_at_ms / 1_000).to_string();
-    // Root makes the backup, and the server of another user reads the time.
+    // Root may make the backup, while the server that reads the time runs as another user.
     let noted = epwatch_server::replace_readable_file(&path, seconds.as_bytes());
     if let Err(error) = noted {
         tracing::warn!(%error, path = %path.display(), "failed to note the time of the backup for the metrics");
@@ -83,7 +83,7 @@ pub(crate) fn metrics(data_dir: &Path) -> Registry {
     registry
 }
 
-/// The file, read at each scrape, since another process writes it.
+/// The file [`LATEST`], read at each scrape because another process writes it.
 #[derive(Debug)]
 struct LatestBackup(PathBuf);
 

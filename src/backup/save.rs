@@ -32,7 +32,7 @@ struct BackupDocument<'a> {
     manifest: &'a Manifest,
 }
 
-/// Makes the backup `to`; `keep` is the folder of backups by time with the number of them that stay.
+/// Makes the backup `to`; `keep` is the folder of backups by time with the number of backups to keep.
 pub(super) async fn backup(
     to: &Path,
     keep: Option<(&Path, usize)>,
@@ -141,7 +141,7 @@ async fn save_wal(dir: &Path, to: &Path) -> anyhow::Result<Option<WalCopy>> {
 async fn save_store(data_dir: &Path, target: &StoreTarget, to: &Path) -> anyhow::Result<()> {
     let name = format!("backup-{}.tar.zst", std::process::id());
     let made = backups_dir(data_dir).join(&name);
-    // A killed process with the same number may have left one.
+    // A killed process with the same process id may have left an archive.
     let _ = fs::remove_file(&made);
     let saved = backup::save(target, &name).await;
     let moved = match saved {
@@ -157,7 +157,7 @@ async fn save_store(data_dir: &Path, target: &StoreTarget, to: &Path) -> anyhow:
 
 fn move_file(from: &Path, to: &Path) -> anyhow::Result<()> {
     if fs::rename(from, to).is_err() {
-        // `to` is on another file system.
+        // A rename fails if `to` is on another file system.
         fs::copy(from, to).with_context(|| format!("failed to write {}", to.display()))?;
     }
     fs::set_permissions(to, fs::Permissions::from_mode(0o600))

@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .into());
     }
     let folder = args.out.parent().filter(|folder| *folder != Path::new(""));
-    // A dump that fails leaves no file that could be taken for a whole one.
+    // A failed dump must not leave a file that looks complete.
     let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))
         .with_context(|| format!("failed to make --out {out}"))?;
     let mut to = std::io::BufWriter::new(file.as_file_mut());

@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ("kind", document.kind),
     ];
     for (field, value) in entry {
-        // JSON's strings are TOML's.
+        // A JSON string is also a valid TOML string.
         let value = serde_json::to_string(value)?;
         output::line(format_args!("{field} = {value}"))?;
     }

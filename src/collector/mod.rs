@@ -58,7 +58,7 @@ impl CollectorCommand {
 pub(crate) struct Addresses {
     /// Devices send here.
     pub(crate) collector: std::net::SocketAddr,
-    /// The address as devices would be given it.
+    /// The URL to give to devices.
     pub(crate) endpoint: String,
     /// The reason why devices do not accept it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,9 +87,9 @@ impl Addresses {
     }
 }
 
-/// Returns the URL of the device port, and a warning if no device accepts it. For an address that stands for the whole
-/// machine, the URL has the machine's name, since nothing can be sent to 0.0.0.0. If the certificate is for `localhost`
-/// instead, the URL has `localhost`.
+/// Returns the URL of the device port, and a warning if no device accepts it. For a wildcard address the URL has the
+/// machine's name, because nothing can be sent to 0.0.0.0. If the certificate is for `localhost` instead, the URL has
+/// `localhost`.
 fn endpoint(
     listen: SocketAddr,
     has_tls: bool,
@@ -162,7 +162,7 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     let failed = tokio::select! {
         biased;
         () = shutdown.requested() => None,
-        // The rest still stops in order.
+        // The other tasks still stop in order.
         task = tasks.failed() => Some(all_in_one::task_ended(&task)),
         error = store.refused() => return Err(error),
         () = collector.stopped() => anyhow::bail!("the collector ended by itself; its log says why"),

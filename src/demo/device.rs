@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// A session of a device process, written to its standard output, a line each.
+/// A session of a device process, which is written as one line to its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SessionLine {
     pub(super) version: String,
@@ -46,7 +46,7 @@ pub(super) struct SessionLine {
     pub(super) placement: Vec<u8>,
 }
 
-/// A chipset that the demo has real sessions on.
+/// A chipset on which the demo runs real sessions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Phone {
     pub(super) chipset: Chipset,
@@ -110,7 +110,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let watch = Watch::start(config)?;
     let environment = ort::init_from(&orders.ort)?.build()?;
     let plugin = Plugin::register(&environment, &orders.qnn_provider)?;
-    // Its warnings are about this machine's emulator; the placement is more exact.
+    // ONNX Runtime's warnings are about this machine's emulator, and the placement says the same more exactly.
     environment.set_log_level(LogLevel::Error);
 
     let mut session = None;

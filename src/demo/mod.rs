@@ -1,9 +1,9 @@
 //! `epwatch demo`: the whole product on this machine, for some minutes.
 //!
-//! Real are the components of `serve`, the SDK, and on two chipsets the sessions of ONNX Runtime and QNN on the
-//! emulator. Simulated are some hundreds of devices with the placements of these sessions; their latency is a model,
-//! since the emulator's has no meaning. Nothing is scripted: a placement makes a device slow, and the detector makes a
-//! page.
+//! The components of `serve` and the SDK are real. So are the sessions of ONNX Runtime and QNN on two chipsets of the
+//! emulator. Some hundreds of devices with the placements of these sessions are simulated. Their latency comes from a
+//! model, because the emulator's latency has no meaning. Nothing is scripted: a placement makes a device slow, and the
+//! detector raises a page.
 
 mod access;
 pub(crate) mod device;
@@ -51,7 +51,7 @@ const ROLLOUT_TAKES: Duration = Duration::from_secs(4);
 /// Share of the devices that get version 2; the rest is the control.
 const ROLLOUT_SHARE: f64 = 0.7;
 
-/// Time to upload the reports that devices hold when the demo ends.
+/// Time to upload the reports that are still on devices when the demo ends.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 const REFRESH: Duration = Duration::from_millis(500);
 
@@ -81,7 +81,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut shutdown = Shutdown::listen(Hangup::Ends)?;
     shutdown.unless_requested(fetch_runtimes(&args)).await??;
-    // The time of a first run's downloads does not count.
+    // The downloads of a first run are not part of the measured time.
     let started = Instant::now();
     let dir = TempFolder::new("epwatch-demo-")?;
     let (pager, pages) = Pager::new();
@@ -145,7 +145,7 @@ async fn fetch_runtimes(args: &Args) -> anyhow::Result<()> {
     let with_runtimes = match epwatch_engines::check_programs(&all, false) {
         _ if args.no_runtimes => false,
         Ok(()) => true,
-        // It is named along with the others, so that one installation is enough.
+        // A missing program is named along with the others, so that one installation is enough.
         Err(error) if epwatch_engines::check_programs(&[Engine::Chdb], false).is_err() => {
             return Err(error.into());
         }
@@ -299,7 +299,7 @@ fn config(dir: &Path, app_key: &AppKey) -> anyhow::Result<ServerConfig> {
     config.collector.keys = vec![AppKeyConfig {
         sha256: app_key.sha256(),
         app: APP.to_owned(),
-        // All installations of the fleet are new, and the key is not public.
+        // All installations of the fleet are new, and must vote at once. The key is not public.
         kind: KeyKind::Own,
         ..AppKeyConfig::default()
     }];

@@ -37,9 +37,9 @@ pub(super) const FIRST_VERSION: &str = "1";
 /// Kind of version 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Story {
-    /// It has a float head, which chipsets without FP16 drop to the CPU.
+    /// Version 2 has a float head, which chipsets without FP16 drop to the CPU.
     FloatHead,
-    /// It is int8 throughout, like version 1.
+    /// Version 2 is int8 throughout, like version 1.
     Healthy,
 }
 
@@ -54,7 +54,7 @@ impl Story {
         [first, second]
     }
 
-    /// Where the versions ran when their placements were recorded.
+    /// Returns the recorded placements of both versions.
     pub(super) fn recorded_placements(self) -> Placements {
         Placements::recorded(&self.models().map(|model| (model.version, model.recorded)))
     }

@@ -44,7 +44,7 @@ impl Notifier for Pager {
                 incident: notification.incident.id.clone(),
                 text: notify::block(notification),
             };
-            // The receiver is gone once the demo ends.
+            // The send fails once the demo has dropped the receiver at its end.
             let _ended = self.0.send(page).await;
             Ok(())
         })

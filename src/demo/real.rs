@@ -1,5 +1,5 @@
-//! The demo's devices with real sessions: one process a phone, since the emulator cannot run several chipsets in one
-//! process.
+//! The demo's devices with real sessions: one process for each phone, because the emulator cannot run several chipsets
+//! in one process.
 
 use std::{collections::BTreeMap, fmt, path::Path, process::Stdio, time::Duration};
 

@@ -1,5 +1,5 @@
-//! Output of the demo while it runs: one block that is redrawn on a terminal, a line every few seconds elsewhere.
-//! Always on stderr; stdout is for the answer.
+//! Output of the demo while it runs: one block that is redrawn on a terminal, a line every few seconds elsewhere. It is
+//! always on stderr, because stdout is for the answer.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -11,7 +11,7 @@ use clickhouse::Client;
 use epwatch_page::TerminalPage;
 use epwatch_server::SystemClock;
 
-/// Pause between two looks at the store.
+/// Pause between two reads of the store.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Pause between two lines if stderr is not a terminal.
@@ -58,7 +58,8 @@ impl Screen {
         self.draw(&text, block);
     }
 
-    /// Shows progress and the fleet as `epwatch status` does; the last one while the store is away.
+    /// Shows progress, and the fleet as `epwatch status` does. While the store does not answer, shows the fleet's last
+    /// state.
     pub(super) async fn refresh(&mut self, counts: Counts, store: &Client) {
         let line = format!(
             "{} devices, {} reports acknowledged, {} runs",
@@ -121,10 +122,10 @@ fn columns() -> Option<usize> {
     Some(usize::from(size.ws_col))
 }
 
-/// Indent of the facts of a page.
+/// Indent of the lines below a page's first line.
 const INDENT: &str = "              ";
 
-/// Breaks lines at spaces, so that a terminal breaks no word. Continued lines are indented as the facts of a page are.
+/// Breaks lines at spaces, so that a terminal breaks no word. Continued lines have the indent of a page's lines.
 fn wrapped(text: &str, columns: usize) -> String {
     let mut wrapped = String::new();
     for line in text.lines() {

@@ -16,10 +16,10 @@ pub(super) struct Summary {
     pub(super) first_page_seconds: Option<f64>,
     /// Sessions of ONNX Runtime and QNN.
     pub(super) real_sessions: Vec<RealSession>,
-    /// The reason why there are none.
+    /// The reason why there are no real sessions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) no_real_sessions: Option<String>,
-    /// Notifications as people get them, in their order.
+    /// Notifications as people get them, in the order of sending.
     pub(super) pages: Vec<Page>,
     pub(super) incidents: Vec<Incident>,
     pub(super) ledger: ReportLedger,
@@ -48,7 +48,7 @@ pub(super) struct EpNodes {
 /// One incident, with its state at the end.
 #[derive(Debug, Serialize, Deserialize, Row)]
 pub(super) struct Incident {
-    /// As the page names it.
+    /// The incident's name in its page.
     pub(super) incident: String,
     pub(super) state: String,
     pub(super) severity: String,

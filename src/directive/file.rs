@@ -13,10 +13,10 @@ use prost::Message;
 
 use crate::signing_key::SigningKey;
 
-/// Longer than any signed directive.
+/// A file is read up to this length, which is longer than any signed directive.
 const MAX_FILE_BYTES: u64 = 16 << 10;
 
-/// Signs exactly these bytes.
+/// Signs the given bytes unchanged.
 pub(super) fn signed(key: &SigningKey, directive: Vec<u8>) -> SignedDirective {
     SignedDirective {
         key_id: key.key_id().to_owned(),
@@ -49,8 +49,8 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Content> {
             path.display()
         );
     }
-    // The two never parse as each other. A directive's first field is text, and its fields from the fourth on have
-    // types that a signed directive lacks.
+    // The two messages never parse as each other. A directive's first field is text, and its fields from the fourth on
+    // have types that a signed directive lacks.
     let signed = v1::SignedDirective::decode(bytes.as_slice())
         .ok()
         .and_then(|message| SignedDirective::try_from(message).ok());

@@ -1,4 +1,4 @@
-//! `make`, `sign` and `show`: on files alone, without a store.
+//! `make`, `sign` and `show`, which only work on files, without a store.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -178,7 +178,7 @@ impl DirectiveDocument {
         }
     }
 
-    /// Returns it as a line of text.
+    /// Returns the document as a line of text.
     pub(super) fn line(&self) -> String {
         let named: Vec<String> = self
             .scope
@@ -207,7 +207,7 @@ fn time_text(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms).map_or_else(|_| unix_ms.to_string(), |at| at.to_string())
 }
 
-/// Checks the encoded directive, so that no file holds one that devices refuse.
+/// Checks the encoded directive, so that no file has a directive that devices refuse.
 pub(super) fn checked(directive: Directive) -> anyhow::Result<Directive> {
     Directive::parse(&directive.to_bytes()).context("failed to make the directive")
 }
@@ -226,7 +226,7 @@ pub(super) fn made_up_id(action: &DirectiveAction) -> anyhow::Result<String> {
 }
 
 impl MakeArgs {
-    /// Returns the chipset as devices report it. No device would obey a name that none of them has.
+    /// Returns the chipset as devices report it. A name that no device has would address no device.
     fn chipset(&self) -> anyhow::Result<String> {
         let asked = &self.scope.chipset;
         if let (chipset, Some(accelerator)) = split_cohort(asked) {
@@ -412,7 +412,7 @@ pub(super) fn show(args: &ShowArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Returns the latest end of a directive with this begin.
+/// Returns the latest end that a directive with this start may have.
 pub(super) fn latest_end(not_before_unix_ms: i64) -> i64 {
     not_before_unix_ms.saturating_add(directive::MAX_LIFE_MS)
 }

@@ -45,8 +45,8 @@ pub(super) struct PublishArgs {
 /// Lists published directives, the latest first, with the devices that each fits and what became of it there.
 ///
 /// It counts devices of the last day that the directive fits, and devices that collectors sent it to. It also counts
-/// devices of the last day that made a session by it. The last count is of devices that refused directives since it was
-/// published, by reason. Devices do not report which directive they refused.
+/// devices of the last day that obeyed it in a session. The last count is of devices that refused directives since it
+/// was published, by reason. Devices do not report which directive they refused.
 #[derive(Debug, clap::Args)]
 pub(super) struct ListArgs {
     #[command(flatten)]
@@ -86,7 +86,7 @@ struct PublishDocument {
 struct PublishedDocument {
     #[serde(flatten)]
     document: DirectiveDocument,
-    /// Devices of the last day with a session in its scope.
+    /// Devices of the last day with a session in the directive's scope.
     devices: u64,
 }
 
@@ -102,7 +102,7 @@ struct ListedDocument {
     /// `waiting`, `live`, `over` or `revoked`.
     state: &'static str,
     published_at: String,
-    /// Devices of the last day with a session in its scope.
+    /// Devices of the last day with a session in the directive's scope.
     devices: u64,
     /// Devices that a collector sent it to since it was published.
     sent: u64,
@@ -160,7 +160,8 @@ pub(super) async fn publish(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     say(args.json, published)
 }
 
-/// Returns how many devices it fits, and refuses zero: that is mostly a typo in the scope, which has no other sign.
+/// Returns how many devices it fits, and refuses zero: zero is mostly a typo in the scope, which nothing else would
+/// reveal.
 async fn refuse_useless(
     client: &epwatch_collector::Client,
     signed: &SignedDirective,
@@ -266,8 +267,8 @@ pub(super) async fn revoke(args: &RevokeArgs) -> anyhow::Result<ExitCode> {
         scope: known.directive.scope.clone(),
         action,
         not_before_unix_ms: now_ms,
-        // Lasts at least as long as the directive that it revokes, as far as the contract allows. Devices and
-        // collectors keep it until both are over.
+        // The revocation lasts at least as long as the directive that it revokes, as far as the contract allows.
+        // Devices and collectors keep it until both are over.
         expires_unix_ms: known
             .directive
             .expires_unix_ms

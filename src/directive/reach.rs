@@ -1,5 +1,5 @@
-//! Devices that a directive fits, and what became of it there. Collectors count the devices that it was sent to.
-//! Reports of the last day show which devices obeyed or refused.
+//! Counts the devices that a directive fits, and the devices that got, obeyed or refused it. Collectors count the
+//! devices that it was sent to. Reports of the last day show which devices obeyed or refused.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use anyhow::Context;
 use clickhouse::{Client, query::Query};
 use epwatch_proto::DirectiveScope;
 
-/// An empty field of the scope matches everything.
+/// Counts the devices that a scope fits. An empty field of the scope matches everything.
 const FITTING: &str = "
 SELECT toUInt64(uniq(installation)) FROM device_sessions_v1
 WHERE received_at >= now() - INTERVAL 1 DAY
@@ -24,7 +24,7 @@ GROUP BY directive_id";
 
 const SENT: &str = "SELECT toString(directive_id) AS id, toUInt64(devices_sent) AS devices FROM directive_deliveries_v1";
 
-/// Reports name no directive that was refused, only how many and why.
+/// Reports do not name a refused directive. They only have the number of refusals by reason.
 const REFUSED: &str = "
 SELECT toString(reason) AS reason, toUInt64(uniq(installation)) AS devices
 FROM counted_reports_v1
@@ -83,7 +83,7 @@ pub(super) async fn fitting(client: &Client, scope: &DirectiveScope) -> anyhow::
     devices.context("failed to count the devices that the directive fits")
 }
 
-/// Returns how many devices of the scope refused directives since then, at most for a day, by reason.
+/// Returns how many devices of the scope refused directives since that time, at most for a day, by reason.
 pub(super) async fn refused(
     client: &Client,
     scope: &DirectiveScope,

@@ -1,3 +1,3 @@
-//! Empty: without a build script cargo ignores the build dependencies.
+//! Empty build script, because cargo ignores build dependencies without one.
 
 fn main() {}

@@ -23,10 +23,11 @@ use crate::{
 /// Fails a pipeline if a model would leave the NPU on a chipset.
 ///
 /// With --soc it needs no phone. The placement comes from the real QNN EP and its op validator on this machine (Linux
-/// x86-64), as `inspect` shows it. With --ep it comes from another EP, for example openvino, on this machine. Latency is not looked at, and every report says so first. A model as --baseline adds
-/// what is new on the CPU since then. With --runs it judges launches of a phone against a baseline and limits; with
-/// MODEL also the placement that their profiles show. With both, and one chipset, both are judged. docs/gate.md has the
-/// policy's keys and what a gate cannot see.
+/// x86-64), as `inspect` shows it. With --ep it comes from another EP, for example openvino, on this machine. Latency
+/// is not judged, and every report says so first. A model as --baseline adds what is new on the CPU since then. With
+/// --runs it judges launches of a phone against a baseline and limits; with MODEL also the placement that their
+/// profiles show. With both, and one chipset, both are judged. docs/gate.md has the policy's keys and what a gate
+/// cannot see.
 ///
 /// Exit code 0: passed, with warnings too. Exit code 1: failed. Exit code 2: wrong use, no ONNX model, or a policy that
 /// cannot be used. Exit code 3: could not find out.
@@ -153,7 +154,7 @@ impl Args {
 
 /// The command line's models, chipsets and baseline, once tiers and kinds of files are known.
 pub(super) struct Chosen {
-    /// Each once, in the order of the command line.
+    /// The models, each once, in the order of the command line.
     pub(super) models: Vec<PathBuf>,
     pub(super) socs: Vec<SocModel>,
     pub(super) baseline: Baseline,
@@ -288,7 +289,7 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     args.certify.check()
 }
 
-/// Reads the policy file, or makes one of the arguments.
+/// Reads the policy file, or makes a policy from the arguments.
 pub(super) fn policy(args: &Args) -> anyhow::Result<(Policy, Option<GatedFile>)> {
     let Some(path) = &args.policy else {
         let placement = PlacementLimits {

@@ -1,4 +1,4 @@
-//! `--baseline`: the model before, whose placement a model is compared with, or launches that were measured of it.
+//! `--baseline`: the earlier model, whose placement a model is compared with, or launches of the earlier model.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +22,7 @@ use crate::{
     output::WrongUse,
 };
 
-/// First line of the file that Git LFS leaves where a file was not fetched.
+/// First line of the file that Git LFS leaves in place of an unfetched file.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 
 /// Files of `--baseline` by their kind.
@@ -34,7 +34,8 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Tells models from launches: without `--runs` all are models, else those that end in `.onnx`. Models need `--soc`.
+    /// Separates models from launches. Without `--runs` all files are models, else the files that end in `.onnx`.
+    /// Models need `--soc`.
     pub(super) fn of(files: &[PathBuf], has_runs: bool, has_socs: bool) -> Result<Self, WrongUse> {
         let is_model = |path: &&PathBuf| !has_runs || path.extension() == Some(OsStr::new("onnx"));
         let (models, launches): (Vec<&PathBuf>, Vec<&PathBuf>) = files.iter().partition(is_model);
@@ -51,7 +52,8 @@ impl Baseline {
         })
     }
 
-    /// The model before of a model: the only one of the only model, else the one whose path ends like it.
+    /// Returns the earlier model of a model. With one model on each side that is the only one, else the one whose path
+    /// ends alike.
     pub(super) fn of_model(
         &self,
         model: &Path,
@@ -78,7 +80,7 @@ impl Baseline {
         }
     }
 
-    /// Shows where the nodes of the model before were, inspected as the model is.
+    /// Returns the placement of the earlier model, inspected with the same options as the model.
     pub(super) async fn before(
         &self,
         inspection: inspect::Args,
@@ -102,7 +104,7 @@ impl Baseline {
                 format!("--baseline {shown} is a pointer of Git LFS: `git lfs pull` fetches it");
             return Err(WrongUse(text).into());
         }
-        // The hash of such a file takes a minute.
+        // Checked before the file is hashed, because hashing such a large file takes a minute.
         if let Err(error @ ManifestError::Over2Gb { .. }) = ModelOutline::of(path) {
             let error = WrongUse(format!("--baseline {shown}: {error}"));
             return Err(judged_alone(error.into()));
@@ -134,7 +136,7 @@ impl Baseline {
     }
 }
 
-/// Adds the way out to what is wrong with the model before.
+/// Adds the way out to a problem of the earlier model.
 fn judged_alone(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<WrongUse>() {
         Ok(WrongUse(text)) => WrongUse(format!(
@@ -177,16 +179,16 @@ fn neighbours(facts: Option<&GraphFacts>) -> BTreeMap<String, Neighbours> {
 
 /// The model that another one is compared with.
 pub(super) enum Compared {
-    /// There is no model in `--baseline`.
+    /// `--baseline` has no model.
     NotAsked,
-    /// None of them is of this model.
+    /// No model of `--baseline` belongs to this model.
     NoFile,
-    /// It is the model itself.
+    /// The baseline is the model itself.
     SameFile(GatedFile),
     /// Another one.
     Model {
         file: GatedFile,
-        /// In the order of the model's own.
+        /// The earlier model's chipsets, in the order of the model's own chipsets.
         chipsets: Vec<InspectedChipset>,
         now: BTreeMap<String, Neighbours>,
         before: BTreeMap<String, Neighbours>,
@@ -194,7 +196,7 @@ pub(super) enum Compared {
 }
 
 impl Compared {
-    /// Adds the check of one chipset, and returns the placement before.
+    /// Adds the check of one chipset, and returns the earlier placement.
     pub(super) fn judge(
         &self,
         at: usize,
@@ -230,7 +232,7 @@ impl Compared {
                     },
                 );
                 if let Some(mut check) = change::judge(now, before, limits) {
-                    // A node is listed once, where its reason is.
+                    // A node that another failed check lists with its reason is not listed again.
                     let listed: Vec<_> = checks
                         .iter()
                         .filter(|other| other.result == Outcome::Fail)

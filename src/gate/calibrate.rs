@@ -1,4 +1,4 @@
-//! `epwatch gate calibrate`: measures a model in turn with itself, for what a gate can decide on this device.
+//! `epwatch gate calibrate`: measures a model in turn with itself, to find out what a gate can decide on this device.
 
 use std::{
     fs,

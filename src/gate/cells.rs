@@ -21,18 +21,18 @@ use super::{
 };
 use crate::output::{self, WrongUse};
 
-/// Runs that are dropped where a launch does not say how many are warm-up.
+/// Runs that are dropped if a launch does not name its number of warm-up runs.
 const WARMUP: usize = 3;
 
-/// Cells with the parts of a certificate, and why others are left out.
+/// Cells with the parts of a certificate, and the reasons why other cells are left out.
 #[derive(Debug, Default)]
 pub(super) struct Cells {
     pub(super) judged: Vec<Judged>,
     pub(super) left_out: Vec<String>,
 }
 
-/// The cells of these launches: those that an NPU ran. Names the ones that are left out.
-/// The version of the EP is the command line's where a launch does not say it: a plugin names itself otherwise than its package.
+/// Returns the cells of the launches that ran on an NPU, and names the cells that are left out. If a launch does not
+/// name the EP's version, the command line's is used. A plugin does not know its package's version.
 pub(super) fn cells(
     files: &[PathBuf],
     model: &Path,
@@ -78,7 +78,7 @@ fn cell_of(run: &Run) -> Option<(String, String)> {
     (!placed.encoded.is_empty()).then(|| (placed.chipset.clone(), firmware))
 }
 
-/// The message of the placement that was judged: a file may be put together of two.
+/// Returns the encoded placement, if it is the one that was judged. A file may be assembled from two.
 fn encoded(placed: &InspectedChipset) -> Result<Vec<u8>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("placement.encoded: {error}");
     let bytes = STANDARD

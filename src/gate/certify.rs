@@ -29,7 +29,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Hexadecimal digits of the evidence's SHA-256 in a certificate.
 const EVIDENCE_DIGITS: usize = 16;
 
-/// Longest version of a package.
+/// Most bytes of a package's version.
 const MAX_VERSION_BYTES: usize = 64;
 
 const KEY: KeySource = KeySource {
@@ -38,7 +38,8 @@ const KEY: KeySource = KeySource {
     made_by: "epwatch collector key --kind pipeline",
 };
 
-/// Where a passed gate is sent: a certificate for each chipset of --soc, and for each chipset and firmware of launches.
+/// The destination of a passed gate. It gets a certificate for each chipset of --soc, and for each chipset and firmware
+/// of launches.
 #[derive(Debug, clap::Args)]
 pub(super) struct CertifyArgs {
     /// If the gate passes, store manifest and placements at this collector (http://host:4717): the detector
@@ -80,7 +81,7 @@ pub(super) struct CertifyArgs {
     client_key: Option<PathBuf>,
 }
 
-/// A version of a package, for example 2.7.0 or 2.7.0.dev3: no device would have another text.
+/// Parses a package's version, for example 2.7.0 or 2.7.0.dev3. No device reports a text of another form.
 fn version(text: &str) -> Result<String, String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_');
     let is_version = text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(is_part);
@@ -95,7 +96,7 @@ fn version(text: &str) -> Result<String, String> {
 pub(super) struct Judged {
     pub(super) model: PathBuf,
     pub(super) chipset: String,
-    /// Hash of the firmware, as devices report it; empty of an emulator.
+    /// Hash of the firmware, as devices report it; empty for an emulator.
     pub(super) firmware: String,
     /// The message `Placement`.
     pub(super) placement: Vec<u8>,
@@ -166,7 +167,8 @@ impl CertifyArgs {
                     request_id: epwatch_sdk::simulation::random_u64(),
                 })
                 .await?;
-            // Not before: another model file under a certified version is refused.
+            // The manifest is sent after the certificate. The collector refuses another model file under a certified
+            // version, and then gets no manifest.
             if !sent.contains(&one.model) {
                 collector.manifest(&model, &one.model, shapes).await?;
                 sent.push(one.model);
@@ -194,7 +196,7 @@ impl CertifyArgs {
     }
 }
 
-/// The runtimes that the placements come from.
+/// Returns the versions of the runtimes that made the placements.
 pub(super) async fn runtime(version: QnnVersion) -> anyhow::Result<Runtime> {
     let (ort, qnn) = engines::ensure_qnn(version).await?;
     Ok(Runtime {
@@ -281,7 +283,7 @@ impl<'a> Collector<'a> {
         self.check(&what, is_named)
     }
 
-    /// An answer of status 0 alone stores nothing: a proxy may have given it.
+    /// Status 0 alone does not prove that the collector stored anything, because a proxy may have answered.
     fn check(&self, what: &str, is_named: bool) -> anyhow::Result<()> {
         let url = self.url;
         anyhow::ensure!(

@@ -10,7 +10,7 @@ use ort::{
 };
 use serde::Serialize;
 
-/// Inputs that both models get.
+/// Number of inputs that both models get.
 const INPUTS: u64 = 3;
 /// Most elements of an input.
 const MOST_ELEMENTS: i64 = 1 << 26;
@@ -18,15 +18,16 @@ const MOST_ELEMENTS: i64 = 1 << 26;
 /// The largest difference over all outputs and inputs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(super) struct Distance {
-    /// Inputs that were run.
+    /// Number of inputs that were run.
     pub(super) inputs: u64,
     /// Largest difference of an element.
     pub(super) max_abs: f64,
-    /// That difference by the largest element of its output, 0 to 1 and beyond.
+    /// That difference divided by the largest element of its output; it may exceed 1.
     pub(super) share: f64,
 }
 
-/// Runs both models on the CPU EP, without optimisations of the graph: these would compute another graph than the file's.
+/// Runs both models on the CPU EP, without optimisations of the graph: optimisations would compute a different graph
+/// from the file's.
 pub(super) fn distance(ort_library: &Path, models: [&Path; 2]) -> anyhow::Result<Distance> {
     let environment = ort::init_from(ort_library)?.build()?;
     let mut sessions = Vec::new();
@@ -73,7 +74,7 @@ pub(super) fn distance(ort_library: &Path, models: [&Path; 2]) -> anyhow::Result
     Ok(found)
 }
 
-/// Whether an output has a number; one without elements has nothing to compare.
+/// Whether an output has a number to compare. An output without elements is comparable too.
 fn is_comparable(output: &[f64]) -> bool {
     output.is_empty() || output.iter().any(|x| !x.is_nan())
 }
@@ -85,7 +86,7 @@ fn session(environment: &Environment, model: &Path) -> anyhow::Result<Session> {
     Ok(builder.commit_from_file(model)?)
 }
 
-/// Every output, as numbers.
+/// Runs the session, and returns every output as numbers.
 fn run(session: &mut Session, seed: u64) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut inputs: Vec<(String, SessionInputValue<'_>)> = Vec::new();
     let mut random = Random::new(seed);
@@ -93,7 +94,7 @@ fn run(session: &mut Session, seed: u64) -> anyhow::Result<Vec<Vec<f64>>> {
         let ValueType::Tensor { ty, shape, .. } = input.dtype() else {
             bail!("input {} is no tensor", input.name());
         };
-        // A dimension that is not fixed is 1, as for the MACs.
+        // A dimension that is not fixed counts as 1, as in the count of MACs.
         let dims: Vec<i64> = shape.iter().map(|dim| (*dim).max(1)).collect();
         let value = value(*ty, &dims, &mut random, seed)
             .with_context(|| format!("failed to make the input {}", input.name()))?;
@@ -118,10 +119,10 @@ fn value(
         .filter(|n| *n <= MOST_ELEMENTS)
         .context("it is too large")?;
     let dims = dims.to_vec();
-    // Integers are small, so that they are valid as places too.
+    // Integers are small, so that they are also valid as indices.
     Ok(match ty {
         TensorElementType::Float32 => {
-            // Pixels as they are in [0, 1] too.
+            // One input has values in [0, 1], like pixels.
             let floats = (0..n).map(|_| {
                 if seed == 1 {
                     random.share()
@@ -177,7 +178,7 @@ fn each<T: Copy>(values: &[T], number: impl Fn(T) -> f64) -> Vec<f64> {
     values.iter().map(|value| number(*value)).collect()
 }
 
-/// The same numbers for both models.
+/// Random numbers that are the same for both models.
 struct Random(u64);
 
 impl Random {
@@ -207,7 +208,7 @@ impl Random {
         f32::from(u16::from_le_bytes([a, b])) / f32::from(u16::MAX)
     }
 
-    /// A sum of twelve is near enough to a normal distribution.
+    /// A sum of twelve uniform numbers is near enough to a normal distribution.
     fn normal(&mut self) -> f32 {
         (0..12).map(|_| self.share()).sum::<f32>() - 6.0
     }

@@ -1,4 +1,4 @@
-//! `epwatch gate fix`: rewrites nodes that the NPU refuses into forms that compute the same and that it takes.
+//! `epwatch gate fix`: rewrites nodes that the NPU refuses into equivalent forms that it accepts.
 
 use std::{
     collections::BTreeSet,
@@ -80,7 +80,7 @@ struct FixDocument {
     model: String,
     out: String,
     rewrites: Vec<ShownRewrite>,
-    /// Nodes that a rule is about and that stay, each with the reason.
+    /// Nodes that match a rule but are not rewritten, each with the reason.
     kept: Vec<Kept>,
     distance: Distance,
     chipsets: Vec<BeforeAfter>,
@@ -90,7 +90,8 @@ struct FixDocument {
 struct ShownRewrite {
     from: &'static str,
     to: &'static str,
-    /// Whether the same numbers are computed; else steps of 8 bits between the nodes are left out.
+    /// Whether the rewritten form computes the same numbers. If not, it omits 8-bit quantisation steps between the
+    /// nodes.
     exact: bool,
     removed: Vec<String>,
     added: Vec<String>,
@@ -185,7 +186,7 @@ pub(crate) async fn fix(args: FixArgs) -> anyhow::Result<ExitCode> {
     if problem.is_none() {
         let kept = copy.persist(&out);
         kept.with_context(|| format!("failed to write {}", out.display()))?;
-        // A temporary file is its owner's alone.
+        // Only its owner can read a temporary file, so the permissions are set to the model's.
         #[cfg(unix)]
         readable(&args.model, &out)?;
     }
@@ -246,10 +247,10 @@ fn refused(model: &Path, error: ManifestError) -> anyhow::Error {
     .into()
 }
 
-/// Nodes that are to be rewritten if a rule is about them.
+/// Nodes to rewrite if a rule matches them.
 struct Wanted {
     names: BTreeSet<String>,
-    /// Without a session it is not known which nodes the NPU would take.
+    /// Rewrite all nodes, because without a session it is not known which nodes the NPU would accept.
     all: bool,
 }
 
@@ -268,7 +269,7 @@ impl Wanted {
     }
 }
 
-/// Why nothing is rewritten.
+/// Returns the reason why nothing is rewritten.
 fn nothing(before: &[InspectedChipset], rewritten: &Rewritten) -> String {
     let on_cpu = |on: &InspectedChipset| on.cpu_nodes.iter().any(|node| !node.benign);
     if before.iter().all(|on| on.session == "ok" && !on_cpu(on)) {
@@ -345,7 +346,8 @@ impl Side {
         shares.is_some_and(|(before, after)| after > before + LEAST_GAIN)
     }
 
-    /// Why the rewritten model is worse than this one: the NPU has no more of the MACs, and costs more calls or copies.
+    /// Returns why the rewritten model is worse than this one. The NPU does not get more of the MACs, but needs more
+    /// calls or copies.
     fn worse(&self, after: &Self) -> Option<String> {
         let (before, partitions) = self.partitions.zip(after.partitions)?;
         if self.gains_macs(after) {
@@ -365,14 +367,14 @@ impl Side {
         })
     }
 
-    /// Nodes on the CPU; no session is worse than any number.
+    /// Returns the number of nodes on the CPU. A failed session counts as worse than any number.
     fn badness(&self) -> usize {
         self.cpu_nodes.unwrap_or(usize::MAX)
     }
 }
 
 impl FixDocument {
-    /// Why the file is not worth writing.
+    /// Returns why the file is not written; `None` if it is.
     fn problem(&self, most: f64) -> Option<String> {
         if self.distance.share > most {
             return Some(format!(
@@ -477,7 +479,8 @@ mod tests {
         }
     }
 
-    /// A float model without FP16 is wholly on the CPU. Parts of a rewritten norm on the NPU do not help it.
+    /// On a chipset without FP16 a float model runs wholly on the CPU. Parts of a rewritten norm on the NPU do not help
+    /// it.
     #[test]
     fn partitions_and_copies_without_work_are_refused() {
         let no_session = || Side {
@@ -517,7 +520,7 @@ mod tests {
         }
     }
 
-    /// One chipset that gains is worth the file, unless another has more nodes on the CPU.
+    /// The file is written if one chipset gains, unless another gets more nodes on the CPU.
     #[test]
     fn a_file_that_no_chipset_gains_from_is_not_written() {
         let worse = || on(side(10, 0, 0.0, 0), side(3, 2, 0.0, 1_024));

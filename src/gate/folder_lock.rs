@@ -1,4 +1,4 @@
-//! A folder of an option that one gate uses at a time.
+//! The folder of an option, which only one gate may use at a time.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -10,10 +10,10 @@ use anyhow::Context;
 
 use crate::output::WrongUse;
 
-/// Makes a folder of an option.
+/// Makes the folder that an option names.
 ///
 /// # Errors
-/// Wrong use, unless the disk is full.
+/// The folder cannot be made. This is wrong use, unless the disk is full.
 pub(super) fn made(folder: &Path, option: &str) -> anyhow::Result<()> {
     fs::create_dir_all(folder).map_err(|error| {
         let shown = folder.display();
@@ -29,7 +29,7 @@ pub(super) fn made(folder: &Path, option: &str) -> anyhow::Result<()> {
     })
 }
 
-/// Makes the folder, and holds it while the file is open. The system gives it back, however the process ends.
+/// Makes the folder, and locks it while the file is open. The system releases the lock, however the process ends.
 pub(super) fn locked(folder: &Path, option: &str) -> anyhow::Result<File> {
     let shown = format!("{option} {}", folder.display());
     made(folder, option)?;

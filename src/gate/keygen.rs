@@ -1,4 +1,4 @@
-//! `epwatch gate keygen`: makes the key pair of a release pipeline, for evidence alone.
+//! `epwatch gate keygen`: makes the key pair of a release pipeline, which only signs evidence.
 
 use std::{path::PathBuf, process::ExitCode};
 

@@ -1,4 +1,4 @@
-//! `epwatch gate`: judges a model before it ships: its placement on each chipset, or launches that were measured.
+//! `epwatch gate`: judges a model before it ships, by its placement on each chipset or by measured launches.
 
 mod aihub;
 mod args;
@@ -88,7 +88,7 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     ended
 }
 
-/// Runs to the end or to a signal, and removes what was made on other machines.
+/// Runs to the end or to a signal, and removes the folders that were made on other machines.
 async fn until_ended(
     command: impl Future<Output = anyhow::Result<ExitCode>>,
     device: &DeviceArgs,
@@ -171,7 +171,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     let mut verdict = Verdict::new(version, policy_file, not_checked, found);
     verdict.made_at = Some(Timestamp::from_second(Timestamp::now().as_second())?.to_string());
     let evidence = args.report.write(&verdict, key.as_ref())?;
-    // On a terminal the sentences stand right above.
+    // On a terminal, the report right above already has the sentences.
     let is_told = output::columns().is_some() && !args.report.json;
     let sentences = |outcome| {
         let found = verdict.with(outcome);
@@ -257,7 +257,7 @@ fn check_measured(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), W
 fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongUse> {
     let mut outlines = Vec::new();
     for (path, _) in by_model(args, chosen, policy)? {
-        // Before any session is made.
+        // Checks the model's section of the policy before any session is made.
         of_model(policy, Some(&path))?;
         // Problems of the file are printed when it is inspected.
         let is_file = input_file::check(&path, InputKind::Model).is_ok();
@@ -270,7 +270,7 @@ fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongU
     policy_ops::check(policy, ops, OtherOps::None)
 }
 
-/// The model file of a chipset: its variant, else the one of the command line, else the policy's default.
+/// Returns a chipset's model file: its variant, else the command line's model, else the policy's default.
 fn model_of(
     args: &Args,
     chosen: &Chosen,
@@ -290,7 +290,7 @@ fn model_of(
     })
 }
 
-/// Launches of MODEL: of the command line, or those that were made.
+/// Returns the launches of MODEL: the command line's files, or the launches that were made.
 fn candidates<'a>(args: &'a Args, made: &'a LaunchFiles) -> &'a [PathBuf] {
     match args.device.option() {
         Some(_) => &made.candidate,
@@ -298,7 +298,7 @@ fn candidates<'a>(args: &'a Args, made: &'a LaunchFiles) -> &'a [PathBuf] {
     }
 }
 
-/// Reads the launches of the command line, or those that were made, and judges them. `None` without launches.
+/// Reads and judges the launches: the command line's files, or the launches that were made. `None` without launches.
 fn judged_files(
     args: &Args,
     chosen: &Chosen,
@@ -345,7 +345,7 @@ fn needs_more(args: &Args, policy: &Policy, measured: &JudgedLaunches) -> bool {
         && measured.targets.iter().any(is_open)
 }
 
-/// Makes the launches of `--local`, `--ssh` or `--adb`: of the first look, or the rest after it.
+/// Makes the launches of `--local`, `--ssh` or `--adb`: for the first look, or the remaining ones after it.
 async fn made_here(
     args: &Args,
     chosen: &Chosen,
@@ -441,7 +441,7 @@ fn model_of_runs(
     }
 }
 
-/// The policy of a model, whose own section replaces keys.
+/// Returns a model's policy, in which the model's own section replaces keys.
 fn of_model<'a>(policy: &'a Policy, model: Option<&Path>) -> Result<Cow<'a, Policy>, WrongUse> {
     let Some(model) = model else {
         return Ok(Cow::Borrowed(policy));
@@ -451,7 +451,7 @@ fn of_model<'a>(policy: &'a Policy, model: Option<&Path>) -> Result<Cow<'a, Poli
     Ok(Cow::Owned(own))
 }
 
-/// Patterns of the policy's sections of models that name none of the targets' models.
+/// Returns the patterns of the policy's model sections that match no target's model.
 fn unused_models(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
     let used: BTreeSet<&str> = targets
         .iter()
@@ -467,7 +467,7 @@ fn unused_models(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
     each.collect()
 }
 
-/// Chipsets that the policy has limits or a model for, and that no target is of.
+/// Returns the chipsets with limits or a model in the policy, but without a target.
 fn unused(policy: &Policy, targets: &[Target]) -> Vec<NotChecked> {
     let is_of = |target: &Target, chipset: &str| {
         let rest = target.chipset.strip_prefix(chipset);
@@ -504,12 +504,12 @@ fn by_model(
     Ok(by_model.into_iter().collect())
 }
 
-/// Returns how a model is inspected on these chipsets.
+/// Returns the options with which a model is inspected on these chipsets.
 fn inspection(args: &Args, model: &Path, socs: &[SocModel]) -> inspect::Args {
     inspect::Args {
         model: model.to_owned(),
         argument: "MODEL",
-        // An EP without chipsets has a place of its own.
+        // An EP without chipsets is inspected as one place, without `soc`.
         soc: match args.inspected_ep() {
             InspectedEp::Qnn => socs.to_vec(),
             _ => Vec::new(),
@@ -581,7 +581,7 @@ async fn targets(
             let mut checks = on.judge(&limits, found.macs_error.as_deref());
             let was = before.judge(at, &on, &limits, &mut checks);
             let placement = on.numbers();
-            // Other forms of ops were measured with QNN.
+            // The advice is for QNN only, because other forms of ops were measured with QNN.
             if let Ok(facts) = &facts
                 && args.inspected_ep() == InspectedEp::Qnn
             {

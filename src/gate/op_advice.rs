@@ -8,7 +8,7 @@ use epwatch_gate::{
 };
 use epwatch_manifest::{GraphFacts, NodeForm};
 
-/// Returns the version as docs/ops.md distinguishes them.
+/// Returns the age of a QNN version, in the classes of docs/ops.md.
 fn age(version: QnnVersion) -> QnnAge {
     match version {
         QnnVersion::NEWEST => QnnAge::Newest,

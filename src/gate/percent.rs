@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use crate::inspect;
 
-/// A share of the command line.
+/// A share, given as a percentage on the command line.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Percent(pub(super) f64);
 

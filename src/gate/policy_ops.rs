@@ -1,4 +1,4 @@
-//! Names of ops in a policy: a limit on a misspelt op would never fail.
+//! Checks the names of ops in a policy, because a limit on a misspelt op would never fail.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::output::WrongUse;
 
 /// The ops of ONNX and of ONNX Runtime, by `tests/fixtures/scripts/make_op_names.py`.
 const OP_NAMES: &str = include_str!("op_names.txt");
-/// Most letters between a name and the one that was meant.
+/// At most this many letters differ between a name and the one that was meant.
 const MOST_LETTERS: usize = 3;
 
 /// Names that a policy may have in addition to ONNX's ops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OtherOps {
-    /// Nothing: nodes of an ONNX model are judged.
+    /// No other names, because the nodes of an ONNX model are judged.
     None,
-    /// Layers of other runtimes, whose ops have names of their own. Then only a name that is a letter or its case
-    /// away from a known one is refused.
+    /// Layers of other runtimes, whose ops have names of their own. Then a name is refused only if it differs from a
+    /// known one in one letter or in case.
     OfRuntimes,
 }
 
@@ -63,12 +63,12 @@ fn named(limits: &PlacementLimits) -> impl Iterator<Item = (&'static str, &Strin
     allowed.into_iter().chain(forbidden)
 }
 
-/// The known name that is fewest letters away.
+/// Returns the known name from which the fewest letters differ.
 fn nearest<'a>(op: &str, known: &BTreeSet<&'a str>) -> Option<&'a str> {
     let lower = op.to_ascii_lowercase();
     let away = |name: &str| damerau_levenshtein(&lower, &name.to_ascii_lowercase());
     let nearest = known.iter().map(|name| (away(name), *name)).min();
-    // In a short name, few letters are most of it.
+    // In a short name fewer letters may differ, since a few are most of the name.
     let most = MOST_LETTERS.min(op.len() / 2);
     nearest
         .filter(|(away, _)| *away <= most)

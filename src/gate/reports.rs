@@ -15,7 +15,7 @@ use crate::{
     signing_key::SigningKey,
 };
 
-/// Reports that are asked for.
+/// Options that choose the reports.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReportArgs {
     /// Print one JSON document, epwatch.gate/1.
@@ -46,7 +46,7 @@ pub(super) struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Marks a gate that judged nothing, where GitHub's lines are asked for.
+    /// Writes a GitHub error line for a gate that judged nothing, if such lines are requested.
     pub(super) fn annotate_wrong_use(&self, error: &anyhow::Error) -> io::Result<()> {
         match error
             .downcast_ref::<WrongUse>()
@@ -57,7 +57,7 @@ impl ReportArgs {
         }
     }
 
-    /// Makes the folder of --out, before anything is judged that could not be written then.
+    /// Makes the folder of --out before judging, so that a result can be written.
     pub(super) fn make_folder(&self) -> Result<(), WrongUse> {
         let Some(folder) = &self.out else {
             return Ok(());
@@ -117,8 +117,8 @@ impl ReportArgs {
 /// Files of [`evidence::statements`], in their order.
 const EVIDENCE: [&str; 2] = ["test-result.dsse.json", "gate.dsse.json"];
 
-/// Writes signed evidence, and returns the SHA-256 of the last file. Evidence of another run would be taken for this
-/// run's, so old files are removed in any case.
+/// Writes signed evidence, and returns the SHA-256 of the last file. Old files are removed in any case, because another
+/// run's evidence would be taken for this run's.
 fn attest(
     folder: &Path,
     verdict: &Verdict,

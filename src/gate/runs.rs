@@ -30,12 +30,12 @@ pub(super) struct RunFiles<'a> {
     pub(super) model: Option<&'a Path>,
     /// Shapes for the model's MACs.
     pub(super) shapes: &'a [InputShape],
-    /// The chipset that they are of.
+    /// The chipset that the launches ran on.
     pub(super) chipset: Option<String>,
-    /// The device that they are of, where the files do not name it.
+    /// The device that the launches ran on, if the files do not name it.
     pub(super) device: Option<String>,
     pub(super) options: ReadOptions,
-    /// They were made here, on the CPU.
+    /// Whether the launches were made on this machine, on the CPU.
     pub(super) is_on_cpu: bool,
     /// A folder that is removed at the end: a report names its files without it.
     pub(super) temporary: Option<&'a Path>,
@@ -119,7 +119,7 @@ fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedFile, Option<ModelM
             return Err(wrong(&error));
         }
         Err(error) => {
-            // A limit of the placement would pass unseen.
+            // Tells the user, because a limit of the placement would otherwise silently pass.
             crate::output::remark(format_args!("without MACs: {error}"));
             Some(ModelMacs::default())
         }
@@ -145,7 +145,7 @@ fn macs(document: ManifestDocument) -> ModelMacs {
     }
 }
 
-/// Run times for a certificate. `None` without single runs.
+/// Returns the run times for a certificate; `None` if no launch has single runs.
 pub(super) fn certified(launches: &[Launch]) -> Option<v1::CertifiedLatency> {
     let runs: usize = launches
         .iter()

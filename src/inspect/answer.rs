@@ -20,13 +20,13 @@ pub(super) enum Answer {
         encoded: String,
     },
     Failed(Failed),
-    /// Error of a session for the CPU alone; `None` if it was made.
+    /// Error of a session for the CPU alone; `None` if the session was made.
     OnCpu(Option<CpuError>),
     /// The file is not an ONNX model, so there is no answer for any chipset.
     NoModel(String),
-    /// An argument of the command line that is for no chipset.
+    /// An argument of the command line that is wrong for every chipset.
     WrongUse(String),
-    /// Given by the parent alone, as the next ones: a signal ended the process.
+    /// A signal ended the process. Only the parent gives this answer and the following ones.
     Crashed(Crash),
     TimedOut(String),
     /// The process ended without an answer, not by a fault of the model.
@@ -56,7 +56,7 @@ impl Failed {
     }
 }
 
-/// Why ONNX Runtime makes no session for the CPU.
+/// ONNX Runtime's error when it makes no session for the CPU.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct CpuError {
     pub(super) error: String,
@@ -68,7 +68,7 @@ pub(super) struct CpuError {
 pub(super) struct Crash {
     /// For example `SIGSEGV`.
     pub(super) signal: String,
-    /// The last node that QNN was told of.
+    /// The last node that was passed to QNN.
     pub(super) node: Option<NodeName>,
 }
 
@@ -125,15 +125,15 @@ pub(crate) struct Placed {
 pub(crate) struct InspectedNode {
     #[serde(flatten)]
     pub(crate) node: ExplainedNode,
-    /// Left out if the model has no node of this name.
+    /// The node's place in the graph; left out if the model has no node of this name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) place: Option<Place>,
-    /// How long the CPU takes for it in a run, estimated; left out if a size is not known.
+    /// Estimated time of the node on the CPU in a run; left out if a size is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) time: Option<TimeRange>,
 }
 
-/// Nodes whose places are not known.
+/// Returns the nodes without their places in the graph, which are not known.
 pub(crate) fn each(nodes: Vec<ExplainedNode>) -> Vec<InspectedNode> {
     let each = nodes.into_iter();
     each.map(|node| InspectedNode {

@@ -26,7 +26,7 @@ impl AppOptions {
         dims.chain(given.iter().cloned()).collect()
     }
 
-    /// Checks the options, and returns the libraries for a process with another working folder.
+    /// Checks the options, and returns the libraries' absolute paths for a process with another working folder.
     pub(super) fn checked(&self, outline: Option<&ModelOutline>) -> Result<Vec<PathBuf>, String> {
         if let Some(outline) = outline {
             let open = outline.open_dims();
@@ -50,7 +50,7 @@ impl AppOptions {
     }
 }
 
-/// An absolute path without links resolved: data of a model in Hugging Face's cache lies next to the link.
+/// Makes a path absolute without resolving links, because a model's data in Hugging Face's cache is next to the link.
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| error.to_string())
 }
@@ -68,7 +68,7 @@ const PATH_OPTIONS: [&str; 9] = [
     "skel_library_dir",
 ];
 
-/// Options of the EP for a process with another working folder.
+/// Returns the EP's options for a process with another working folder, with absolute paths.
 pub(super) fn ep_options(given: &[EpOption]) -> Result<Vec<EpOption>, String> {
     let each = given.iter().map(|option| {
         if !PATH_OPTIONS.contains(&option.key.as_str()) || option.value.is_empty() {

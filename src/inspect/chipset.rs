@@ -7,15 +7,15 @@ use epwatch_proto::{
     chipset::{Fp16, SOCS, Soc, soc_by_qnn_id},
 };
 
-/// Most letters between a name and the chipset that was meant.
+/// At most this many letters differ between a name and the chipset that was meant.
 const MOST_LETTERS: usize = 2;
 
 /// A chipset of `--soc`, or the place of an EP without chipsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SocModel {
-    /// The text on the command line, or the place's name.
+    /// The chipset's text on the command line, or the place's name.
     pub(crate) asked: String,
-    /// QNN's number for it; `None` for a place without chipsets.
+    /// QNN's number for the chipset; `None` for a place without chipsets.
     pub(crate) qnn_id: Option<u32>,
 }
 
@@ -25,7 +25,7 @@ impl SocModel {
         soc_by_qnn_id(self.qnn_id?)
     }
 
-    /// For example `SM8650`; `unknown` for a number that is not in `proto`'s table.
+    /// Returns the chipset's name, for example `SM8650`; `unknown` for a number that is not in `proto`'s table.
     pub(crate) fn chipset(&self) -> String {
         if self.qnn_id.is_none() {
             return self.asked.clone();
@@ -40,8 +40,8 @@ impl SocModel {
 impl FromStr for SocModel {
     type Err = String;
 
-    /// Looks names up here, since QNN silently uses its default chipset for an unknown text. Numbers go to QNN
-    /// as they are. A name of the market (`Snapdragon 8 Gen 3`) is taken if it is of one chipset.
+    /// Looks names up here, since QNN silently uses its default chipset for an unknown text. Numbers go to QNN as they
+    /// are. A market name (`Snapdragon 8 Gen 3`) is accepted if only one chipset has it.
     fn from_str(text: &str) -> Result<Self, String> {
         let asked = text.trim();
         let qnn_id = match asked.parse::<u32>() {
@@ -72,7 +72,7 @@ impl FromStr for SocModel {
     }
 }
 
-/// Names to expect instead of one that no chipset has: the nearest ones, or all.
+/// Returns the text of valid names for an unknown name: the nearest ones, or all.
 fn unknown(asked: &str) -> String {
     let upper = asked.to_ascii_uppercase();
     let away = |soc: &&Soc| strsim::damerau_levenshtein(&upper, soc.soc);
@@ -95,19 +95,19 @@ fn names<'a>(socs: impl IntoIterator<Item = &'a Soc>) -> String {
     names.join(", ")
 }
 
-/// One chipset, or all of the table that have something in common.
+/// One chipset, or all chipsets of the table with a common property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SocTier {
     One(SocModel),
     All,
-    /// By whether the NPU computes in FP16.
+    /// The chipsets whose NPU computes in FP16, or does not.
     Fp16(bool),
-    /// By the Hexagon version of the NPU.
+    /// The chipsets whose NPU has this Hexagon version.
     Hexagon(u32),
 }
 
 impl SocTier {
-    /// The chipsets, each once: in the order of the command line, then of the table.
+    /// Returns the chipsets, each once, in the order of the command line, then of the table.
     pub(crate) fn chipsets(tiers: &[Self]) -> Vec<SocModel> {
         let mut found: Vec<SocModel> = Vec::new();
         let mut add = |soc: SocModel| {
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(names("all").len(), SOCS.len());
         assert_eq!(names("fp16").len() + names("no-fp16").len(), SOCS.len());
         assert!(names("NO-FP16").contains(&"SM8635".to_owned()));
-        // Float ops of this one may fail when the session is made.
+        // On SM8350, float ops may fail when the session is made.
         assert!(names("no-fp16").contains(&"SM8350".to_owned()));
         assert_eq!(names("SM8650,68,sm8650,57"), ["SM8650", "SM8635"]);
         let v79 = names("v79");

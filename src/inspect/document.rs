@@ -1,4 +1,4 @@
-//! The document of `inspect --json`, and the same as text.
+//! The document of `inspect --json`, and its text form.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ const SHOWN_NODES: usize = 20;
 /// QNN's sentence about a node that its table of ops keeps on the CPU.
 const BY_AFFINITY: &str = "filtered off QNN by the op_affinity provider option";
 
-/// States of a session about which nothing could be found out.
+/// States of a session that say nothing about the placement.
 const UNANSWERED: [&str; 4] = ["timed_out", "no_answer", "needs_custom_ops", "unproven"];
 
 /// The one document of `inspect --json`.
@@ -34,14 +34,14 @@ pub(crate) struct InspectDocument {
     pub(super) macs_error: Option<String>,
     /// MACs that were counted; `null` with `macs_error`, or if they were given.
     pub(super) total_macs: Option<u64>,
-    /// Nodes whose MACs are not known, or not all of them.
+    /// Nodes whose MACs are unknown, or only known in part.
     pub(super) uncounted: Vec<Uncounted>,
-    /// All of them in a sentence.
+    /// A sentence that names all uncounted nodes.
     #[serde(skip)]
     pub(super) not_counted: Option<String>,
     /// In the order of `--soc`.
     pub(super) chipsets: Vec<OnChipset>,
-    /// The EP that was asked for.
+    /// The requested EP.
     #[serde(skip)]
     pub(super) ep: InspectedEp,
 }
@@ -51,7 +51,7 @@ pub(crate) struct InspectDocument {
 pub(super) struct OnChipset {
     /// For example `SM8650`.
     chipset: String,
-    /// The value given to `--soc`.
+    /// The chipset's value in `--soc`.
     soc_model: String,
     name: Option<&'static str>,
     hexagon_arch: Option<u32>,
@@ -86,7 +86,7 @@ impl InspectDocument {
     }
 }
 
-/// Returns the code's reason. A newer program may have other codes.
+/// Returns the reason of a code. A newer program may have written unknown codes.
 fn why(code: &str) -> ExplainedReason {
     let reason = ReasonCode::ALL.iter().find(|r| r.as_str() == code);
     reason.copied().unwrap_or(ReasonCode::Unknown).into()
@@ -168,7 +168,7 @@ impl OnChipset {
         }
     }
 
-    /// Names the option that judges what the app sets, where the model leaves dimensions open.
+    /// If the model leaves dimensions open, names the option that fixes them as the app does.
     pub(super) fn name_open_dims(&mut self, outline: &ModelOutline) {
         let open: Vec<String> = outline
             .open_dims()
@@ -206,13 +206,13 @@ impl OnChipset {
         }
     }
 
-    /// The EP that was asked for, if it is not the CPU's.
+    /// Returns the requested EP, unless it is the CPU's.
     fn npu(&self) -> Option<&ExplainedEp> {
         let npu = self.placed.eps.get(self.ep);
         npu.filter(|_| self.ep != CPU_EP)
     }
 
-    /// Removes shares of the MACs, of which one side has an unknown number.
+    /// Removes the shares of MACs if nodes that compute are on both sides, since a part is uncounted.
     pub(super) fn forget_shares(&mut self) {
         let has_npu = self.npu().is_some_and(|npu| npu.nodes > 0);
         let is_split = has_npu && self.placed.cpu_nodes.iter().any(|node| !node.benign);
@@ -230,7 +230,7 @@ impl OnChipset {
         }
     }
 
-    /// The error if nothing could be found out.
+    /// Returns the error if the session says nothing about the placement.
     pub(super) fn unanswered(&self) -> Option<String> {
         let is_it = UNANSWERED.contains(&self.session);
         let error = self.error.as_ref().filter(|_| is_it)?;
@@ -392,7 +392,7 @@ impl fmt::Display for InspectDocument {
 }
 
 impl InspectDocument {
-    /// The table and what stands below it, with the NPU as the name of the accelerator.
+    /// Returns the table and the text below it, with the NPU as the name of the accelerator.
     fn told(&self, rows: &[[String; 6]]) -> Result<String, fmt::Error> {
         use fmt::Write as _;
 

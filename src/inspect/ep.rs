@@ -1,4 +1,4 @@
-//! EPs of `--ep`: QNN's, whose chipsets are emulated, and EPs that an ONNX Runtime has built in, on this machine.
+//! EPs of `--ep`: QNN's EP with emulated chipsets, and EPs that are built into an ONNX Runtime for this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -29,12 +29,12 @@ pub(crate) enum InspectedEp {
 #[derive(Debug)]
 pub(crate) struct BuiltIn {
     pub(super) library: PathBuf,
-    /// For reports, for example `ONNX Runtime 1.24.1, OpenVINO`.
+    /// The runtime's name in reports, for example `ONNX Runtime 1.24.1, OpenVINO`.
     pub(crate) name: String,
 }
 
 impl InspectedEp {
-    /// As `--ep` takes it.
+    /// Returns the EP's name for `--ep`.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Qnn => "qnn",
@@ -46,7 +46,7 @@ impl InspectedEp {
         }
     }
 
-    /// As ONNX Runtime names it in placements.
+    /// Returns the EP's name in ONNX Runtime's placements.
     pub(crate) fn ep(self) -> &'static str {
         match self {
             Self::Qnn => QNN_EP,
@@ -58,7 +58,7 @@ impl InspectedEp {
         }
     }
 
-    /// As ONNX Runtime's call takes it; `None` if the call is another one, or none is needed.
+    /// Returns the EP's name in ONNX Runtime's general call; `None` if it needs another call or none.
     pub(super) fn built_in(self) -> Option<&'static str> {
         match self {
             Self::Qnn | Self::Cpu => None,
@@ -73,7 +73,7 @@ impl InspectedEp {
         Accelerator::of_ep(self.ep())
     }
 
-    /// EPs that a session asks for.
+    /// Returns the EPs that a session requests.
     pub(super) fn requested(self) -> Vec<String> {
         match self {
             Self::Cpu => Vec::new(),
@@ -81,7 +81,7 @@ impl InspectedEp {
         }
     }
 
-    /// Where its session runs; `None` for QNN's, which has chipsets.
+    /// Returns the place where the EP's session runs; `None` for QNN's EP, which has chipsets.
     pub(crate) fn place(self) -> Option<SocModel> {
         let label = self.accelerator().label();
         (self != Self::Qnn).then(|| SocModel {

@@ -2,14 +2,14 @@
 
 use std::str::FromStr;
 
-/// Rule of a pipeline for a chipset. A session that cannot be made breaks every rule.
+/// A pipeline's rule for each chipset. A session that cannot be made breaks every rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FailOn {
-    /// A computing node on the CPU.
+    /// Broken by a computing node on the CPU.
     Cpu,
-    /// A session that cannot be made.
+    /// Broken by a session that cannot be made.
     Failed,
-    /// More than this share of the MACs on the CPU.
+    /// Broken by more than this share of the MACs on the CPU.
     Macs(f64),
 }
 

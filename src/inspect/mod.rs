@@ -65,7 +65,7 @@ const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
 pub(crate) struct Args {
     /// The ONNX model.
     pub(crate) model: PathBuf,
-    /// How the command line names the model.
+    /// The name of the model's argument, for errors.
     #[arg(skip = "MODEL")]
     pub(crate) argument: &'static str,
     /// Chipsets, by name (SM8650) or QNN's number (57), separated by commas
@@ -108,7 +108,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Chipsets, or the place of an EP without any.
+    /// Returns the chipsets, or the place of an EP without chipsets.
     fn places(&self) -> Vec<SocModel> {
         if let Some(place) = self.ep.place() {
             return vec![place];
@@ -121,7 +121,7 @@ impl Args {
             .collect()
     }
 
-    /// The model as errors name it.
+    /// Returns the model's name for errors.
     fn shown(&self) -> String {
         format!("{} {}", self.argument, self.model.display())
     }
@@ -203,9 +203,9 @@ struct Inputs {
     facts: Option<GraphFacts>,
     /// The file's own metadata and inputs; `None` if it is too large.
     outline: Option<ModelOutline>,
-    /// Shapes and sizes of what the model leaves open.
+    /// Shapes of inputs, and sizes of dimensions, that the model leaves open.
     shapes: Vec<InputShape>,
-    /// MACs that were counted here.
+    /// MACs that this process counted; `None` if a file gave them.
     counted: Option<ManifestDocument>,
     /// Keeps their file.
     _file: Option<NamedTempFile>,
@@ -267,8 +267,8 @@ impl Inputs {
         Ok(inputs)
     }
 
-    /// Counts the model's MACs into a file for the processes. Placements without shares are answers too, so only an
-    /// error of an argument, or one that a rule depends on, is returned.
+    /// Counts the model's MACs into a file for the processes. A placement without shares is still an answer. So this
+    /// only fails for a wrong argument, or if a rule depends on the count.
     fn count(&mut self, args: &Args) -> Result<(), String> {
         let needs_macs = args.fail_on.iter().any(|r| matches!(r, FailOn::Macs(_)));
         let shown = args.shown();
@@ -307,13 +307,14 @@ impl Inputs {
     }
 }
 
-/// The absolute path of a file. Links stay, since a model's data lies next to its link.
+/// Returns the absolute path of a file. Links are not resolved, because a model's data is next to its link.
 fn readable(path: &Path, argument: &str, kind: InputKind) -> Result<PathBuf, String> {
     let opened = input_file::open(path, kind).and_then(|_| app::absolute(path));
     opened.map_err(|error| format!("failed to read {argument} {}: {error}", path.display()))
 }
 
-/// Runs one process a chipset, as many at a time as there are processors. Answers are in the order of `--soc`.
+/// Runs one process for each chipset, and as many at a time as there are processors. Answers are in the order of
+/// `--soc`.
 async fn on_each(
     args: &Args,
     inputs: &Inputs,
@@ -395,7 +396,7 @@ async fn on_each(
     Ok(each.collect())
 }
 
-/// Why a model that no chipset has a session of is refused by every EP; `None` if the CPU takes it.
+/// Returns why every EP refuses a model without a session on any chipset; `None` if the CPU's EP accepts it.
 async fn refusal(
     args: &Args,
     inputs: &Inputs,
@@ -405,7 +406,7 @@ async fn refusal(
     if let Some(found) = outline.and_then(refusal::by_outline) {
         return Ok(Some(found));
     }
-    // Any chipset: the process does not look at it.
+    // Any chipset will do, because the process ignores it.
     let Some(soc) = &args.places().into_iter().next() else {
         return Ok(None);
     };
@@ -427,7 +428,7 @@ fn progress(done: usize, of: usize) {
     let mut out = std::io::stderr();
     if out.is_terminal() {
         let end = if done == of { "\n" } else { "" };
-        // The answer does not depend on it.
+        // Progress is not part of the answer, so errors are ignored.
         let _ = write!(out, "\r{done} of {of} chipsets{end}");
         let _ = out.flush();
     }

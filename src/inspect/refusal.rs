@@ -1,5 +1,5 @@
-//! Tells a broken model from a chipset's refusal, where no chipset has a session: ONNX Runtime's own EP, the CPU's,
-//! refuses a broken model too.
+//! Distinguishes a broken model from a chipset's refusal, if no chipset has a session. Even the CPU's EP refuses a
+//! broken model.
 
 use epwatch_engines::QnnVersion;
 use epwatch_manifest::ModelOutline;
@@ -10,10 +10,10 @@ use super::{
     chipset::SocModel,
 };
 
-/// ONNX Runtime's status where an EP has no kernel for an op: the model may be whole.
+/// ONNX Runtime's status if an EP has no kernel for an op. The model itself may be valid.
 pub(super) const NOT_IMPLEMENTED: i32 = 9;
 
-/// Words of ONNX Runtime about an op that it does not have.
+/// ONNX Runtime's texts about an op that it does not have.
 const NOT_REGISTERED: [&str; 2] = ["is not a registered function/op", "No Op registered for"];
 
 /// Why a model has no session on any chipset.
@@ -21,16 +21,16 @@ const NOT_REGISTERED: [&str; 2] = ["is not a registered function/op", "No Op reg
 pub(super) enum Refusal {
     /// For whatever chipset.
     Broken(String),
-    /// Its ops are in a library that was not given.
+    /// The model's ops are in a library that was not given.
     NeedsLibrary(String),
 }
 
-/// The refusal by what the model says of itself.
+/// Returns the refusal that the model's own data explains.
 pub(super) fn by_outline(outline: &ModelOutline) -> Option<Refusal> {
     outline.missing_data().map(Refusal::Broken)
 }
 
-/// The refusal by the CPU's error.
+/// Returns the refusal that the error of the CPU's EP explains.
 pub(super) fn by_cpu(error: &str, outline: Option<&ModelOutline>, has_library: bool) -> Refusal {
     let custom = outline.map(ModelOutline::custom_ops).unwrap_or_default();
     let is_unknown = NOT_REGISTERED.iter().any(|words| error.contains(words));
@@ -49,12 +49,12 @@ pub(super) fn by_cpu(error: &str, outline: Option<&ModelOutline>, has_library: b
     }
 }
 
-/// The problem of the model, in one sentence.
+/// Returns the model's problem in one sentence.
 fn plain(error: &str) -> String {
     too_new(error).unwrap_or_else(|| sentence(error))
 }
 
-/// The version of a model that this ONNX Runtime does not take, with the newest that it takes.
+/// Returns a sentence about a model version that is too new, with the newest that this ONNX Runtime accepts.
 fn too_new(error: &str) -> Option<String> {
     // "Opset 99 is under development [..] Current official support for domain ai.onnx is till opset 26."
     if let Some((before, rest)) = error.split_once(" is under development") {
@@ -88,7 +88,7 @@ fn last_number(text: &str) -> Option<&str> {
     text.get(start..).filter(|digits| !digits.is_empty())
 }
 
-/// ONNX Runtime's sentence, without what comes before it: the path, the line of its source, a C++ signature.
+/// Returns ONNX Runtime's message without its prefixes: the path, the source line, and the C++ signature.
 fn sentence(error: &str) -> String {
     let mut text = match error.split_once(" failed:") {
         Some((before, rest)) if before.starts_with("Load model from ") => rest,
@@ -116,7 +116,7 @@ fn sentence(error: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The text behind the first balanced parentheses.
+/// Returns the text after the first balanced parentheses.
 fn after_parameters(text: &str) -> &str {
     let mut depth = 0_u32;
     for (at, c) in text.char_indices() {
@@ -130,7 +130,8 @@ fn after_parameters(text: &str) -> &str {
     text
 }
 
-/// The answer of a chipset where the graph was compiled before: the emulator makes a session of a graph for any.
+/// Returns the answer for a precompiled graph. The emulator cannot answer, because it makes a session of a graph for
+/// any chipset.
 pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<Answer> {
     let named = |qnn_id: u32| match soc_by_qnn_id(qnn_id) {
         Some(soc) => format!("{} (QNN's {qnn_id})", soc.soc),
@@ -191,7 +192,7 @@ fn minor(version: &str) -> Option<Minor> {
     Some(Minor(number()?, number()?))
 }
 
-/// The way out of a session that QNN refused for what its inputs are.
+/// Returns the way out of a session that QNN refused because of its inputs.
 pub(super) fn way_out(error: &str, outline: &ModelOutline) -> Option<String> {
     let input = outline.empty_input()?;
     let is_told = error.contains("zero graph inputs") || error.contains("input tensors");

@@ -1,5 +1,5 @@
-//! One session on one chipset in a separate process: started here, created in the hidden subcommand
-//! `inspect-session`.
+//! One session on one chipset in a separate process. This module starts the process, whose hidden subcommand
+//! `inspect-session` creates the session.
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -44,13 +44,13 @@ use crate::{
 /// Precedes the answer, since QNN's libraries also write to standard output.
 const MARK: &str = "epwatch-inspect ";
 
-/// ONNX Runtime's option for the folder of external data, of a model in memory.
+/// ONNX Runtime's option for the external data's folder, if the model is in memory.
 const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_path";
 
 /// ONNX Runtime's status of a file that it cannot parse.
 const INVALID_PROTOBUF: i32 = 7;
 
-/// Longest output that is read of a process.
+/// Most bytes that are read of a process's output.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
 /// Paths of the runtimes.
@@ -99,14 +99,14 @@ pub(super) struct SessionInputs {
     pub(super) custom_ops: Vec<PathBuf>,
 }
 
-/// Task of a process.
+/// The task of a session's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Attempt {
     /// Places the model.
     Place,
-    /// As `Place`, and writes ONNX Runtime's log to standard error, for the last node before a crash.
+    /// Works like `Place`, and writes ONNX Runtime's log to standard error, which names the last node before a crash.
     Trace,
-    /// Makes a session for the CPU alone.
+    /// Makes a session with the CPU's EP alone.
     Cpu,
 }
 
@@ -208,7 +208,7 @@ async fn attempted(
     Ok(answer.unwrap_or_else(|| without_answer(status, said)))
 }
 
-/// A process that ended without an answer.
+/// Returns the answer for a process that ended without one.
 fn without_answer(status: ExitStatus, said: Said) -> Answer {
     let tail = said.tail();
     let words = match tail.is_empty() {
@@ -233,7 +233,7 @@ fn without_answer(status: ExitStatus, said: Said) -> Answer {
 
 const SIGKILL: i32 = 9;
 
-/// Name of a signal by which a fault in the process's own code ends it.
+/// Returns a signal's name, if the signal comes from a fault in the process's own code.
 fn crash_signal(signal: i32) -> Option<&'static str> {
     Some(match signal {
         4 => "SIGILL",
@@ -322,13 +322,13 @@ impl FromStr for EpOption {
 
 /// Makes the session and writes the answer.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // Ends with the parent, whatever ends that: the answer would have no reader.
+    // The process ends with its parent, however the parent ends, because then nobody reads the answer.
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let answer = match args.attempt {
         Attempt::Cpu => on_cpu(args)?,
         Attempt::Place | Attempt::Trace => inspected(args)?,
     };
-    // A line of its own, since the libraries may have written before.
+    // The answer starts on a new line, because the libraries may have written before.
     output::line(format_args!("\n{MARK}{}", serde_json::to_string(&answer)?))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -341,7 +341,7 @@ fn on_cpu(args: &Args) -> anyhow::Result<Answer> {
         Ok(builder) => builder,
         Err(wrong) => return Ok(Answer::WrongUse(wrong)),
     };
-    // Weights must be read whole, and speed does not matter.
+    // All weights must be read, but speed does not matter, so optimisations are off.
     let builder = builder.with_optimization_level(GraphOptimizationLevel::Disable);
     let mut builder = builder.map_err(|error| -> ort::Error { error.into() })?;
     let made = builder.commit_from_file(&args.model);
@@ -351,7 +351,7 @@ fn on_cpu(args: &Args) -> anyhow::Result<Answer> {
     })))
 }
 
-/// Sets what the app sets. The inner error is about an argument.
+/// Sets the session options that the app sets. The inner error is about an argument.
 fn as_the_app(
     mut builder: SessionBuilder,
     args: &Args,
@@ -404,7 +404,7 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
         environment.set_log_level(LogLevel::Verbose);
         let set = builder.with_log_level(LogLevel::Verbose);
         builder = set.map_err(|error| -> ort::Error { error.into() })?;
-        // Without a crash the answer of the first attempt stands.
+        // If this attempt does not crash, the first attempt's answer is kept.
         let made = builder.commit_from_file(&args.model).map(drop);
         return Ok(Answer::OnCpu(made.err().map(|error| CpuError {
             status_code: OrtErrorCode::from(error.code()) as i32,
@@ -487,8 +487,8 @@ fn with_ep(
     }))
 }
 
-/// Makes the session. The weights of a large model stay in its file, which ONNX Runtime maps: read into memory, they take
-/// their size once more.
+/// Makes the session. The weights of a large model stay in its file, which ONNX Runtime maps. Read into memory, they
+/// would need their size again.
 fn made(builder: SessionBuilder, model: &Path, input: PlacementInput<'_>) -> Inspection {
     let outside = || {
         let path = model.canonicalize().ok()?;

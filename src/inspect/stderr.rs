@@ -1,25 +1,25 @@
-//! Standard error of a session's process: its end, and the last node that QNN was told of.
+//! Standard error of a session's process: its end, and the last node that was passed to QNN.
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest part that is kept.
+/// Most bytes of the end that are kept.
 const TAIL_BYTES: usize = 400;
 /// Longest line that is searched for a node.
 const LINE_BYTES: usize = 4 << 10;
 /// Text that QNN's EP writes at VERBOSE before it hands a node to QNN.
 const TOLD: &str = "QNN node builder is trying to add node. Onnx node name: [";
 
-/// Lines that a process wrote.
+/// The kept parts of a process's standard error.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     tail: Vec<u8>,
     line: Vec<u8>,
-    /// Name and op type.
+    /// Name and op type of the last node that was passed to QNN.
     pub(super) last_node: Option<(String, String)>,
 }
 
 impl Said {
-    /// Reads to the end, in little memory.
+    /// Reads standard error to its end, in bounded memory.
     pub(super) async fn of(mut stderr: impl AsyncRead + Unpin) -> std::io::Result<Self> {
         let (mut said, mut bytes) = (Self::default(), vec![0; 16 << 10]);
         loop {

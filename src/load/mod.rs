@@ -102,17 +102,17 @@ struct LoadDocument {
     refused: BTreeMap<String, u64>,
     /// Reports sent again, counted each time.
     retried: u64,
-    /// Neither acknowledged nor refused when time was up.
+    /// Reports neither acknowledged nor refused when time was up.
     given_up: u64,
     seconds: f64,
     /// Acknowledged reports a second.
     reports_per_second: f64,
     ack_ms: Option<AckLatency>,
-    /// User and system time of the process of a server of its own; `null` with --endpoint.
+    /// User and system time of the server process that the load started; `null` with --endpoint.
     server_cpu_seconds: Option<f64>,
     /// `null` without a store.
     store: Option<Stored>,
-    /// Counts of this load itself; they add up.
+    /// This load's own counts, whose sum must close.
     ledger: Option<ReportLedger>,
     /// Counts of the store's loss ledger during this load.
     store_ledger: Option<StoreLedger>,
@@ -144,7 +144,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         None => load(&args, None, &mut shutdown).await,
     };
     if let Some(own) = &mut own {
-        // A second Ctrl-C kills it.
+        // A second Ctrl-C kills the server.
         shutdown.unless_requested(own.stop()).await??;
     }
     let document = document?;
@@ -301,8 +301,8 @@ impl LoadDocument {
             .is_none_or(|ledger| ledger.closes(self.sent, distinct, refused + self.given_up))
     }
 
-    /// Whether the store holds every acknowledged report, and none twice. One that was not
-    /// acknowledged may be there: its ack was lost.
+    /// Whether the store holds every acknowledged report, and none twice. The store may also hold an unacknowledged
+    /// report, because its ack was lost.
     fn is_stored_once(&self) -> bool {
         self.store.as_ref().is_none_or(|store| {
             store.reports == store.distinct

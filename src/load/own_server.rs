@@ -24,7 +24,7 @@ pub(super) struct OwnServer {
 }
 
 impl OwnServer {
-    /// Starts the process; [`Self::ready`] waits until it takes reports.
+    /// Starts the process; [`Self::ready`] waits until the server takes reports.
     pub(super) fn start() -> anyhow::Result<Self> {
         let dir = TempFolder::new("epwatch-load-")?;
         let program: PathBuf = std::env::current_exe().context("failed to find this program")?;
@@ -37,7 +37,7 @@ impl OwnServer {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
-            // Ctrl-C ends the sending first; the server ends afterwards.
+            // In a process group of its own the server does not get Ctrl-C, which first ends the sending.
             .process_group(0)
             .spawn()
             .context("failed to start a server")?;
@@ -50,7 +50,7 @@ impl OwnServer {
         })
     }
 
-    /// Waits until it takes reports. The first start fetches the engine.
+    /// Waits until the server takes reports. The first start fetches the engine.
     pub(super) async fn ready(&mut self) -> anyhow::Result<()> {
         let stdout = self
             .child
@@ -91,7 +91,7 @@ impl OwnServer {
         )?)
     }
 
-    /// Drains and ends it.
+    /// Lets the server drain its WAL, and ends it.
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         let told = Command::new("kill").arg(self.pid.to_string()).status();
         told.await.context("failed to tell the server to end")?;

@@ -87,7 +87,7 @@ impl LedgerBefore {
         Ok(Self { since, ledger })
     }
 
-    /// Returns the counts since then. Waits up to `max_wait` for a store that is away.
+    /// Returns the counts since the start. Waits up to `max_wait` for an unreachable store.
     pub(super) async fn until_now(
         &self,
         store: &Client,

@@ -1,4 +1,4 @@
-//! `epwatch logs`: what a log of ONNX Runtime and QNN says about placements.
+//! `epwatch logs`: reads placements from a log of ONNX Runtime and QNN.
 
 mod utf16;
 
@@ -33,7 +33,7 @@ use crate::{
 const SCHEMA: &str = "epwatch.logs/1";
 /// Most nodes of ONNX Runtime's list in the text; the JSON has all.
 const SHOWN_NODES: usize = 20;
-/// Longest part of a line that is read.
+/// Most bytes that are read of a line.
 const MOST_LINE_BYTES: u64 = 64 << 10;
 
 /// Shows what a log says about where nodes run, and why not on the NPU.
@@ -60,7 +60,7 @@ struct LogsDocument {
     sessions: Vec<LoggedSession>,
 }
 
-/// A session by its lines.
+/// A session, reconstructed from its lines in the log.
 #[derive(Debug, Serialize)]
 struct LoggedSession {
     /// The chipset that the log names.
@@ -68,9 +68,9 @@ struct LoggedSession {
     /// Empty without ONNX Runtime's list of nodes (`source` is `unavailable`).
     #[serde(flatten)]
     placed: Placed,
-    /// Numbers where there is no placement; `null` if the log has none either.
+    /// Numbers of nodes, if the log has no placement; `null` if it lacks them too.
     counts: Option<LoggedCounts>,
-    /// Nodes of ONNX Runtime's own list by EP, where there is no placement. A partition of the NPU is one node.
+    /// Nodes of ONNX Runtime's own list by EP, if the log has no placement. A partition of the NPU is one node.
     listed: BTreeMap<String, Vec<String>>,
     /// Nodes that the validator refused. If there is a placement, they are among its CPU nodes.
     refused: Vec<ExplainedNode>,
@@ -85,7 +85,7 @@ struct LoggedSession {
 /// Nodes by QNN's own counts, ONNX Runtime's list, or a pasted line.
 #[derive(Debug, Serialize)]
 struct LoggedCounts {
-    /// `qnn`, `list`, or `pasted`, whose origin is not known.
+    /// The source of the counts: `qnn`, `list`, or `pasted`, whose origin is not known.
     source: &'static str,
     npu_nodes: Option<u32>,
     cpu_nodes: Option<u32>,
@@ -117,7 +117,7 @@ impl LoggedSession {
             ..PlacementInput::default()
         });
         let mut placed = Placed::of(&placement, Vec::new());
-        // A log says neither what was asked for, nor that there is only a log.
+        // These reasons do not apply, because a log names neither the requested EPs nor a missing API.
         let unread = [
             ReasonCode::AssignmentApiUnavailable,
             ReasonCode::EpNotRequested,
@@ -157,13 +157,13 @@ impl LoggedSession {
     }
 }
 
-/// Whether a line is ONNX Runtime's own warning that nodes are on the CPU, which names none.
+/// Whether a line is ONNX Runtime's own warning that some nodes are on the CPU, without their names.
 fn is_warning(line: &PastedText) -> bool {
     line.text
         .contains("Some nodes were not assigned to the preferred execution providers")
 }
 
-/// Nodes by EP in ONNX Runtime's own list, as `TopK /head/TopK`.
+/// Returns the nodes by EP in ONNX Runtime's own list, for example `TopK /head/TopK`.
 fn listed(log: &SessionLog) -> BTreeMap<String, Vec<String>> {
     let each = log.listed().into_iter().map(|listed| {
         let nodes = listed.nodes.iter();
@@ -319,7 +319,7 @@ fn read(path: &Path) -> io::Result<Vec<LoggedSession>> {
         reader.line(text.trim_end());
     }
     let sessions = reader.finish();
-    // The reader expects a request, which a log does not have.
+    // The reader needs the requested EPs, which a log does not have.
     let requested = [QNN_EP.to_owned()];
     Ok(sessions
         .iter()
@@ -368,7 +368,7 @@ impl fmt::Display for LogsDocument {
                     format!("{}: {}", error.reason, error.fix),
                 ]
             });
-            // A list says more than the warning that there are such nodes.
+            // A list of nodes makes the warning about such nodes redundant.
             let is_listed = !session.placed.eps.is_empty();
             let pasted = session.pasted.iter();
             let pasted = pasted.filter(|line| !(is_listed && is_warning(line)));

@@ -1,8 +1,8 @@
-//! A log in UTF-16 as UTF-8: PowerShell writes UTF-16 with `adb logcat -d > log.txt`.
+//! Converts a log from UTF-16 to UTF-8: PowerShell writes UTF-16 with `adb logcat -d > log.txt`.
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// Returns the input as UTF-8. UTF-16 is recognised by its mark, or by a zero in the second or first byte.
+/// Returns the input as UTF-8. UTF-16 is recognised by its byte order mark, or by a zero in the first or second byte.
 pub(super) fn as_utf8(input: impl Read + 'static) -> io::Result<Box<dyn Read>> {
     let mut input = BufReader::new(input);
     let (skip, is_little) = match input.fill_buf()? {
@@ -29,15 +29,15 @@ pub(super) fn as_utf8(input: impl Read + 'static) -> io::Result<Box<dyn Read>> {
 struct Utf16<R> {
     input: BufReader<R>,
     is_little: bool,
-    /// The first half of a pair.
+    /// The first half of a surrogate pair.
     held: Option<u16>,
-    /// UTF-8 that was not yet read, from `at`.
+    /// Converted bytes; the part from `at` on was not yet read.
     out: Vec<u8>,
     at: usize,
 }
 
 impl<R: Read> Utf16<R> {
-    /// The next unit; `None` at the end, where half a unit is dropped.
+    /// Returns the next code unit; `None` at the end, where half a unit is dropped.
     fn unit(&mut self) -> io::Result<Option<u16>> {
         let mut bytes = [0; 2];
         for byte in &mut bytes {
@@ -109,7 +109,7 @@ mod tests {
         check(big, text);
         check([vec![0xef, 0xbb, 0xbf], text.into()].concat(), text);
         check(text.into(), text);
-        // Half a pair, and half a unit at the end.
+        // The input ends with half a surrogate pair and half a unit.
         let half = [little, vec![0x3d, 0xd8, 0x41, 0, 0x41]].concat();
         check(half, &format!("{text}\u{fffd}A"));
         check(Vec::new(), "");

@@ -230,7 +230,7 @@ def gate():
     histogram = struct.pack(">IIIIQQd", 0x1C849313, len(counts), 0, 3, 1, 60_000_000, 1.0) + counts
     encoded = base64.b64encode(histogram).decode()
     read("hdr_log", f'#[Histogram log format version 1.3]\n"StartTimestamp","Interval_Length"\n0.0,1.0,8.2,{encoded}\n')
-    # Signed by nobody: a target takes each signature for valid.
+    # The statement is not signed, because the fuzz target accepts every signature.
     statement = {"_type": "https://in-toto.io/Statement/v1", "subject": [{"name": "m.onnx", "digest": {"sha256": "ab" * 32}}]}
     for name, kind, predicate in [
         ("gate", "https://epwatch.dev/attestation/gate/v1",

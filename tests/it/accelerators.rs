@@ -27,10 +27,11 @@ use crate::{
     support::{Store, until},
 };
 
-/// Names that apps give to plugins, next to the table's own.
+/// Names that apps give to plugins, in addition to the table's names.
 const OTHERS: [&str; 5] = [QNN_EP, "QNN", "qnn", "npu0", "mine"];
 
-/// A fleet whose app asks for one EP. App and model have its name: devices of another app on the chipset would count as a crowd.
+/// A fleet whose app requests one EP. App and model are named after it, because devices of another app on the chipset
+/// would count as a crowd.
 struct Row {
     accelerator: Accelerator,
     second: Version,
@@ -49,7 +50,7 @@ impl Row {
                 ..SECOND
             },
         });
-        // Two fleets of one model would be one.
+        // Two fleets with the same model would be a single fleet.
         let mut rows: Vec<Self> = each.collect();
         rows.sort_by_key(|row| row.second.model);
         rows.dedup_by_key(|row| row.second.model);
@@ -73,7 +74,7 @@ impl Row {
         cohort_chipset(CHIPSET, Some(Asked { accelerator, ep }))
     }
 
-    /// Another word for the NPU is not there, if the accelerator has its own.
+    /// If the accelerator has its own word, the text must not call it an NPU.
     #[track_caller]
     fn check_words(&self, who: &str, text: &str) {
         let (noun, ep) = (self.accelerator.noun(), self.ep());
@@ -83,7 +84,7 @@ impl Row {
     }
 }
 
-/// The session of an app that names its EP so: two nodes there, one on the CPU.
+/// Returns the session of an app with this EP name: two nodes on the EP, one on the CPU.
 fn explained(ep: &str) -> (ExplainedSession, String) {
     let dir = tempfile::tempdir().unwrap();
     let config = SdkConfig::builder(APP, "http://127.0.0.1:1", "key", dir.path());
@@ -140,7 +141,7 @@ fn check_sdk(row: &Row) {
     );
 }
 
-/// Verdicts of a model's second version.
+/// Returns the verdicts on a model's second version.
 fn of_model<'a>(verdicts: &'a [CohortVerdict], model: &str) -> Vec<&'a CohortVerdict> {
     let of_second = verdicts
         .iter()

@@ -76,7 +76,7 @@ def reason(kind):
 
 
 def job_message(job_id, job):
-    # A submission is answered with the job as it is, and not counted as a look.
+    # The answer to a submission has the job's present state, and does not count as a look.
     state, failure = state_of(job)
     common = {"job_state": state, "name": job["name"], "failure_reason": reason(failure) if state == 30 else ""}
     if job["kind"] == "compile":
@@ -193,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
                 need(new["name"] not in [known["name"] for known in jobs.values()], "a job twice")
                 job_id = f"j{len(jobs) + 1}"
                 jobs[job_id] = new
-                # The client fetches a compile job at once.
+                # The client fetches a new compile job at once, which must not count as a look.
                 new["looks"] -= kind == "compile"
                 return send(pb.CreateUpdateResponse(id=job_id))
             case ["GET", "jobs", job_id]:

@@ -36,13 +36,13 @@ pub(crate) struct Alertmanager {
 }
 
 impl Alertmanager {
-    /// Returns `None` if the user skips it.
+    /// Starts Alertmanager; returns `None` if the user skips it.
     pub(crate) async fn start(yaml: &str) -> Option<Self> {
         let package = epwatch_runtimes::alertmanager()?;
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("alertmanager.yml");
         std::fs::write(&config, yaml).unwrap();
-        // Alertmanager does not print a port of its own choice.
+        // Alertmanager does not print a port that it chooses itself, so a free one is chosen here.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -98,7 +98,7 @@ impl Alertmanager {
         assert_eq!(send(request).await.unwrap().status, 200);
     }
 
-    /// Returns how often its log of notifications was queried.
+    /// Returns how often Alertmanager queried its log of notifications.
     async fn flushes(&self) -> f64 {
         let page = get(&format!("{}/metrics", self.url)).await.unwrap().text;
         let mut lines = page.lines();
@@ -106,7 +106,7 @@ impl Alertmanager {
         count.unwrap().parse().unwrap()
     }
 
-    /// Returns the alerts that it holds.
+    /// Returns the alerts that Alertmanager has.
     pub(crate) async fn alerts(&self) -> Vec<Value> {
         let url = format!("{}/api/v2/alerts", self.url);
         serde_json::from_str(&get(&url).await.unwrap().text).unwrap()
@@ -121,8 +121,8 @@ fn is_page_of(alert: &Value, chipset: &str) -> bool {
     labels["severity"] == "page" && is_of
 }
 
-/// Debian's build reads its templates from `/usr/share`, where the package is not installed. A mount namespace of its
-/// own has it there. Without root the kernel must allow user namespaces.
+/// Debian's build reads its templates from `/usr/share`, where the package is not installed. A separate mount namespace
+/// provides it there. Without root the kernel must allow user namespaces.
 fn with_its_own_share(package: &Package) -> Command {
     const SCRIPT: &str = r#"mount --bind "$0" /usr/share && exec "$@""#;
     let mut command = epwatch_runtimes::with_own_mounts();
@@ -197,8 +197,8 @@ fn detector(fleet: &WatchedFleet, url: &str, heartbeat: &Receiver) -> Running {
     Running(command.spawn().unwrap())
 }
 
-/// A detector that is away has repaired nothing: its alert goes on for a while, and no longer. The next detector ends
-/// alerts that belong to none of its incidents.
+/// A missing detector does not mean that the fault is repaired, so its alert continues, but only for a while. The next
+/// detector ends alerts that belong to none of its incidents.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
     let (usual, brief) = tokio::join!(Alertmanager::start(CONFIG), Alertmanager::start(CONFIG));
@@ -228,13 +228,13 @@ async fn an_alert_outlasts_its_detector_and_the_next_one_ends_strays() {
         heartbeat.count() > 0
     })
     .await;
-    // A process that is dropped is killed by SIGKILL.
+    // Dropping the process kills it with SIGKILL.
     drop(killed);
     let hours = SignedDuration::from_hours(6) - SignedDuration::from_mins(10);
     let ahead = ends_at(&usual.page().await).duration_since(Timestamp::now());
     assert!(ahead >= hours, "{page:#}");
 
-    // As an earlier run left it: the incident is this store's, and nothing that fires has these labels.
+    // A leftover of an earlier run: an incident of this store, but no firing incident has these labels.
     let mut stray = page.clone();
     stray["labels"]["chipset"] = "SM8250".into();
     // An alert of a detector on another store.
@@ -343,8 +343,8 @@ async fn an_incident_that_grows_from_some_to_total_is_one_notification() {
     assert_eq!(receiver.count(), 1);
 }
 
-/// The example routes as its comments say. Pages go to one receiver, tickets to another, the watchdog to its own, and a
-/// ticket that a page explains is held back.
+/// The example routes as its comments say. Pages go to one receiver, tickets to another, and the watchdog to a third. A
+/// ticket that a page explains is suppressed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_example_routes_pages_tickets_and_the_watchdog() {
     let example = include_str!("../../docs/examples/alertmanager.yml");

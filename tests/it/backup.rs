@@ -81,7 +81,7 @@ fn store(words: &str) -> Command {
     command
 }
 
-/// Copies between a backup and a data folder: `command` is `backup` or `restore`.
+/// Backs up or restores a data folder: `command` is `backup` or `restore`.
 fn copy(command: &str, backup: &Path, data_dir: &Path) -> Value {
     let (backup, data_dir) = (backup.display(), data_dir.display());
     json(&mut store(&format!(
@@ -133,7 +133,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
 
     let serve = Serve::start(&at("new"), "100ms");
     until("the log is replayed and its buckets are closed", || async {
-        // It receives no reports, so its own progress closes all buckets.
+        // This `serve` receives no reports, so its own progress closes all buckets.
         let open = serve.number(
             "SELECT countIf(bucket >= (SELECT max(closed_until) FROM rollup_watermark)) FROM reports",
         );
@@ -150,8 +150,8 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
         found.is_subset(&all),
         "a report nobody sent, or a deletion is gone"
     );
-    // Roll-ups are of the restored reports only. The slice of the deleted installation is left out: a row
-    // inserted by hand, as in this test, rebuilds no closed bucket.
+    // Roll-ups cover only the restored reports. The slice of the deleted installation is left out: a row inserted by
+    // hand, as in this test, rebuilds no closed bucket.
     let other = "(SELECT any(epwatch_slice(installation)) FROM hidden_installations)";
     let raw =
         format!("SELECT sum(n) FROM device_series_v1 WHERE epwatch_slice(installation) != {other}");
@@ -165,7 +165,7 @@ async fn a_store_under_load_is_saved_and_counts_the_same_when_restored() {
             .await,
         1
     );
-    // The restored one takes reports.
+    // The restored `serve` takes reports.
     let more = acked(serve.load("--rate 100 --duration 1s"));
     let expected = keys.len() as u64 + more;
     until("new reports are in the restored store", || async {
@@ -245,7 +245,7 @@ fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
     assert_eq!(std::fs::read_to_string(at("there/file")).unwrap(), "mine");
 }
 
-/// A device in a folder of its own, with one report in the store.
+/// Returns a device with its own folder and one report in the store.
 fn device(collector: &str, dir: &Path) -> (Watch, InstallationId) {
     let config = SdkConfig::builder(
         "com.example.camera",
@@ -265,7 +265,8 @@ fn device(collector: &str, dir: &Path) -> (Watch, InstallationId) {
     (watch, InstallationId::from_secret(&secret))
 }
 
-/// Its device got an answer and does not ask again, so the restore of an earlier backup carries the deletion out.
+/// The device got an answer and does not request the deletion again. So the restore of an earlier backup must carry it
+/// out.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_after_the_backup_is_carried_out_by_its_restore() {
     let dir = tempfile::tempdir().unwrap();
@@ -304,7 +305,7 @@ async fn a_deletion_after_the_backup_is_carried_out_by_its_restore() {
         deleted.to_hex()
     );
     assert_eq!(serve.number(&tombstoned).await, 1);
-    // The WAL of the backup may still replay a report of the other.
+    // The backup's WAL may still be replaying a report of the other device.
     let kept = [kept.to_hex().to_uppercase()];
     let shown = "SELECT DISTINCT hex(installation) FROM counted_reports_v1";
     until("the other device alone counts", || async {
@@ -314,7 +315,7 @@ async fn a_deletion_after_the_backup_is_carried_out_by_its_restore() {
     .await;
 }
 
-/// Backups of a timer: each under its time, only the latest kept, their age on the page of metrics.
+/// A timer's backups are named by their time, only the latest are kept, and the metrics have their age.
 #[tokio::test(flavor = "multi_thread")]
 async fn backups_of_a_timer_replace_each_other_and_their_age_is_watched() {
     let dir = tempfile::tempdir().unwrap();
@@ -351,7 +352,7 @@ async fn backups_of_a_timer_replace_each_other_and_their_age_is_watched() {
     assert_eq!(left, [Path::new(second["backup"].as_str().unwrap())]);
     let taken_at = second["taken_at_ms"].as_u64().unwrap() / 1_000;
     assert_eq!(latest().await, taken_at);
-    // With the units root makes backups, and the server runs as another user.
+    // With the systemd units root makes backups, while the server runs as another user.
     let noted = std::fs::metadata(data.join("last-backup")).unwrap();
     assert_eq!(noted.permissions().mode() & 0o777, 0o644);
 

@@ -1,4 +1,4 @@
-//! A real Chromium over its debugging pipe, and what must hold for each page in it.
+//! A real Chromium over its debugging pipe, and the checks of each page in it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -15,7 +15,7 @@ use epwatch_runtimes::{axe, is_installed, not_installed};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Debian's name, and others'.
+/// Chromium's command on Debian and on other systems.
 const COMMANDS: [&str; 4] = [
     "chromium",
     "chromium-browser",
@@ -25,14 +25,14 @@ const COMMANDS: [&str; 4] = [
 const FLAGS: &str = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-sync \
     --disable-extensions --disable-background-networking --disable-component-update --disable-default-apps \
     --remote-debugging-pipe about:blank";
-/// Longest time for one page at one width in one scheme; a browser that hangs is ended.
+/// Longest time for one page at one width in one scheme; after it a hanging browser is killed.
 const MOST_TIME: Duration = Duration::from_secs(120);
 /// A phone, and a wide screen.
 const WIDTHS: [u32; 2] = [390, 1_280];
 /// Widths of a phone, a tablet, laptops and large screens. No table is cut at these.
 const TABLE_WIDTHS: [u32; 6] = [390, 768, 1_024, 1_280, 1_440, 1_920];
 const SCHEMES: [&str; 2] = ["light", "dark"];
-/// Most keys until everything had the focus.
+/// Most presses of the Tab key until every control had the focus.
 const MOST_TABS: usize = 600;
 
 /// The innermost parts that make a page wider than its screen, without parts that scroll by themselves.
@@ -55,7 +55,7 @@ pub(crate) struct Browser {
     next_id: u64,
     session: Option<String>,
     events: Vec<Value>,
-    /// Says to the watchdog whether a page is at work; it ends when this is dropped.
+    /// Tells the watchdog whether a page is being checked. The watchdog ends when this is dropped.
     at_work: mpsc::Sender<bool>,
     _dir: TempDir,
 }
@@ -106,7 +106,7 @@ impl Browser {
                 }
             }
         });
-        // Each open waits for the other side.
+        // Opening each pipe waits until the other side opens it, too.
         let to = OpenOptions::new().write(true).open(path("to")).unwrap();
         let from = BufReader::new(File::open(path("from")).unwrap());
         let mut browser = Self {
@@ -136,8 +136,8 @@ impl Browser {
         self.check_answer(base, (name, path, None), 200);
     }
 
-    /// As [`Self::check`], of a page that is answered with this status. Where there is a script, it runs in the page at
-    /// the path. The page that it leads to is checked.
+    /// Works like [`Self::check`], for a page that is answered with this status. A given script runs in the page at the
+    /// path, and the page that it leads to is checked.
     #[track_caller]
     pub(crate) fn check_answer(
         &mut self,
@@ -152,7 +152,7 @@ impl Browser {
                 self.open(&format!("{base}{path}"));
                 if let Some(script) = script {
                     self.events.clear();
-                    // The answer comes before the page is gone.
+                    // With the timeout, the answer arrives before the page is left.
                     self.evaluate(&format!("setTimeout(() => {{ {script} }}, 0); 0"));
                     self.wait_for_load();
                 }
@@ -160,7 +160,7 @@ impl Browser {
                 let height = self.evaluate("document.documentElement.scrollHeight");
                 self.picture(&format!("{name}-{width}-{scheme}"), width, &height);
                 assert_eq!(self.evaluate(TOO_WIDE), "", "{shown} is too wide");
-                // Contrast depends on the scheme, the order of parts on the width.
+                // Contrast depends on the scheme, and the order of parts on the width, so each is checked once.
                 match (width, scheme) {
                     (390, "dark") => self.check_axe(&shown),
                     (1_280, "light") => {
@@ -175,7 +175,7 @@ impl Browser {
         }
     }
 
-    /// No width of a screen cuts a column.
+    /// Checks that no screen width cuts a column.
     #[track_caller]
     fn check_tables(&mut self, shown: &str) {
         for width in TABLE_WIDTHS {
@@ -186,7 +186,7 @@ impl Browser {
         }
     }
 
-    /// Lays a page out for A4 paper: nothing is cut, and no control is on it.
+    /// Lays a page out for A4 paper, and checks that nothing is cut and that it has no controls.
     #[track_caller]
     pub(crate) fn check_print(&mut self, base: &str, name: &str, path: &str) {
         const PAPER: u32 = 720;
@@ -228,7 +228,8 @@ impl Browser {
         self.events.iter().any(|event| event["method"] == method)
     }
 
-    /// Nothing goes elsewhere, everything is found, the page has its status, and the console has no other complaint.
+    /// Checks that no request goes elsewhere, every resource is found, the page has its status, and the console has no
+    /// complaint.
     #[track_caller]
     fn check_events(&self, base: &str, shown: &str, expected: u64) {
         for event in &self.events {
@@ -249,7 +250,7 @@ impl Browser {
                     };
                     assert!(is_it, "{shown}: {params}");
                 }
-                // A recommendation: Chromium prefers a user name next to a token.
+                // This is only a recommendation: Chromium prefers a user name next to a token.
                 "Log.entryAdded" if params["entry"]["level"] == "verbose" => {}
                 "Log.entryAdded" if expected >= 400 && params["entry"]["source"] == "network" => {
                     let text = params["entry"]["text"].as_str().unwrap_or_default();
@@ -274,7 +275,7 @@ impl Browser {
         assert_eq!(found, "[]", "{shown}");
     }
 
-    /// The Tab key reaches every link and control.
+    /// Checks that the Tab key reaches every link and control.
     #[track_caller]
     fn check_keyboard(&mut self, shown: &str) {
         let all = self.evaluate(
@@ -298,7 +299,7 @@ impl Browser {
         panic!("{shown}: the Tab key does not reach {left} of {all} parts, first {first}");
     }
 
-    /// Takes the upper part of a page on a wide screen.
+    /// Takes a picture of the upper part of a page on a wide screen.
     pub(crate) fn upper_part(&mut self, url: &str, name: &str, height: u32) {
         self.set_screen(1_280, "light", "screen");
         self.open(url);
@@ -306,7 +307,7 @@ impl Browser {
         self.at_work.send(false).unwrap();
     }
 
-    /// Takes all of a page on a wide screen. Its scripts must have nothing to complain of.
+    /// Takes a picture of a whole page on a wide screen. Its scripts must not log errors.
     pub(crate) fn whole_page(&mut self, url: &str, name: &str) {
         self.set_screen(1_280, "light", "screen");
         self.open(url);

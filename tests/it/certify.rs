@@ -1,4 +1,4 @@
-//! `epwatch gate --certify`: what passed is in the store, and nothing else.
+//! `epwatch gate --certify`: the store gets the placements that passed, and nothing else.
 
 use std::{fs, net::SocketAddr, path::Path, process::Command};
 
@@ -91,7 +91,7 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
         2,
         "http://collector.example:4717 needs a key: expected --certify-key or EPWATCH_CERTIFY_KEY",
     );
-    // On this machine a server under trial has none. This one has, and refuses what is sent instead.
+    // A server on this machine may be under trial and have no keys. This one has keys, and refuses the placeholder.
     check_fails(
         &mut gate("e_mixed.qu8", "", "--model-version 3"),
         3,
@@ -165,7 +165,7 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
     check_fails(&mut away, 3, "the gate passed, but http://127.0.0.1:9");
 }
 
-/// As two phones of one chipset write them, after an update of one.
+/// Returns launches like those from two phones of one chipset, one of them with newer firmware.
 fn launches_on_two_firmwares(folder: &Path) -> Vec<String> {
     let (policy, keep) = (folder.join("one.toml"), folder.join("launches"));
     fs::write(&policy, "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\n").unwrap();
@@ -182,7 +182,7 @@ fn launches_on_two_firmwares(folder: &Path) -> Vec<String> {
         let target = &mut own["target"];
         (target["os"], target["device"]) = ("Android 14 arm64-v8a".into(), "SM-S921B".into());
         target["firmware"] = firmware.into();
-        // No launch is another one's copy.
+        // The launches must differ, because a copy of a launch is refused.
         own["runs_us"][5] = (2_000 + at).into();
         let path = folder.join(format!("phone-{at}.json"));
         fs::write(&path, own.to_string()).unwrap();
@@ -191,7 +191,7 @@ fn launches_on_two_firmwares(folder: &Path) -> Vec<String> {
     each.collect()
 }
 
-/// The emulator says nothing of a firmware. A launch on a phone does, with its run times.
+/// The emulator's placement has no firmware. A launch on a phone has its firmware and run times.
 #[tokio::test(flavor = "multi_thread")]
 async fn launches_are_certified_by_chipset_and_firmware() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,13 +227,13 @@ async fn launches_are_certified_by_chipset_and_firmware() {
         );
         assert_eq!(store.query(&sql).fetch_one::<u64>().await.unwrap(), 1);
     }
-    // With --soc the emulator's placement has a certificate too, without run times.
+    // With --soc the emulator's placement also gets a certificate, without run times.
     let words = format!("--model-version 4 --soc SM8650 --runs {runs}");
     check_succeeds(&mut gate(&words));
     for (cell, n) in [
         ("firmware = '' AND latency_launches = 0", 1),
         ("firmware != '' AND latency_launches = 1", 2),
-        // As devices report it, so that they are compared.
+        // The version is written as devices report it, so that both can be compared.
         ("ep_version != '2.7.0'", 0),
     ] {
         let sql = format!(
@@ -255,7 +255,7 @@ async fn launches_are_certified_by_chipset_and_firmware() {
     ));
     without.env("EPWATCH_CERTIFY_KEY", &pipeline);
     check_fails(&mut without, 2, "give --ep-version");
-    // The placement that is stored is the one that was judged.
+    // The stored placement must be the judged one.
     let path = runs.split(' ').next().unwrap();
     let mut forged: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
     forged["placement"]["fingerprint_normalised"] = "1:0000000000000001".into();
@@ -267,7 +267,7 @@ async fn launches_are_certified_by_chipset_and_firmware() {
         3,
         "it is another placement than the one that was judged",
     );
-    // Launches of the emulator, or without a placement, certify nothing.
+    // Launches on the emulator, or without a placement, give no certificate.
     let emulated = dir.path().join("launches/candidate-001.json");
     let mut gate = gate(&format!("--model-version 5 --runs {}", emulated.display()));
     let (_, told) = check_ends(&mut gate, 3);
@@ -282,7 +282,7 @@ async fn answer(
     let is_manifest = request.uri().path().ends_with("/PutModelManifest");
     let body = request.into_body().collect().await?.to_bytes();
     let message = if is_manifest {
-        // After a gRPC frame's head.
+        // The message follows the head of the gRPC frame.
         let put = v1::PutModelManifestRequest::decode(&body[5..]).unwrap();
         let manifest = ModelManifest::try_from(put.manifest.unwrap()).unwrap();
         let manifest_sha256 = manifest.sha256().as_bytes().to_vec().into();
@@ -300,7 +300,7 @@ async fn answer(
     Ok(response.body(body.boxed()).unwrap())
 }
 
-/// Answers manifests as a collector does, and placements with this message.
+/// Starts a server that answers manifests like a collector, and placements with this message.
 async fn answering(placement: v1::PutCertifiedPlacementResponse) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -316,7 +316,7 @@ async fn answering(placement: v1::PutCertifiedPlacementResponse) -> SocketAddr {
     address
 }
 
-/// A proxy, or the answer of another call, stores nothing.
+/// The answer of a proxy, or to another call, does not mean that anything was stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_does_not_name_the_placement_certifies_nothing() {
     let of_before = v1::PutCertifiedPlacementResponse {
@@ -340,8 +340,8 @@ async fn an_answer_that_does_not_name_the_placement_certifies_nothing() {
     }
 }
 
-/// A first version has no version before it. The gate saw it on the NPU of both chipsets; in the field SM8635 leaves it to
-/// the CPU, where every session reports success.
+/// A first version has no version before it. The gate saw it on the NPU of both chipsets. In the field SM8635 runs it
+/// on the CPU, and every session reports success.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_field_is_held_against_the_certificate() {
     let mut scenario = scenario();
@@ -389,7 +389,7 @@ async fn the_field_is_held_against_the_certificate() {
     watched.stop().await;
 }
 
-/// The version before has the same fault, so that only the certificate shows it, and only its launches what it costs.
+/// The version before has the same fault, so only the certificate shows it. Only the certified launches show its cost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fault_that_was_always_there_pages_by_the_certificate() {
     let mut scenario = scenario();

@@ -20,7 +20,7 @@ use crate::{
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/grafana");
 
-/// Names that end a literal where a query does not encode them, in one or the other way.
+/// Names that would end a literal in some way, if a query did not encode them.
 const HOSTILE: [&str; 6] = [
     r"x' OR 1=1 -- ",
     r"x\' OR 1=1 -- ",
@@ -33,7 +33,7 @@ const HOSTILE: [&str; 6] = [
 /// A name that exists, with everything that an encoding may miss.
 const ODD: &str = r#"odd {a,b} '\"%27 $app / ü 🦀"#;
 
-/// Percent-encodes as Grafana's format `percentencode` does.
+/// Percent-encodes like Grafana's format `percentencode`.
 fn encoded(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
     let each = text.bytes().map(|b| match b {
@@ -43,7 +43,7 @@ fn encoded(text: &str) -> String {
     each.collect()
 }
 
-/// Names of each variable; `None` is All.
+/// Chosen names of each variable; `None` stands for All.
 pub(crate) type Names<'a> = BTreeMap<&'a str, Option<Vec<&'a str>>>;
 
 pub(crate) fn names<'a>(version: &[&'a str], chipset: &[&'a str]) -> Names<'a> {
@@ -58,7 +58,7 @@ pub(crate) fn names<'a>(version: &[&'a str], chipset: &[&'a str]) -> Names<'a> {
     ])
 }
 
-/// Each variable has one of these names.
+/// Returns one of these names for each variable.
 fn all_named<'a>(of_variables: &[&'a str; 6]) -> Names<'a> {
     let variables = names(&[], &[]).into_keys();
     let named = variables.zip(of_variables);
@@ -77,12 +77,12 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// The last day, and the minute in which the fleet still reports.
+    /// Returns the last day, including the minute in which the fleet still reports.
     pub(crate) fn now() -> Self {
         Self::at(jiff::Timestamp::now())
     }
 
-    /// As [`Self::now`], at another time.
+    /// Works like [`Self::now`], at another time.
     pub(crate) fn at(now: jiff::Timestamp) -> Self {
         let now = now.as_second();
         Self {
@@ -92,7 +92,7 @@ impl Range {
         }
     }
 
-    /// From the first report of the store to its last window, in steps of a few seconds.
+    /// Returns the range from the store's first report to its last window, in steps of a few seconds.
     pub(crate) async fn of_reports(store: &Client) -> Self {
         let sql = "SELECT toInt64(toUnixTimestamp(min(bucket))) FROM cohort_buckets_closed_v1";
         let from = store.query(sql).fetch_one::<i64>().await.unwrap();
@@ -254,7 +254,7 @@ impl Reader {
         send(request.body(Full::from(sql.to_owned()))?).await
     }
 
-    /// Returns the rows of an answer, as text. Nothing else ends this engine, so it has to be there.
+    /// Returns the rows of an answer, as text. Nothing else ends this engine, so it must answer.
     pub(crate) async fn rows(&self, name: &str, sql: &str) -> Vec<String> {
         let answer = self.ask(sql).await;
         let answer = answer.unwrap_or_else(|error| {
@@ -273,7 +273,7 @@ pub(crate) async fn put_the_rest(store: &Client) {
     let columns =
         "installation, stream_id, sequence, received_at, collector_id, wal_offset, bucket";
     let odd = ODD.replace('\\', r"\\").replace('\'', r"\'");
-    // A session has an element in each of its arrays, or no query can read it together with others.
+    // A session needs an element in each of the session arrays, or queries that read several arrays together fail.
     let others = "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = 'reports' \
                   AND startsWith(name, 'session_') AND name NOT IN ('session_uid', 'session_model_id', \
                   'session_model_version', 'session_model_sha256', 'session_reasons') AND default_kind = ''";
@@ -339,7 +339,7 @@ async fn fourth_window(store: &Client) -> String {
     fourth().await.unwrap()
 }
 
-/// Takes a judged window out of the store, as if its rows could not be written.
+/// Removes a judged window from the store, as if its rows could not be written.
 pub(crate) async fn lose_window(store: &Client) {
     let end = fourth_window(store).await;
     for table in ["judged_windows", "cohort_windows"] {
@@ -351,7 +351,7 @@ pub(crate) async fn lose_window(store: &Client) {
     }
 }
 
-/// A window whose rows are not there is a row without values in each panel over windows, and has its words.
+/// Checks that a missing window is a row without values in each panel over windows, and is mentioned.
 async fn check_missing_window(
     fleet: &WatchedFleet,
     reader: &Reader,
@@ -359,7 +359,7 @@ async fn check_missing_window(
     names: &Names<'_>,
 ) {
     lose_window(&fleet.store.client()).await;
-    // A busy machine may have left out its neighbours too.
+    // On a busy machine, neighbouring windows may be missing too.
     let sql = "SELECT toString(missing_from) AS at, toString(gap_until) AS until, windows FROM missing_windows_v1 \
                WHERE window_seconds != 7 ORDER BY gap_until DESC LIMIT 1";
     let gap = fleet.store.client().query(sql);
@@ -388,7 +388,7 @@ async fn check_missing_window(
     }
 }
 
-/// Each column of a table has a heading or is hidden, as Grafana matches them.
+/// Checks, with Grafana's rules of matching, that each column of a table has a heading or is hidden.
 async fn check_headings(reader: &Reader, names: &Names<'_>) {
     let mut tables = 0;
     for (name, panel) in panels() {
@@ -417,7 +417,7 @@ async fn check_headings(reader: &Reader, names: &Names<'_>) {
 async fn every_panel_answers_over_the_readers_port() {
     let mut fleet = WatchedFleet::start(Vec::new()).await;
     let reader = Reader::of(&fleet);
-    // The first incident may be a ticket, and panels ask for pages.
+    // The first incident may be a ticket, while panels query pages.
     let paged = "SELECT 1 FROM incidents_v1 WHERE state = 'firing' AND severity = 'page'";
     until("an incident pages", async || {
         !reader.rows("paged", paged).await.is_empty()
@@ -439,12 +439,12 @@ async fn every_panel_answers_over_the_readers_port() {
             };
             until(&format!("{name} has rows with {names:?}"), has_rows).await;
         }
-        // Its results are there, and the rest has the machine.
+        // The detector's results are stored, so it is stopped to leave the machine to the rest of the test.
         fleet.stop_detector().await;
     }
     check_headings(&reader, &several).await;
     check_missing_window(&fleet, &reader, &queries, &several).await;
-    // Before the first value of a variable is known, Grafana sends none.
+    // Until the first value of a variable is known, Grafana sends an empty one.
     for (name, sql) in &queries {
         let none = names(&[], &[])
             .into_keys()
@@ -464,7 +464,7 @@ async fn every_panel_answers_over_the_readers_port() {
             "{name}: {hostile}"
         );
     }
-    // Odd names arrive, and leave as the value that links carry.
+    // Odd names are found, and are returned as the values that links carry.
     let odd = all_named(&[ODD; 6]);
     for (name, sql) in &queries {
         let is_variable = sql.starts_with("SELECT encodeURLComponent");

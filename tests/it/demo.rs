@@ -37,20 +37,20 @@ fn check_ledger(document: &Value) {
 /// A demo that runs until it is interrupted.
 struct RunningDemo {
     child: tokio::process::Child,
-    /// The address of its page, which it prints first.
+    /// The address of the demo's page, which the demo prints first.
     base: String,
 }
 
 impl RunningDemo {
     async fn start() -> Self {
-        // Fewer devices than usual, since other tests take the processor too.
+        // Fewer devices than usual, because other tests use the processor too.
         let mut command = Command::from(epwatch("demo --json --devices 120"));
         let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (said, mut base) = watch::channel(String::new());
         tokio::spawn(async move {
-            // All of it is read, so that the demo never waits for its reader.
+            // The whole output is read, so that the demo never waits for its reader.
             while let Ok(Some(line)) = lines.next_line().await {
                 let opened = line.split_once("open http://");
                 let address = opened.and_then(|(_, rest)| rest.split_once(" in a browser"));
@@ -81,9 +81,9 @@ impl RunningDemo {
         id.unwrap_or_default().to_owned()
     }
 
-    /// Returns the addresses of all its pages, once it has something to show on each.
+    /// Returns the addresses of all the demo's pages, once each has data to show.
     async fn pages(&self) -> Vec<(&'static str, String)> {
-        // A busy machine needs long for each of these.
+        // On a busy machine each of these steps takes long.
         until("the demo judges", async || {
             self.json("/fleet.json").await["app"].is_string()
         })
@@ -114,7 +114,7 @@ impl RunningDemo {
         ]
     }
 
-    /// Interrupts it and returns its document.
+    /// Interrupts the demo and returns its document.
     async fn end(self) -> Value {
         let pid = self.child.id().unwrap().to_string();
         let told = std::process::Command::new("kill")
@@ -155,7 +155,7 @@ fn check_one_page(document: &Value) {
     let share = page["cpu_macs_share"].as_f64().unwrap();
     assert!((0.25..0.28).contains(&share), "{page:#}");
     for incident in incidents {
-        // A machine whose cores are all taken for seconds brings no report: the app is quiet, which is a ticket.
+        // If all cores are busy for seconds, no report arrives. Then the silent app makes a ticket.
         if incident["verdict"] == "data_quality" {
             continue;
         }
@@ -178,7 +178,7 @@ async fn a_silent_fallback_is_found_paged_with_its_cause_and_shown() {
         browser.check(&demo.base, name, path);
     }
     drop(browser);
-    // The notifier of the demo is its screen.
+    // The demo's notifier writes to its screen.
     let (_, incident) = pages
         .iter()
         .find(|(name, _)| *name == "demo-incident")

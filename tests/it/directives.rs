@@ -167,7 +167,8 @@ async fn a_directive_goes_from_the_operator_to_the_device_and_back() {
     store.engine.stop().await;
 }
 
-/// At night a wrong chipset would be signed, published, and obeyed by no device.
+/// Without these checks, an operator at night could sign and publish a directive for a wrong chipset, which no device
+/// obeys.
 #[test]
 fn a_directive_names_whom_it_is_for() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,7 +222,7 @@ async fn publish_and_list_count_the_devices() {
     let listed = || json(&mut run(&format!("directive list {at}")))["directives"].clone();
     assert_eq!(listed(), serde_json::json!([]));
 
-    // Three devices with the model, one of them on the chipset and obeying, and one that reported two days ago.
+    // Of three devices with the model, one is on the chipset and obeys. One reported two days ago.
     for (device, chipset, directive, age) in [
         (1, "SM8650", "off", 0),
         (2, "SM8550", "", 0),
@@ -282,7 +283,8 @@ fn model() -> ModelInfo {
     ModelInfo::new("detector", "7").unwrap()
 }
 
-/// The order to leave the NPU is sent once to each device, one obeys, the other has another operator's key.
+/// The directive to leave the NPU is sent once to each device. One device obeys, and the other has another operator's
+/// key.
 #[tokio::test(flavor = "multi_thread")]
 async fn list_counts_to_whom_a_directive_was_sent_and_what_they_did() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! The real command after one of its tasks ended by itself. `/readyz` reports that, and a line of level ERROR names the
-//! task. The exit code is not 0 where the process cannot go on without the task. The command of a debug build panics in
+//! task. The exit code is not 0 if the process cannot continue without the task. The command of a debug build panics in
 //! the task that a file names.
 
 use std::{
@@ -30,7 +30,7 @@ impl Faults {
         (Self { file }, command.stderr(Stdio::from(log.unwrap())))
     }
 
-    /// Where a command writes to the log too.
+    /// Returns the log, for a command that also writes standard output to it.
     fn stdout(&self) -> Stdio {
         let mut log = fs::OpenOptions::new();
         Stdio::from(
@@ -40,7 +40,7 @@ impl Faults {
         )
     }
 
-    /// Moves the file into place, so that it is read whole.
+    /// Renames the file into its place, so that it is always read whole.
     fn panic_in(&self, task: &str) {
         let whole = self.file.with_extension("whole");
         fs::write(&whole, task).unwrap();
@@ -95,7 +95,7 @@ async fn check_ends_with_a_code(command: &mut Command, dir: &Path, task: &str) {
     faults.check_log(task);
 }
 
-/// Reports would be taken and never stored, or never summed up.
+/// Otherwise reports would be accepted, but never stored or never summed up.
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_ends_with_a_code_after_the_end_of_a_task_that_it_needs() {
     for task in ["writer", "roll-up"] {

@@ -1,4 +1,4 @@
-//! Evidence of a gate, verified by `epwatch verify` and by tools of others.
+//! Evidence of a gate, verified by `epwatch verify` and by third-party tools.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use crate::support::{EPWATCH, check_ends, check_fails, check_succeeds};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
-/// The command in this folder.
+/// Returns the command, which runs in this folder.
 fn epwatch(dir: &Path, words: &str) -> Command {
     let mut command = Command::new(EPWATCH);
     command.current_dir(dir).env_remove("EPWATCH_CONFIG");
@@ -17,7 +17,7 @@ fn epwatch(dir: &Path, words: &str) -> Command {
     command
 }
 
-/// A folder with a key, two models, a policy, and the evidence of the first model.
+/// Makes a folder with a key, two models, a policy, and the evidence of the first model.
 fn attested() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
@@ -56,7 +56,7 @@ fn evidence_is_of_one_model_policy_and_key() {
     }
     check_succeeds(&mut verify("out/gate.dsse.json --max-age 1h"));
 
-    // Both ids are printed alike by the command that makes the key and by the one that verifies.
+    // The command that makes the key and the command that verifies print the same two ids.
     let made = check_succeeds(&mut epwatch(dir, "gate keygen --out release.pem --json"));
     let made: Value = serde_json::from_str(&made).unwrap();
     check_succeeds(&mut epwatch(
@@ -68,7 +68,7 @@ fn evidence_is_of_one_model_policy_and_key() {
     let [evidence_id, key_id] = ["evidence_id", "key_id"].map(|id| made[id].as_str().unwrap());
     let signed = format!("signed by  {evidence_id} (key id {key_id})");
     assert!(text.contains(&signed), "{text}");
-    // Such a key switches no NPU off.
+    // A key for evidence cannot sign a directive that switches the NPU off.
     let directive = "directive make --npu-off --app a --model m --chipset SM8650 --for 7d --key release.pem --out off";
     let (_, said) = check_ends(&mut epwatch(dir, directive), 3);
     assert!(said.contains("for evidence alone"), "{said}");
@@ -84,7 +84,7 @@ fn evidence_is_of_one_model_policy_and_key() {
         (&"pass".into(), 1)
     );
 
-    // Another key, evidence that was changed, and none.
+    // Another key, changed evidence, and a file without evidence are refused.
     check_succeeds(&mut epwatch(dir, "directive keygen --out other.pem"));
     let other = "verify out/gate.dsse.json --key other.pem.pub";
     check_fails(&mut epwatch(dir, other), 1, "not signed with the key");
@@ -268,7 +268,7 @@ fn go_verifies_it() {
     check_ends(&mut verify("changed"), 1);
 }
 
-/// cosign has a key and no network: it keeps its data about Sigstore in its home, and this one is empty.
+/// cosign runs with a key and without network. Its data about Sigstore would be in its home, which is empty here.
 #[test]
 fn cosign_verifies_it() {
     if !is_nightly("evidence verified by cosign (needs cosign, or Go and half an hour once)") {

@@ -10,7 +10,7 @@ use crate::support::{Running, check_ends, check_fails, check_succeeds, docs, epw
 #[derive(Debug, Default)]
 pub(crate) struct Example {
     args: Vec<String>,
-    /// Paths in its own root.
+    /// Files that the example needs, as paths in its own root.
     files: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -72,7 +72,7 @@ fn unit(name: &str) -> Example {
 }
 
 impl Example {
-    /// Returns the command in a root of its own, with the address of no ClickHouse.
+    /// Returns the command in its own root, with an address at which no ClickHouse runs.
     pub(crate) fn command(&self, root: &Path) -> Command {
         for path in &self.files {
             let text = match path.rsplit('/').next().unwrap() {
@@ -101,7 +101,7 @@ impl Example {
         command.args(self.args.iter().map(inside));
         let environment = self.environment.iter();
         command.envs(environment.map(|(name, value)| (name, inside(value))));
-        // Other tests may use the examples' ports.
+        // Uses free ports, because other tests may use the examples' ports.
         for name in [
             "COLLECTOR__LISTEN",
             "COLLECTOR__HTTP_LISTEN",
@@ -114,7 +114,7 @@ impl Example {
     }
 }
 
-/// A collector takes reports while its ClickHouse is away.
+/// A collector starts and takes reports even if its ClickHouse is unreachable.
 #[test]
 fn the_collectors_of_the_examples_start_with_what_they_are_given() {
     for example in [service("collector"), unit("epwatch-collector")] {
@@ -125,7 +125,7 @@ fn the_collectors_of_the_examples_start_with_what_they_are_given() {
     }
 }
 
-/// They have neither certificates nor keys, so the first failure is the missing ClickHouse.
+/// Detectors need neither certificates nor keys, so the first failure is the missing ClickHouse.
 #[test]
 fn the_detectors_of_the_examples_get_as_far_as_the_store() {
     let migrate = Example {
@@ -163,7 +163,7 @@ fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
         assert!(path.unwrap().starts_with("/etc/epwatch/"), "{path:?}");
     }
     assert!(!unit.contains("LoadCredential=tls"), "{unit}");
-    // Without it only root can read the key.
+    // Without this group only root can read the key.
     let group = unit
         .lines()
         .find_map(|line| line.strip_prefix("SupplementaryGroups="));
@@ -171,7 +171,7 @@ fn what_a_collector_reads_again_is_no_copy_in_its_unit() {
     assert!(unit.contains(&told), "{told}");
 }
 
-/// The page gets as far as the store, with its token and its names.
+/// The page starts with its token and host names, and fails only at the store.
 #[test]
 fn the_page_of_the_examples_starts_with_what_it_is_given() {
     let root = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ fn the_commands_of_the_examples_exist() {
     }
 }
 
-/// The base of Kustomize and its overlay: every file is listed and parses, and the config is one that the command takes.
+/// In Kustomize's base and overlay, every file is listed and parses, and the command accepts the config.
 #[test]
 fn the_kustomize_base_is_whole() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples/kubernetes");
@@ -310,7 +310,7 @@ fn images_name_their_registry() {
                 continue;
             };
             let image = image.split(' ').next().unwrap();
-            // The one that is built here.
+            // The image that is built from this repository.
             if image == "epwatch" || is_stage(image) {
                 continue;
             }
@@ -368,7 +368,7 @@ fn the_commands_of_the_documents_exist() {
     assert!(n_commands > 20, "{n_commands}");
 }
 
-/// The simplest deployment, as its unit starts it.
+/// Tests the simplest deployment, started like its systemd unit does.
 #[test]
 fn the_serve_of_the_examples_starts_with_what_it_is_given() {
     let root = tempfile::tempdir().unwrap();

@@ -81,7 +81,7 @@ fn sources(folder: &Path) -> String {
     text
 }
 
-/// A row of a document, or of the table of attacks, without its test would be a promise only.
+/// Documents and the table of attacks name tests, so these tests must exist.
 #[test]
 fn the_tests_that_documents_name_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

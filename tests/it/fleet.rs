@@ -55,7 +55,7 @@ impl Watching {
     fn start(store: Client, notifiers: Vec<Arc<dyn Notifier>>) -> Self {
         let stop = CancellationToken::new();
         let config = DetectorConfig {
-            // A store of one statement at a time is slow to take its beats.
+            // The default lease is long enough for a store that runs one statement at a time and stores beats slowly.
             lease: DetectorConfig::default().lease,
             ..DetectorConfig::for_demo()
         };
@@ -97,7 +97,7 @@ impl WatchedFleet {
         self.watched.collector()
     }
 
-    /// Stops all of it, and the engine last.
+    /// Stops all components, the engine last.
     pub(crate) async fn stop(self) {
         self.watched.stop().await;
         self.store.engine.stop().await;
@@ -124,7 +124,7 @@ impl Watched {
             kind,
             ..AppKeyConfig::default()
         };
-        // The ledger is read every six of these.
+        // The ledger is read every six refreshes.
         config.refresh = Period(Duration::from_millis(500));
         config.keys = vec![
             key(APP_KEY_SHA256, KeyKind::Own),

@@ -15,7 +15,7 @@ fn gate(model: &str, words: &str) -> Command {
     epwatch(&format!("gate {MODELS}/{model}.onnx {words}"))
 }
 
-/// The document of a gate that ends with this code.
+/// Runs a gate that must end with this code, and returns its document.
 fn document(model: &str, words: &str, code: i32) -> Value {
     let (stdout, _) = check_ends(&mut gate(model, &format!("{words} --json")), code);
     serde_json::from_str(&stdout).unwrap()
@@ -26,7 +26,7 @@ pub(crate) fn check<'a>(target: &'a Value, id: &str) -> &'a Value {
     checks.iter().find(|check| check["id"] == id).unwrap()
 }
 
-/// Files of launches with 30 runs around this many microseconds, of which the last ones take three times as long.
+/// Makes files of launches with 30 runs around this many microseconds. The last `slow` runs take three times as long.
 pub(crate) fn launches(dir: &Path, arm: &str, median_us: u64, slow: usize, n: usize) -> String {
     let mut files = String::new();
     for launch in 0..n {
@@ -81,7 +81,7 @@ fn a_model_that_leaves_the_npu_on_one_chipset_fails_there() {
 fn whole_graphs_on_the_cpu_and_failed_sessions_fail() {
     let whole = "the whole graph is on the CPU";
     check_fails(&mut gate("d_mlp.fp32", "--soc SM8635"), 1, whole);
-    // Neither needs MACs, which a dynamic batch leaves open.
+    // Neither check needs MACs, which a dynamic batch leaves open.
     let found = document("a_cnn_dynbatch.fp32", "--soc SM8650,SM8635", 1);
     for target in found["targets"].as_array().unwrap() {
         let macs = check(target, "npu_macs");
@@ -170,7 +170,7 @@ fn bytes_between_npu_and_cpu_are_counted_and_nodes_have_types() {
     let found = document("e_mixed.q8head32", "--soc SM8635", 1);
     let target = &found["targets"][0];
     let crossings = &target["placement"]["crossings"];
-    // The image is the graph's own input.
+    // The image does not count, because it is the graph's own input.
     assert_eq!(crossings["to_npu"]["bytes"], 0, "{crossings:#}");
     assert_eq!(crossings["to_cpu"]["bytes"], 4 * 1_024, "{crossings:#}");
     assert_eq!(check(target, "npu_macs")["nodes"][0]["types"][0], "float");
@@ -191,7 +191,7 @@ fn bytes_between_npu_and_cpu_are_counted_and_nodes_have_types() {
     check_fails(&mut with(4_095), 1, "4096 bytes a run");
 }
 
-/// With this option QNN takes quantisation at the graph's edges too.
+/// With this option QNN also accepts quantisation at the graph's edges.
 #[test]
 fn options_of_the_ep_are_those_of_the_app() {
     let dir = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn options_of_the_ep_are_those_of_the_app() {
     }
 }
 
-/// Another form of the op, which this chipset was measured to take; none where nothing was measured.
+/// The report names another form of the op that this chipset accepted in a measurement, if there was one.
 #[test]
 fn a_refused_op_has_a_measured_way_out() {
     let instead = |soc: &str| {
@@ -250,7 +250,7 @@ fn what_a_quantiser_left_in_part_in_float_is_to_be_quantised() {
     ] {
         assert!(gelu.contains(words), "{words} is not in {gelu}");
     }
-    // The command that the report names does it.
+    // The command that the report names rewrites the node.
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("fixed.onnx");
     let fix = model("gelu").replace("gate ", "gate fix ");
@@ -263,7 +263,7 @@ fn what_a_quantiser_left_in_part_in_float_is_to_be_quantised() {
     check_ends(&mut epwatch(&green), 0);
 }
 
-/// A share needs MACs that are counted, and a model that has some.
+/// A share of the MACs needs a model with MACs, all of them counted.
 #[test]
 fn what_has_no_share_of_the_macs_is_told_so_with_a_way_out() {
     let of = |model: &str, code: i32| {
@@ -281,7 +281,7 @@ fn what_has_no_share_of_the_macs_is_told_so_with_a_way_out() {
     assert!(!compiled.contains("100.0 %"), "{compiled}");
 }
 
-/// Op and node come from the model. Where the error names none, the ops that the chipset refuses alone are suspects.
+/// Op and node are from the model. If the error names none, the ops that the chipset refuses in isolation are suspects.
 #[test]
 fn a_session_that_is_not_made_names_its_node() {
     let (text, _) = check_ends(&mut gate("forms.fp32", "--soc SM8635,SM8350 --json"), 1);
@@ -389,7 +389,7 @@ fn what_a_policy_asks_for_and_nothing_shows_is_not_green() {
     assert!(table.lines().next().unwrap().contains(says), "{table}");
     let (table, _) = check_ends(&mut with(other, "--soc SM8635"), 0);
     assert!(!table.contains("nothing here is of it"), "{table}");
-    // Launches of a model that the policy has another file for.
+    // These are launches of a model for which the policy has another file.
     let runs = launches(dir.path(), "any", 8_000, 0, 1);
     let variants = "[latency]\nmedian_ms = 10\n[variants]\nSM8635 = 'other.onnx'";
     let measured = format!("--runs{runs}");
@@ -409,7 +409,7 @@ fn bad_input_is_never_green() {
     check_succeeds(&mut gate("odd_names.fp32", all_on_cpu));
     for (model, words, says) in [
         ("no_nodes.fp32", "", "no EP has a node"),
-        // It has nodes on both sides, and no MACs that could say how much.
+        // This model has nodes on both sides, but no MACs to compute a share from.
         ("odd_names.fp32", "", "the model has no MACs"),
         ("e_mixed.qu8", "--timeout 1ms", "no session after 1ms"),
     ] {
@@ -422,7 +422,7 @@ fn bad_input_is_never_green() {
     );
 }
 
-/// Each report has the failing op, and says first what was not looked at. Names of nodes are text of a stranger.
+/// Each report has the failing op, and says first what was not checked. Names of nodes are untrusted text.
 #[test]
 fn reports_carry_the_failure_and_escape_names() {
     let dir = tempfile::tempdir().unwrap();
@@ -455,7 +455,7 @@ fn reports_carry_the_failure_and_escape_names() {
         junit.contains("tests=\"7\" failures=\"1\" errors=\"0\" skipped=\"2\""),
         "{junit}"
     );
-    // PyPI's junitparser reads the same.
+    // PyPI's junitparser reads the same results.
     const PYTHON: &str = r#"
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -482,7 +482,7 @@ for suite in JUnitXml.fromfile(sys.argv[2]):
     let place = &worst["locations"][0]["logicalLocations"][0];
     assert_eq!(place["fullyQualifiedName"], "SM8635/head_fc1");
 
-    // Names of several lines, with markup.
+    // This model has names of several lines, with markup.
     let (table, _) = check_ends(
         &mut gate("odd_names.fp32", &format!("--soc SM8650 {files}")),
         3,
@@ -567,7 +567,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
         let mut numbers = said
             .split_whitespace()
             .map(|number| number.parse::<u64>().unwrap());
-        // No node of the profile is on the NPU.
+        // The profile has no node on the NPU, which decides the exit code.
         assert_eq!(numbers.next(), Some(code), "{kind}: {said}");
         let kib = numbers.next().unwrap();
         println!("{kind} of {megabytes} MB: {} MiB of memory", kib >> 10);
@@ -575,7 +575,7 @@ print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
     }
 }
 
-/// The figure of docs/gate.md; printed, since this machine does other things too.
+/// Prints the duration for docs/gate.md. It is not checked, because the machine also does other work.
 #[test]
 fn seconds_of_a_gate_on_two_chipsets() {
     let began = std::time::Instant::now();
@@ -586,7 +586,7 @@ fn seconds_of_a_gate_on_two_chipsets() {
     );
 }
 
-/// Sentences of a result say OpenVINO, and the rules are those for an NPU.
+/// The texts of a result say OpenVINO, and the rules are the same as for an NPU.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn another_ep_is_judged_in_its_own_words() {

@@ -1,4 +1,4 @@
-//! `epwatch gate --aihub`: the official qai-hub client against a stand-in of its service.
+//! `epwatch gate --aihub`: the official qai-hub client against a stand-in for its service.
 
 use std::{
     collections::BTreeMap,
@@ -21,14 +21,14 @@ const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aihub_servi
 const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/qai_hub.txt");
 const NEW: &str = "e_mixed.q8head32";
 const OLD: &str = "e_mixed.qu8";
-/// Its tensors are in a file of their own.
+/// A model whose tensors are in a separate file.
 const OUTSIDE: &str = "forms_outside.fp32";
 
 fn path(model: &str) -> String {
     format!("{MODELS}/{model}.onnx")
 }
 
-/// The stand-in, and a folder for what the client keeps.
+/// The stand-in, and a folder for the client's files.
 struct Farm {
     folder: TempDir,
     packages: PathBuf,
@@ -36,7 +36,7 @@ struct Farm {
 }
 
 impl Farm {
-    /// Starts a service in which the new model takes so many microseconds, and the old one 8,000.
+    /// Starts a service in which the new model takes `us` microseconds, and the old one 8,000.
     fn new(us: u64, more: &Value) -> Self {
         let (folder, packages) = (
             tempfile::tempdir().unwrap(),
@@ -125,7 +125,7 @@ impl Farm {
 
 impl Drop for Farm {
     fn drop(&mut self) {
-        // The real client does nothing that the stand-in does not know.
+        // The real client must not send a request that the stand-in does not know.
         if !std::thread::panicking() {
             let log = self.log();
             assert!(!log.contains("unexpected"), "{log}");
@@ -156,12 +156,12 @@ fn jobs_go_from_the_command_to_a_verdict() {
         let regression = check(&found, "regression");
         assert_eq!(regression["result"], result, "{found:#}");
         assert_eq!(found["targets"][0]["against"]["origin"], "jobs");
-        // Jobs, time and cost are said before a job starts.
+        // Jobs, time and cost are printed before a job starts.
         let said = stderr
             .find("2 compile jobs on your account at AI Hub, then 2 profile jobs.")
             .unwrap();
         assert!(said < stderr.find("compile job j1").unwrap(), "{stderr}");
-        // The raw results are kept, and are files of --runs.
+        // The raw results are kept, and --runs accepts them.
         let files = ["candidate-1-001.pb", "baseline-1-001.pb"].map(|name| farm.jobs().join(name));
         let mut again = epwatch(&format!(
             "gate --runs {} --baseline {}",
@@ -234,7 +234,7 @@ fn each_class_of_failure_has_its_sentence_and_exit_code() {
         let (_, stderr) = check_ends(&mut farm.gate(""), code);
         assert!(stderr.contains(words), "{scenario}: {stderr}");
     }
-    // A transient failure is made again.
+    // A job with a transient failure is repeated.
     let farm = Farm::new(8_200, &of_phone(&[21000, 12102]));
     check_ends(&mut farm.gate("--preset macs-only"), 0);
     assert_eq!(farm.submitted(), 6);
@@ -261,7 +261,7 @@ fn what_the_service_refuses_is_told_with_the_way_out() {
             2,
             "Please upgrade qai-hub.",
         ),
-        // The client itself asks again.
+        // The client itself repeats the request.
         (at(models, 429, "slow down"), 0, "profile job"),
         (at("GET /api/v1/devices/", 503, ""), 0, "profile job"),
     ] {
@@ -309,7 +309,7 @@ fn a_model_goes_with_the_file_of_its_tensors() {
     let mut gate = farm.gate_of(OUTSIDE, "--preset macs-only");
     let ended = gate.output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr);
-    // The profile of the stand-in is of another model, which is not what is asked here.
+    // The stand-in's profile belongs to another model, so the job fails, which does not matter here.
     assert!(
         told.contains("profile job j3 of candidate") || told.contains("inference job"),
         "{told}"
@@ -328,10 +328,10 @@ fn a_model_goes_with_the_file_of_its_tensors() {
     check_fails(gate.args(["--aihub", "phone"]), 2, "its tensors are in ");
 }
 
-/// A service that gives no answer for long costs nobody a job.
+/// If the service does not answer for a long time, no job is lost.
 #[test]
 fn a_service_that_stays_away_ends_with_the_way_to_go_on() {
-    // The client asks again, with pauses.
+    // The client repeats requests with pauses, so both cases run in parallel.
     std::thread::scope(|scope| {
         for status in [429, 503] {
             scope.spawn(move || {
@@ -347,7 +347,7 @@ fn a_service_that_stays_away_ends_with_the_way_to_go_on() {
     });
 }
 
-/// The jobs are at AI Hub, whatever becomes of the command.
+/// The jobs stay at AI Hub, whatever happens to the command.
 #[tokio::test]
 async fn jobs_survive_ctrl_c_and_a_kill_between_submission_and_answer() {
     let farm = Farm::new(8_200, &json!({"queued": 12}));
@@ -380,7 +380,7 @@ async fn jobs_survive_ctrl_c_and_a_kill_between_submission_and_answer() {
         2,
         "are of another model, device or option: give another --jobs",
     );
-    // As if the kill had come before the answer.
+    // Changes the state as if the command had been killed before the answer.
     let mut state = farm.state();
     let name = format!(
         "epwatch {} candidate-1-compile try 1",
@@ -396,7 +396,7 @@ async fn jobs_survive_ctrl_c_and_a_kill_between_submission_and_answer() {
     assert_eq!(farm.submitted(), 4, "{}", farm.log());
 }
 
-/// At each of these moments the command ends with its script, and names the jobs that go on. No job is made twice.
+/// At each of these moments the command ends its script, and names the jobs that continue. No job is made twice.
 #[tokio::test]
 async fn ctrl_c_at_any_moment_names_the_jobs_that_go_on() {
     for moment in [
@@ -436,7 +436,7 @@ async fn ctrl_c_at_any_moment_names_the_jobs_that_go_on() {
     }
 }
 
-/// Whether a process has this in its environment.
+/// Whether any process has this text in its environment.
 fn runs_with(text: &str) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut environments =

@@ -17,7 +17,7 @@ fn a_calibration_names_limits_below_the_floor_in_later_reports() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let model = format!("{MODELS}/mixed_v2.head32.onnx");
-    // Nothing keeps these: a run takes longer than a microsecond.
+    // No launch can keep these limits, because a run takes longer than a microsecond.
     fs::write(
         at("gate.toml"),
         "[latency]\nlaunches = 6\nruns = 21\nwarmup = 1\nmedian_ms = 0.0001\ncv_max = 0.0001\n",

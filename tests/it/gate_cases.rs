@@ -1,5 +1,5 @@
 //! `epwatch gate` and `inspect` on models of public reports (`tests/fixtures/gate`), and on exports that are healthy
-//! (`tests/fixtures/healthy`). The folder of all reports is walked too where it lies next to the repository.
+//! (`tests/fixtures/healthy`). If the folder of all reports exists next to the repository, it is tested too.
 
 use std::{fs, path::PathBuf};
 
@@ -11,7 +11,7 @@ const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 /// Material that is too large for the repository.
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared");
 
-/// The document of a gate of this file that ends with this code.
+/// Runs a gate on this file that must end with this code, and returns its document.
 fn document(path: &str, words: &str, code: i32) -> Value {
     let (stdout, _) = check_ends(&mut epwatch(&format!("gate {path} {words} --json")), code);
     serde_json::from_str(&stdout).unwrap()
@@ -34,7 +34,7 @@ fn why<'a>(target: &'a Value, id: &str) -> &'a str {
 fn check_incident(path: &str) {
     let found = document(path, "--soc SM8650,SM8635", 1);
     for target in found["targets"].as_array().unwrap() {
-        // LayerNormalization has no MACs, so that their share says nothing.
+        // LayerNormalization has no MACs, so their share does not show the problem.
         assert_eq!(check(target, "npu_macs")["result"], "pass");
         let ops = check(target, "cpu_ops");
         assert_eq!(ops["result"], "fail", "{target:#}");
@@ -50,12 +50,12 @@ fn check_incident(path: &str) {
         assert_eq!(crossings["to_cpu"]["count"], 3, "{crossings:#}");
         assert!(why(target, "crossings").contains(": 3 tensors to the CPU"));
     }
-    // This preset judges as the gate did before.
+    // This preset judges like earlier versions of the gate.
     let found = document(path, "--soc SM8650 --preset macs-only", 0);
     assert_eq!(check(&found["targets"][0], "cpu_ops")["result"], "warn");
 }
 
-/// A quantised detector with three LayerNormalizations that the NPU refuses: it passed with 100.0 % of the MACs.
+/// A quantised detector has three LayerNormalizations that the NPU refuses. It once passed with 100.0 % of the MACs.
 #[test]
 fn the_original_incident_is_red_without_a_policy() {
     check_incident(&format!("{FIXTURES}/gate/yolo_layernorm.qu8.onnx"));
@@ -93,12 +93,12 @@ fn work_without_macs_of_its_own_is_counted() {
             "of the MACs are on the CPU",
         );
     }
-    // Off the NPU by the plugin's default; its MACs are counted, so the gate decides.
+    // By its default the plugin keeps this op off the NPU. Its MACs are counted, so the gate decides.
     let found = case("gqa_static", "--soc SM8650", 1);
     assert_eq!(check(&found["targets"][0], "npu_macs")["result"], "fail");
 }
 
-/// ONNX Runtime's transformer optimiser makes ops that no chipset takes; the ops that they stand for are taken.
+/// ONNX Runtime's transformer optimiser makes ops that no chipset accepts. The ops that they replace are accepted.
 #[test]
 fn fused_ops_have_a_proven_alternative_or_are_said_to_have_none() {
     let found = case("fused_norms", "--soc SM8650", 1);
@@ -135,7 +135,8 @@ fn fused_ops_have_a_proven_alternative_or_are_said_to_have_none() {
     assert_eq!(ways_out, expected);
 }
 
-/// A bound of one turn called the first green or red by the size of the body, with "99.0 % of the MACs on the NPU".
+/// With an earlier bound of one turn, the first case was green or red by the size of the body. The text was "99.0 % of
+/// the MACs on the NPU".
 #[test]
 fn loops_with_an_unknown_number_of_turns_have_no_share() {
     for (name, words) in [
@@ -200,7 +201,7 @@ fn models_without_macs_have_no_share_of_them() {
     }
 }
 
-/// A public report: the command over its files, the exit code, and words that the answer has and lacks.
+/// A public report: the command over its files, the exit code, and words that the answer must and must not have.
 struct Case {
     /// Name of its folder among all reports.
     report: &'static str,
@@ -430,7 +431,7 @@ fn public_reports_get_the_right_answer() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// Reports about files that are refused or read otherwise, which other tests hold.
+/// Reports that other tests cover, about files that are refused or read in another way.
 const OF_OTHER_TESTS: [&str; 10] = [
     "custom-op-library",
     "empty-cache-input",

@@ -1,5 +1,5 @@
-//! `epwatch gate` against the model before, over several models and chipsets, and with other QNN versions.
-//! Real sessions on the emulator.
+//! `epwatch gate` against an earlier model, over several models and chipsets, and with other QNN versions. It uses real
+//! sessions on the emulator.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ fn fixture(model: &str) -> String {
     format!("{MODELS}/{model}.onnx")
 }
 
-/// The document of a gate that ends with this code.
+/// Runs a gate that must end with this code, and returns its document.
 #[track_caller]
 fn document(words: &str, code: i32) -> Value {
     let (stdout, _) = check_ends(&mut epwatch(&format!("gate {words} --json")), code);
@@ -39,7 +39,7 @@ fn change(target: &Value) -> (&str, &str) {
     )
 }
 
-/// A policy whose limits the red model keeps.
+/// Writes a policy whose limits the red model keeps.
 fn lax(folder: &Path) -> PathBuf {
     let policy = folder.join("gate.toml");
     let text = "preset = 'macs-only'\n[placement]\nmin_npu_macs = 0.1";
@@ -76,18 +76,18 @@ fn what_is_new_on_the_cpu_is_red_whatever_the_limits_are() {
             .any(|node| node["reason"] == "fp16_not_supported"),
         "{nodes:#?}"
     );
-    // An op that the policy names is by choice.
+    // An op that the policy allows is there by choice.
     let allowed = fs::read_to_string(&policy).unwrap()
         + "\nmax_crossing_bytes = 4096\nallowed_cpu_ops = ['Gemm', 'Relu', 'LayerNormalization', 'Softmax']";
     fs::write(&policy, allowed).unwrap();
     let found = document(&format!("{red} {lax} --baseline {green}"), 0);
     assert_eq!(change(&found["targets"][1]).0, "warn", "{found:#}");
 
-    // The other way round nodes leave the CPU.
+    // With both models exchanged, nodes leave the CPU.
     let found = document(&format!("{green} --soc SM8635 --baseline {red}"), 0);
     let (result, why) = change(&found["targets"][0]);
     assert!(result == "pass" && why.contains("have left it"), "{why}");
-    // Nodes that were there before fail by other checks alone.
+    // Nodes that were already on the CPU are only reported by other checks.
     let found = document(&format!("{red} --soc SM8635 --baseline {red}"), 1);
     assert_eq!(
         change(&found["targets"][0]),
@@ -203,7 +203,7 @@ fn several_models_have_one_report_and_the_worst_result() {
         let suite = format!("{file}.onnx SM8635\" tests=");
         assert_eq!(junit.matches(&suite).count(), 1, "{junit}");
     }
-    // Evidence is of both.
+    // The evidence covers both models.
     let public = format!("{}.pub", key.display());
     let evidence = out.join("gate.dsse.json");
     let words = format!(
@@ -287,7 +287,8 @@ fn a_tier_is_all_its_chipsets() {
     );
 }
 
-/// The oldest release with the emulator: each one more is 95 MB of download. It needs an ONNX Runtime of its own.
+/// Tests only the oldest release with the emulator, because each further one needs a download of 95 MB. It needs its
+/// own ONNX Runtime.
 #[test]
 fn an_older_qnn_partitions_as_its_phones_do() {
     let model = concat!(
@@ -310,7 +311,7 @@ fn an_older_qnn_partitions_as_its_phones_do() {
         assert_eq!(&target["runtime"], runtime);
         let nodes = check(target, "cpu_ops")["nodes"].as_array().unwrap();
         assert_eq!(nodes.len(), 3, "{target:#}");
-        // The sentence is the validator's of this release.
+        // The sentence comes from this release's validator.
         let words = match *version {
             "2.3" => "only support axis",
             _ => "last axis",
@@ -319,7 +320,7 @@ fn an_older_qnn_partitions_as_its_phones_do() {
             nodes[0]["reason_text"].as_str().unwrap().contains(words),
             "{nodes:#?}"
         );
-        // Both ends of docs/ops.md take the other form, and the command that is named rewrites it.
+        // The oldest and newest release in docs/ops.md accept the other form, and the named command rewrites the node.
         let alternative = nodes[0]["alternative"].as_str().unwrap();
         let command = "`epwatch gate fix MODEL --soc SM8650`";
         let rewrites = match version.starts_with("2.7") {

@@ -11,7 +11,7 @@ fn fix(model: &str, out: &Path, words: &str) -> Command {
     epwatch(&format!("gate fix {MODELS}/{model} --out {out} {words}"))
 }
 
-/// All four rules in a quantised model, on chipsets with FP16 and without.
+/// Tests all four rules on a quantised model, on chipsets with FP16 and without.
 #[test]
 fn a_quantised_model_leaves_the_cpu_by_a_rewrite() {
     let dir = tempfile::tempdir().unwrap();
@@ -42,7 +42,7 @@ fn a_quantised_model_leaves_the_cpu_by_a_rewrite() {
     let share = document["distance"]["share"].as_f64().unwrap();
     assert!(share < 0.05, "{document:#}");
     assert_eq!(document["distance"]["inputs"], 3);
-    // The written model is the judged one, and a gate over it is green.
+    // The written model is the judged one, and the gate passes it.
     let gate = format!("gate {} {socs}", out.display());
     check_succeeds(&mut epwatch(&gate));
     check_fails(
@@ -52,7 +52,8 @@ fn a_quantised_model_leaves_the_cpu_by_a_rewrite() {
     );
 }
 
-/// Weights with a scale for each channel: of the LayerNormalization they get one, of the transposed Einsum they stay.
+/// The weights have a scale for each channel. The LayerNormalization's weights get a single scale, and the transposed
+/// Einsum's weights keep theirs.
 #[test]
 fn weights_with_a_scale_for_each_channel_are_rewritten() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,8 +117,8 @@ fn a_float_model_keeps_its_numbers() {
     assert!(out.exists());
 }
 
-/// `quantize_static` leaves a LayerNormalization in float in part. SM8350 makes no session of that, SM8635 leaves it to
-/// the CPU, and SM8650 takes it as it is.
+/// `quantize_static` leaves a LayerNormalization partly in float. SM8350 cannot make a session of it, SM8635 runs it on
+/// the CPU, and SM8650 accepts it.
 #[test]
 fn a_layer_normalization_in_parts_is_rewritten_where_it_is_refused() {
     const GATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/gate");
@@ -146,7 +147,7 @@ fn a_layer_normalization_in_parts_is_rewritten_where_it_is_refused() {
         assert!(share < 0.05, "{document:#}");
         let gate = format!("gate {} --soc {socs}", out.display());
         check_succeeds(&mut epwatch(&gate));
-        // The red result names the way out.
+        // The failed result names the way out.
         let (text, _) = check_ends(&mut epwatch(&format!("gate {model} --soc SM8635")), 1);
         for words in [
             "(quantised in part): ",

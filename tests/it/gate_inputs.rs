@@ -1,5 +1,5 @@
-//! Inputs of `epwatch gate` and its kin: broken models, data elsewhere, settings of the app, a plugin that crashes, and
-//! paths that are not files. A gate must not be red for these, nor wait for ever.
+//! Unusual inputs of `epwatch gate` and related commands: broken models, external data, settings of the app, a crashing
+//! plugin, and paths that are not files. A gate must neither fail for these nor wait for ever.
 
 use std::{
     fs,
@@ -37,7 +37,8 @@ fn session(words: &str, code: i32) -> Value {
     check(&found["targets"][0], "session").clone()
 }
 
-/// A broken model is nobody's refusal: wrong use, once for all chipsets, with the file and the tensor or node.
+/// A broken model is wrong use, not a chipset's refusal. It is reported once for all chipsets, with the file and the
+/// tensor or node.
 #[test]
 fn a_broken_model_is_no_chipsets_refusal() {
     for (model, words) in [
@@ -80,7 +81,7 @@ fn a_broken_model_is_no_chipsets_refusal() {
                 lines[0].contains(&format!("MODEL {path} is broken")),
                 "{stderr}"
             );
-            // Neither a chipset nor a line of ONNX Runtime's source.
+            // The error names neither a chipset nor a line of ONNX Runtime's source.
             for strange in ["SM8650", ".cc:", "std::", "Load model"] {
                 assert!(!stderr.contains(strange), "{model}: {stderr}");
             }
@@ -93,7 +94,7 @@ fn a_broken_model_is_no_chipsets_refusal() {
         stdout.starts_with("::error title=epwatch gate::MODEL "),
         "{stdout}"
     );
-    // The model before is broken, and not this one.
+    // The earlier model is broken, not this one.
     let (model, before) = (path("tanh_clip"), path("broken/cyclic"));
     let (_, stderr) = check_ends(
         &mut epwatch(&format!("gate {model} {SOCS} --baseline {before}")),
@@ -155,7 +156,7 @@ fn a_model_with_ops_of_the_app_is_judged_with_its_library() {
         .arg(source)
         .status();
     assert!(built.unwrap().success());
-    // No rule counts the MACs of an op of the app.
+    // No rule counts the MACs of the app's own op.
     let policy = dir.path().join("gate.toml");
     let limits = "[placement]\nmin_npu_macs = 0\nallowed_cpu_ops = ['Foo']";
     fs::write(&policy, limits).unwrap();
@@ -167,7 +168,7 @@ fn a_model_with_ops_of_the_app_is_judged_with_its_library() {
     let target = &found["targets"][0];
     assert_eq!(check(target, "cpu_ops")["result"], "pass");
     assert_eq!(target["placement"]["partitions"], 1);
-    // A library without the op is not the model's fault, nor is a file that is not a library.
+    // A library without the op, or a file that is not a library, is not blamed on the model.
     check_fails(
         &mut epwatch(&with(Path::new(&path("external")))),
         2,
@@ -200,13 +201,13 @@ fn free_dimensions_are_fixed_as_the_app_does() {
     assert!(stdout.contains("\"total_macs\": 1024"), "{stdout}");
 }
 
-/// The session's process has another working folder than the app.
+/// The session's process has another working folder than the caller.
 #[test]
 fn a_relative_path_of_an_option_is_that_of_the_caller() {
     let dir = tempfile::tempdir().unwrap();
     let text = r#"{"op_type":{"GroupQueryAttention":"htp"}}"#;
     fs::write(dir.path().join("aff.json"), text).unwrap();
-    // Off the NPU by the plugin's default, with the same way out.
+    // By its default the plugin keeps this op off the NPU, with the same way out.
     let found = document(&format!("gate {} --soc SM8650", path("gqa_static")), 1);
     let node = &check(&found["targets"][0], "npu_macs")["nodes"][0];
     assert!(
@@ -266,7 +267,7 @@ fn a_compiled_graph_is_of_its_chipset_alone() {
         why.contains("compiled for SM8650 (QNN's 57), and not for SM8635"),
         "{why}"
     );
-    // QNN 2.51 compiled it.
+    // QNN 2.51 compiled the graph, so an older QNN refuses it.
     let older = self::session(&format!("gate {model} --soc SM8650 --qnn-version 2.3"), 1);
     let why = older["why"].as_str().unwrap();
     assert!(
@@ -338,7 +339,7 @@ fn other_formats_and_files_over_2_gb_are_told_so() {
     check_fails(&mut epwatch(&words), 2, "the file is empty");
 }
 
-/// A FIFO waits for ever and a device never ends, so both are refused before they are opened.
+/// A FIFO may wait for ever and a device never ends, so both are refused before they are opened.
 #[test]
 fn what_is_no_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -404,12 +405,12 @@ fn a_misspelt_op_of_a_policy_is_refused() {
     .unwrap();
     let words = "chipset.SM8650.placement.allowed_cpu_ops";
     check_fails(&mut epwatch(&gate), 2, words);
-    // An op of the model; the gate goes on, to the library that it needs.
+    // The model has this op, so the gate continues until it needs the library.
     fs::write(&policy, "[placement]\nallowed_cpu_ops = ['Foo']").unwrap();
     check_fails(&mut epwatch(&gate), 3, "custom-op library");
 }
 
-/// The key of a pipeline may come through a FIFO. Whoever never writes it must be able to end the gate.
+/// The key of a pipeline may come through a FIFO. If the key is never written, a signal must still end the gate.
 #[test]
 fn sigterm_ends_a_gate_that_waits_for_a_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -428,7 +429,7 @@ fn sigterm_ends_a_gate_that_waits_for_a_file() {
         fifo.display()
     );
     let mut child = epwatch(&words).stderr(Stdio::null()).spawn().unwrap();
-    // Returns once the gate has opened it, and reads.
+    // This returns once the gate has opened the FIFO and reads.
     let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -1,4 +1,4 @@
-//! The gate over measured launches and over profiles, which are launches too.
+//! The gate with measured launches, and with profiles, which are also launches.
 
 use std::{fs, path::Path, process::Command};
 
@@ -28,14 +28,14 @@ fn measured_launches_are_judged_against_a_baseline() {
         (&against["origin"], &against["chance"]),
         (&"launches".into(), &1.0_f64.into())
     );
-    // Six that are far beyond the limit fail.
+    // Six launches far beyond the limit fail.
     let far = launches(dir, "far", 23_440, 0, 6);
     check_fails(
         &mut judged(far, 6),
         1,
         "2.92 times the baseline over 6 pairs",
     );
-    // Six that are near it ask for six more, and all twelve are judged.
+    // Six launches near the limit need six more, and then all twelve are judged.
     let slower = launches(dir, "slower", 9_500, 0, 6);
     check_fails(&mut judged(slower, 6), 3, "12 pairs in total would decide");
     let slower = launches(dir, "slower", 9_500, 0, 12);
@@ -76,7 +76,7 @@ fn measured_launches_keep_limits() {
     ));
     check_fails(&mut short("--median-ms 7"), 1, "median");
     check_fails(&mut short("--median-ms 0"), 2, "latency.median_ms is 0");
-    // A tenth of the runs takes 24 ms, so that the median holds.
+    // A tenth of the runs takes 24 ms, so the median stays within its limit.
     let (table, stderr) = check_ends(&mut with(&spiked, limits), 1);
     assert!(table.contains("pass      median"), "{table}");
     for id in ["p95", "late", "cv"] {
@@ -85,7 +85,7 @@ fn measured_launches_keep_limits() {
     let (found, _) = check_ends(with(&spiked, limits).arg("--json"), 1);
     let found: Value = serde_json::from_str(&found).unwrap();
     let target = &found["targets"][0];
-    // Three of the 27 runs that are left.
+    // Three of the 27 runs after the warm-up are late.
     let late = target["latency"]["late"].as_f64().unwrap();
     assert!((late - 3.0 / 27.0).abs() < 1e-9, "{late}");
     let units = ["p95", "late", "cv"].map(|id| check(target, id)["unit"].clone());
@@ -120,7 +120,7 @@ fn measured_launches_keep_limits() {
     check_ends(&mut with(&format!("{one} --soc SM8650"), limits), 2);
 }
 
-/// A profile with 30 runs of the time given, whose nodes ran on this EP.
+/// Writes a profile with 30 runs of the given time, whose nodes ran on this EP.
 fn profile(path: &Path, ep: &str, us: u64) -> String {
     let node =
         format!(r#"{{"cat" : "Node","dur" :9,"name" :"n","args" : {{"provider" : "{ep}"}}}}"#);
@@ -180,7 +180,7 @@ fn profiles_are_launches_and_name_their_eps() {
     let whole: Value = serde_json::from_str(&stdout).unwrap();
     let sha256 = |of: &Value| of["targets"][0]["runs"][0]["sha256"].clone();
     assert_eq!(sha256(&found), sha256(&whole));
-    // A baseline may have run there.
+    // A baseline may have run on the CPU.
     check_fails(
         &mut with(&format!("{npu} --baseline{cpu}")),
         3,

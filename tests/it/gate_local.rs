@@ -27,7 +27,7 @@ fn policy(folder: &Path, launches: u32) -> String {
     path.display().to_string()
 }
 
-/// The document of a gate that measures here, whatever it found.
+/// Returns the document of a gate that measures on this machine, whatever its result.
 fn measured(model: &str, words: &str) -> Value {
     let words = format!("gate {MODELS}/{model}.onnx --local --json {words}");
     let ended = epwatch(&words).output().unwrap();
@@ -69,7 +69,7 @@ fn launches_have_the_placement_that_the_emulator_shows() {
         assert_eq!(seen["source"], "emulator");
         assert_eq!(launched["source"], "run");
         assert_eq!(seen["placement"], launched["placement"], "{model}");
-        // Its run times keep no limit.
+        // The emulator's run times are not compared with limits.
         let mistakes = launched["mistakes"].to_string();
         assert!(mistakes.contains("cpu_latency"), "{mistakes}");
     }
@@ -101,7 +101,7 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
         let (keep, old) = (keep.display(), format!("{MODELS}/mixed_v1.int8.onnx"));
         format!("--baseline {old} --policy {policy} --keep {keep}")
     };
-    // On the CPU of this machine, where two launches decide nothing.
+    // The model runs on this machine's CPU, and two launches are not enough for a decision.
     let found = measured("mixed_v2.head32", &words(1));
     assert_eq!(found["targets"].as_array().unwrap().len(), 1, "{found:#}");
     // No node is expected on an NPU, so that the run times are compared.
@@ -122,7 +122,7 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
     let is_regression = |check: &&Value| check["id"] == "regression";
     let regression = checks.iter().find(is_regression).unwrap();
     assert_ne!(regression["result"], "skip", "{found:#}");
-    // Without --baseline the launches of one are not judged.
+    // Without --baseline, kept launches of a baseline are not judged.
     let alone = format!(
         "--policy {} --keep {}",
         policy(folder.path(), 1),
@@ -155,7 +155,7 @@ fn two_models_take_turns_and_a_second_command_goes_on() {
         let document: Value = serde_json::from_slice(&fs::read(keep.join(name)).unwrap()).unwrap();
         document["started_unix_ms"].as_i64().unwrap()
     };
-    // A B B A.
+    // The order of the launches is A B B A.
     assert!(began("candidate-001.json") < began("baseline-001.json"));
     assert!(began("baseline-002.json") < began("candidate-002.json"));
 }
@@ -202,7 +202,7 @@ fn a_profile_and_the_start_from_a_compiled_graph_are_in_the_report() {
     }
 }
 
-/// Together they would be judged as launches of one model.
+/// Otherwise launches of different models would be judged as launches of one.
 #[test]
 fn a_folder_of_another_model_or_in_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -212,7 +212,7 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     let gate = |model: &str| epwatch(&format!("gate {MODELS}/{model}.onnx --local {words}"));
     let other = "candidate-look.json was made by another command: it is of another model; give another folder";
     check_fails(&mut gate("a_cnn.qu8"), 2, other);
-    // Another runtime, by its content: one byte more changes nothing else.
+    // Makes another runtime by content: an additional byte changes nothing else.
     let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
     let longer = folder.path().join("libonnxruntime.so");
     let mut bytes = fs::read(&ort).unwrap();
@@ -392,7 +392,7 @@ fn strange_names_of_files_are_names() {
     }
 }
 
-/// A path of a file that is gone helps nobody.
+/// The path of a removed file is useless in a report.
 #[test]
 fn a_temporary_folder_is_named_nowhere() {
     let folder = tempfile::tempdir().unwrap();
@@ -416,7 +416,7 @@ fn processes_of(folder: &Path) -> Vec<String> {
     lines.filter(|line| line.contains(&folder)).collect()
 }
 
-/// Starts a gate, and returns it with its lines once it has printed this one.
+/// Starts a gate, and returns it with its lines once it has printed `moment`.
 fn started(mut gate: Command, moment: &str) -> (Running, Vec<String>) {
     gate.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut gate = Running(gate.spawn().unwrap());
@@ -442,7 +442,7 @@ fn check_no_process(folder: &Path) {
     }
 }
 
-/// Nobody could end a runner whose gate is gone.
+/// After its gate was killed, nobody could end a remaining runner.
 #[test]
 fn a_gate_that_is_killed_leaves_no_runner() {
     let folder = tempfile::tempdir().unwrap();
@@ -454,7 +454,7 @@ fn a_gate_that_is_killed_leaves_no_runner() {
     gate.0.kill().unwrap();
     gate.0.wait().unwrap();
     check_no_process(folder.path());
-    // Whole launches alone have a launch's name.
+    // Only complete launches have a launch's file name.
     for name in files(&keep)
         .iter()
         .filter(|name| name.starts_with("candidate-"))
@@ -504,7 +504,7 @@ fn a_full_disk_loses_no_launch() {
     assert!(!said.contains("launching"), "{said}");
 }
 
-/// At any of these moments: before the look, in it, between launches.
+/// Tests Ctrl-C before the look, during it, and between launches.
 #[test]
 fn ctrl_c_leaves_no_process_and_no_file_that_it_does_not_keep() {
     let folder = tempfile::tempdir().unwrap();

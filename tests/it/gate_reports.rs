@@ -97,7 +97,7 @@ fn run_times_are_judged_phone_by_phone() {
             "gate {MODELS}/mixed_v1.int8.onnx --runs {runs} --policy {limits}"
         ))
     };
-    // Phones may have been hot, which leaves them undecided.
+    // Phones may have been hot, so their result is undecided.
     let judged = with(3, "[latency]\nmedian_ms = 1000.0")
         .arg("--json")
         .output();
@@ -117,7 +117,7 @@ fn run_times_are_judged_phone_by_phone() {
     check_fails(&mut with(1, "[latency]\nmedian_ms = 0.001"), 1, "median");
 }
 
-/// From a collector's WAL to a verdict, as a bench would.
+/// Tests the way of a test bench: from a collector's WAL to a verdict.
 #[tokio::test]
 async fn a_wal_is_dumped_and_judged() {
     let store = Store::start().await;

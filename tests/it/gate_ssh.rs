@@ -29,7 +29,7 @@ struct Board {
     folder: TempDir,
     port: u16,
     connections: Arc<Mutex<Vec<TcpStream>>>,
-    /// It takes no connection.
+    /// Whether the board refuses connections at present.
     is_away: Arc<AtomicBool>,
 }
 
@@ -77,7 +77,7 @@ impl Board {
         board
     }
 
-    /// Makes a key the one by which ssh knows the board.
+    /// Makes this key the host key by which ssh knows the board.
     fn know(&self, key: &str) {
         let key = fs::read_to_string(self.folder.path().join(format!("{key}.pub"))).unwrap();
         let line = format!("[127.0.0.1]:{} {key}", self.port);
@@ -97,7 +97,7 @@ impl Board {
         fs::write(self.folder.path().join("ssh_config"), text).unwrap();
     }
 
-    /// A gate that measures there, with few and short launches.
+    /// Returns a gate that measures on the board, with few and short launches.
     fn gate(&self, model: &str, launches: u32, words: &str) -> Command {
         let at = self.folder.path().display();
         let policy = self.folder.path().join("gate.toml");
@@ -113,12 +113,12 @@ impl Board {
 
     fn cut_connections(&self) {
         for connection in self.connections.lock().unwrap().drain(..) {
-            // A connection that has ended is cut already.
+            // Fails only for a connection that has already ended.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 
-    /// A runner that nobody hears ends.
+    /// Waits until no runner is left; a runner without a listener ends by itself.
     #[track_caller]
     fn check_no_process(&self) {
         let (began, work) = (Instant::now(), self.folder.path().join("work"));
@@ -128,7 +128,7 @@ impl Board {
         }
     }
 
-    /// Nothing of a session is on the board: no file and no process.
+    /// Checks that the board has no file and no process of a session.
     #[track_caller]
     fn check_empty(&self) {
         self.check_no_process();
@@ -184,12 +184,12 @@ fn processes_of(folder: &Path) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
-    // The gate itself names it, as the test's other programs do.
+    // The gate and the test's other programs also name the folder, so only a session's folder counts.
     let of_board = lines.filter(|line| line.contains(&format!("{folder}/epwatch-")));
     of_board.collect()
 }
 
-/// What a gate found that measured, whatever its answer.
+/// Returns the document of a gate that measured, whatever its result.
 fn found(gate: &mut Command) -> Value {
     let ended = gate.output().unwrap();
     let told = String::from_utf8_lossy(&ended.stderr);
@@ -235,7 +235,7 @@ fn launches_over_ssh_have_the_placement_that_the_emulator_shows() {
     }
 }
 
-/// Its tensors are in a file next to it.
+/// The model's tensors are in a file next to it.
 #[test]
 fn a_model_goes_with_the_file_of_its_tensors() {
     let board = Board::new();
@@ -253,7 +253,7 @@ fn a_connection_that_breaks_loses_no_launch() {
     let words = format!("--keep {}", keep.display());
     let (mut gate, mut told) = with_stderr(board.gate("mixed_v2.head32", 2, &words));
     until(&mut told, "launch 1 of 2");
-    // The file comes by another stream than the line.
+    // The file arrives on a different stream from the line.
     wait_for(|| keep.join("candidate-001.json").exists());
     let first = fs::read(keep.join("candidate-001.json")).unwrap();
     board.cut_connections();
@@ -268,7 +268,7 @@ fn a_connection_that_breaks_loses_no_launch() {
     let profile = fs::read(keep.join("candidate-ort-profile.json")).unwrap();
     let events: Value = serde_json::from_slice(&profile).unwrap();
     assert!(!events.as_array().unwrap().is_empty());
-    // The second session did not make it again. Where its nodes stand in the graph is added at the end.
+    // The second session did not repeat the launch. The positions of its nodes in the graph are added at the end.
     let time = |bytes: &[u8]| {
         let document: Value = serde_json::from_slice(bytes).unwrap();
         document["started_unix_ms"].clone()

@@ -35,7 +35,7 @@ text { font-size: 11px; fill: #5a6068 } .grid { stroke: #eceded } .series { fill
 .keys { display: flex; flex-wrap: wrap; gap: 0 14px; color: #5a6068; font-size: 11px } i { display: inline-block; width: 12px; height: 3px; margin-right: 5px; vertical-align: middle }
 ";
 
-/// Reads what the panels of a dashboard show, folded ones left out.
+/// Reads the data that a dashboard's panels show, without folded panels.
 async fn answered(mut dashboard: Value, reader: &Reader, range: Range, names: &Names<'_>) -> Value {
     for panel in dashboard["panels"].as_array_mut().unwrap() {
         let Some(sql) = panel["targets"][0]["rawSql"].as_str() else {
@@ -49,7 +49,7 @@ async fn answered(mut dashboard: Value, reader: &Reader, range: Range, names: &N
     dashboard
 }
 
-/// Draws the dashboards over a fleet whose update has paged. Each has something in every panel.
+/// Draws the dashboards over a fleet whose update has paged. Every panel of each dashboard must have data.
 pub(crate) async fn draw(fleet: &WatchedFleet, browser: &mut Browser) {
     let reader = Reader::of(fleet);
     let range = Range::of_reports(&fleet.store.client()).await;
@@ -59,7 +59,7 @@ pub(crate) async fn draw(fleet: &WatchedFleet, browser: &mut Browser) {
         let mut found = dashboards().into_iter();
         let dashboard = found.find(|dashboard| dashboard["uid"] == uid).unwrap();
         let dashboard = answered(dashboard, &reader, range, &names).await;
-        // No name can end the script.
+        // The escape prevents a name from ending the script.
         let json = dashboard.to_string().replace('<', "\\u003c");
         let page = format!(
             "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{picture}</title><style>{STYLE}</style>\

@@ -184,7 +184,7 @@ fn macs_are_counted_from_the_model() {
     check_fails(&mut epwatch(&readme), 2, "no whole ONNX model");
 }
 
-/// Exit codes that a pipeline acts on. The document is printed whatever they are.
+/// Tests the exit codes that a pipeline acts on. The document is printed in all cases.
 #[test]
 fn a_pipeline_fails_on_what_it_names() {
     let model = "mixed_v2.head32";
@@ -217,7 +217,7 @@ fn a_pipeline_fails_on_what_it_names() {
     assert!(late.1.contains("no session after 1ms"), "{late:?}");
 }
 
-/// A column that stays empty names the way to fill it.
+/// If the column of shares is empty, the text names the way to fill it.
 #[test]
 fn a_model_without_its_macs_says_how_they_are_counted() {
     let hint = "--shape x=1,3,32,32";
@@ -279,7 +279,7 @@ fn an_ep_that_does_not_compile_is_inspected_on_this_machine() {
     check_succeeds(&mut on("gate", "d_mlp.fp32", ""));
 }
 
-/// Intel's EP compiles a partition, as QNN's does; ONNX Runtime's own kernels have none.
+/// Intel's EP compiles partitions, like QNN's EP; ONNX Runtime's own kernels have none.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn another_ep_is_inspected_on_this_machine() {

@@ -15,7 +15,7 @@ use crate::support::{check_ends, check_fails, check_succeeds, docs, epwatch};
 
 const CHECKOUT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// A `PATH` with these programs of the machine alone, and scripts that stand in for others.
+/// A `PATH` that has only these programs of the machine, and scripts that stand in for others.
 struct Machine(TempDir);
 
 impl Machine {
@@ -134,7 +134,7 @@ loader.exec_module(tests)
     check_succeeds(python.arg(std::env::current_exe().unwrap()))
 }
 
-/// A job runs each module of this executable. The modules that start first exist.
+/// The jobs together run each module of this executable. The modules that are listed to start first exist.
 #[test]
 fn a_long_executable_is_split_into_all_of_its_modules() {
     const SCRIPT: &str = r#"
@@ -149,7 +149,7 @@ print(sum(map(len, modules.values())), absent, sources)
     assert_eq!(with_ci_tests(SCRIPT).trim(), format!("{n} set() []"));
 }
 
-/// A test that fails for another reason is not left out like tests that lack a program.
+/// Tests that lack a program are left out, but a test that fails for another reason is not.
 #[test]
 fn only_tests_that_lack_a_program_are_left_out() {
     const SCRIPT: &str = r#"
@@ -193,7 +193,7 @@ print(tests.left_out(output, tests.missing_programs()))
     assert_eq!(said.trim(), expected);
 }
 
-/// In a bare root one program was named after the other, each after a download.
+/// In a bare root, missing programs were once named one by one, each after a download.
 #[test]
 fn the_command_alone_names_all_that_is_missing_before_it_fetches() {
     let empty = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ fn every_command_has_a_manual_page_that_man_formats() {
     assert!(is_hidden("epwatch-engine-child") && is_hidden("epwatch-sign-release"));
 }
 
-/// A signature says which commit the files are of.
+/// A signature names the commit of the files, so uncommitted changes must be reported.
 #[test]
 fn what_is_not_committed_is_neither_packed_nor_signed_silently() {
     let folder = tempfile::tempdir().unwrap();
@@ -337,7 +337,7 @@ fn what_is_not_committed_is_neither_packed_nor_signed_silently() {
     git(&["init", "--quiet"]);
     git(&["add", "."]);
     git(&["commit", "--quiet", "--message", "first"]);
-    // The next step of a tree that is refused by nothing.
+    // Stands in for the next step, which only runs if nothing was refused.
     fs::write(path(".ci/setup"), "#!/bin/sh\necho set up\nexit 9\n").unwrap();
     fs::set_permissions(path(".ci/setup"), fs::Permissions::from_mode(0o755)).unwrap();
     let dist = |words: &str| {
@@ -390,7 +390,7 @@ fn a_release_is_signed_and_no_evidence_of_a_gate() {
     check_fails(&mut run(other), 1, "is not signed with the key");
 }
 
-/// The command stands in for itself as a script: what is tested is the package.
+/// A script stands in for the command, because this tests only the package.
 #[test]
 fn the_wheel_puts_the_command_among_the_scripts_and_is_the_same_twice() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Detectors and people's orders before a store that shows rows late, as a replica does that lags. Leaders are killed,
-//! frozen or stopped while people order. At no time do two lead, and every order that was confirmed is obeyed.
+//! Detectors and people's orders on a store that shows rows late, like a lagging replica. Leaders are killed, frozen or
+//! stopped while people give orders. Two detectors never lead at once, and every confirmed order is obeyed.
 
 use std::{
     collections::BTreeSet,
@@ -30,8 +30,8 @@ use tracing::{Event, Metadata, Subscriber, field, span};
 
 use crate::support::{Store, until};
 
-/// Lease of the detectors. Each has some milliseconds more, by which its beats are known. A beat may take 6 s: with 4 s of
-/// lease, a machine at thirty times its load had no leader at all.
+/// The detectors' lease. Each detector's lease is some milliseconds longer, which identifies its beats. A beat may take
+/// 6 s. With a lease of 4 s, a machine at thirty times its load had no leader at all.
 const LEASE_MS: u32 = 8_000;
 
 /// A lease that no leader loses because the machine is busy.
@@ -54,7 +54,7 @@ fn now_ms() -> i64 {
     i64::try_from(now.as_millis()).unwrap()
 }
 
-/// Reads the detector's log for the orders that it obeys.
+/// Collects the orders that a detector obeys from its log.
 struct Log {
     detector: u32,
     obeyed: Arc<Mutex<Vec<Obeyed>>>,
@@ -123,11 +123,11 @@ impl Subscriber for Log {
 /// How a leader ends.
 #[derive(Debug, Clone, Copy)]
 enum End {
-    /// At once, as by SIGKILL: its tasks never run again.
+    /// The leader ends at once, as by SIGKILL: its tasks never run again.
     Kill,
-    /// It stands still for so long, and goes on.
+    /// The leader freezes for this long, and then continues.
     Freeze(Duration),
-    /// It gives the lease back.
+    /// The leader gives the lease back.
     Release,
 }
 
@@ -143,7 +143,7 @@ impl Running {
         let (end, mut ends) = mpsc::unbounded_channel();
         let config = DetectorConfig {
             lease: Period(Duration::from_millis(u64::from(id))),
-            // Nothing is judged: obeying orders is what the leader does.
+            // No window is judged, so the leader only obeys orders.
             ingest_delay: Some(Period(Duration::from_secs(20_000 * 365 * 86_400))),
             stdout: false,
             ..DetectorConfig::for_demo()
@@ -178,7 +178,7 @@ impl Running {
 
     async fn end(self, end: End) {
         self.end.send(end).unwrap();
-        // The proxies need the runtime's threads meanwhile.
+        // The join blocks, and the proxies need the runtime's threads in the meantime.
         let ended = tokio::task::spawn_blocking(move || self.thread.join());
         ended.await.unwrap().unwrap();
     }
@@ -191,7 +191,7 @@ struct LeadBeat {
     at_ms: i64,
 }
 
-/// The beats of leaders, the first first, as they are stored.
+/// Returns the stored beats of leaders, in order of time.
 async fn lead_beats(client: &Client) -> Vec<LeadBeat> {
     let sql = "SELECT holder, lease_ms AS detector, toUnixTimestamp64Milli(beaten_at) AS at_ms \
                FROM detector_beats WHERE leads ORDER BY beaten_at, beat";
@@ -240,7 +240,7 @@ async fn fire(client: &Client, n: usize) -> String {
     id
 }
 
-/// Orders one after another of one incident, and returns the numbers of those that were confirmed.
+/// Gives orders to one incident one after another, and returns the numbers of the confirmed ones.
 async fn author(client: Client, incident: String, orders: usize) -> Vec<(String, u64)> {
     let mut confirmed = Vec::new();
     let mut kind = OrderKind::Ack;
@@ -260,7 +260,7 @@ async fn author(client: Client, incident: String, orders: usize) -> Vec<(String,
                 confirmed.push((incident.clone(), placed["n"].as_u64().unwrap()));
                 kind = other(kind);
             }
-            // The store was slow, so it may or may not have it; then it may come second to itself.
+            // The store was slow, so it may have stored the order. A repeated order may then come second to it.
             Err(OrderError::Store(_) | OrderError::Hidden | OrderError::CameSecond { .. }) => {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -283,7 +283,7 @@ fn other(kind: OrderKind) -> OrderKind {
     }
 }
 
-/// No two detectors lead at once, and only the latest to lead obeys.
+/// Checks that no two detectors lead at once, and that only the latest leader obeys.
 fn check_leaders(beats: &[LeadBeat], obeyed: &[Obeyed]) -> Figures {
     let mut over = BTreeSet::new();
     let mut figures = Figures::default();
@@ -311,7 +311,7 @@ fn check_leaders(beats: &[LeadBeat], obeyed: &[Obeyed]) -> Figures {
 #[derive(Debug, Default)]
 struct Figures {
     fail_overs: u64,
-    /// Times of leaders: one more than fail-overs at least.
+    /// Number of leaders' terms, at least one more than fail-overs.
     terms: u64,
     /// Longest time from the last beat of a leader to the first one of the next.
     without_leader_ms: i64,
@@ -319,7 +319,7 @@ struct Figures {
     orders: usize,
 }
 
-/// Size of a part of a drill: two detectors and people on a database of their own.
+/// Size of a part of a drill, which has two detectors, people, and its own database.
 #[derive(Debug, Clone, Copy)]
 struct Size {
     fail_overs: u64,
@@ -346,7 +346,7 @@ async fn pair(store: Arc<Store>, database: String, hidden_s: u64, size: Size) ->
     let obeyed = Arc::<Mutex<Vec<Obeyed>>>::default();
     let mut detectors = LEASE_MS..;
     let mut start = || Running::start(detectors.next().unwrap(), proxy.client(), obeyed.clone());
-    // Both at once: neither has a head start.
+    // Both are started at once, so neither has a head start.
     let mut running = vec![start(), start()];
     let authors: Vec<_> = ids
         .into_iter()
@@ -355,7 +355,7 @@ async fn pair(store: Arc<Store>, database: String, hidden_s: u64, size: Size) ->
     let mut last = 0;
     for n in 0..size.fail_overs {
         last = leader(&client, last).await;
-        // At different moments of its term.
+        // Each leader ends at a different moment of its term.
         tokio::time::sleep(Duration::from_millis(n * 37 % 1_500)).await;
         let at = running.iter().position(|one| one.id == last).unwrap();
         match n % 3 {
@@ -429,7 +429,7 @@ async fn drill(hidden_s: u64) {
         all.without_leader_ms = all.without_leader_ms.max(one.without_leader_ms);
         all.orders += one.orders;
     }
-    // Not `eprintln!`, whose lines are hidden where the test passes.
+    // This does not use `eprintln!`, whose lines are hidden if the test passes.
     let took = began.elapsed().as_secs();
     let line = format!("reads {hidden_s} s late, {took} s: {all:?}\n");
     std::io::stderr().write_all(line.as_bytes()).unwrap();
@@ -451,7 +451,7 @@ async fn one_detector_leads_and_no_order_is_lost_where_reads_are_five_seconds_la
     drill(5).await;
 }
 
-/// A detector with a way of its own to the store, which a test can block.
+/// A detector with its own proxy to the store, which a test can block.
 struct Apart {
     running: Running,
     proxy: Proxy,
@@ -461,7 +461,7 @@ struct Apart {
 async fn two_apart(store: &Store, obeyed: &Arc<Mutex<Vec<Obeyed>>>) -> (Apart, Apart) {
     let proxy = || Proxy::hiding_rows(&store.engine, DATABASE, Duration::ZERO);
     let proxies = [proxy().await.unwrap(), proxy().await.unwrap()];
-    // A detector reads it when it begins to lead.
+    // A detector reads this incident when it begins to lead.
     fire(&store.client(), 0).await;
     let mut both = Vec::new();
     for (id, proxy) in (CALM_LEASE_MS..).zip(proxies) {
@@ -477,7 +477,7 @@ async fn two_apart(store: &Store, obeyed: &Arc<Mutex<Vec<Obeyed>>>) -> (Apart, A
     }
 }
 
-/// The network keeps a leader's beats for longer than its lease.
+/// The network delays a leader's beats for longer than its lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_refuses_a_beat_that_comes_after_its_lease() {
     let store = Store::start().await;
@@ -492,13 +492,13 @@ async fn the_store_refuses_a_beat_that_comes_after_its_lease() {
     store.engine.stop().await;
 }
 
-/// It led when it began to read them.
+/// The detector was the leader when it began to read the orders.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_detector_whose_lease_ended_while_it_read_orders_obeys_none() {
     let store = Store::start().await;
     let obeyed = Arc::<Mutex<Vec<Obeyed>>>::default();
     let (mut first, second) = two_apart(&store, &obeyed).await;
-    // Its first reading shows the order, and the second one, which would make it obey, takes long.
+    // Its first read shows the order. The second read, after which it would obey, takes long.
     first.proxy.hold(ORDERS).await;
     author(store.client(), "late-0".to_owned(), 1).await;
     first.proxy.hold_the_next().await;
@@ -509,7 +509,7 @@ async fn a_detector_whose_lease_ended_while_it_read_orders_obeys_none() {
     })
     .await;
     first.proxy.let_go().await;
-    // Its reading goes on until it waits for the lease.
+    // Its read continues until it waits for the lease.
     first.running.end(End::Release).await;
     let obeyed = obeyed.lock().unwrap().clone();
     check_leaders(&lead_beats(&store.client()).await, &obeyed);

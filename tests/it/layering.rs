@@ -1,4 +1,5 @@
-//! Dependencies between crates point one way. The table below is the architecture, and cargo's metadata must agree.
+//! Dependencies between crates point one way. The table below defines the architecture, and cargo's metadata must match
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +10,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 use crate::support::check_succeeds;
 
 /// The crates of the workspace that each crate may use, without their prefix `epwatch-`. Collector and detector share
-/// ClickHouse only, and the parts in `server`. The fleet uses the device's side only.
+/// only ClickHouse and the parts in `server`. The fleet uses only the device's side.
 const MAY_USE: &str = "
     proto:
     features:
@@ -37,7 +38,7 @@ const MAY_USE: &str = "
     epwatch: collector detector engines fleet gate manifest model page proto run sdk server stats store
 ";
 
-/// Crates that ship into apps, so that their features are few and their own.
+/// Crates that ship in apps, so they enable few features, and only their own.
 const IN_APPS: [&str; 4] = ["proto", "sdk", "ffi", "python"];
 
 /// Tests may also store rows as the collector does, fetch runtimes, break their own processes, and load the library of
@@ -130,8 +131,8 @@ fn dependencies_point_one_way() {
     }
 }
 
-/// The two crates that apps link can be published. The fields that a registry shows are there, each package holds its
-/// license and its README, and no dependency exists in this folder alone. The nightly run builds the packages.
+/// The two crates that apps link can be published. They have the fields that a registry shows, and each package has its
+/// license and README. Every dependency can be found outside this folder. The nightly run builds the packages.
 #[test]
 fn the_crates_of_apps_can_be_published() {
     let packages = packages();

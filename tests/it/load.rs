@@ -143,7 +143,7 @@ async fn a_collector_elsewhere_is_loaded_over_tls_and_its_store_checked() {
     store.engine.stop().await;
 }
 
-/// Load and gate of a fleet of one's own, whose keys need a certificate of its authority.
+/// For devices of its own, a collector may require client certificates. Load and gate can present one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_asks_for_a_client_certificate_gets_one_from_load_and_gate() {
     let store = Store::start().await;
@@ -250,7 +250,7 @@ async fn a_store_that_counts_one_report_twice_or_lacks_one_is_told() {
     store.engine.stop().await;
 }
 
-/// A collector that refuses everything is not fine, though it loses nothing.
+/// A collector that refuses everything is not healthy, although it loses nothing.
 #[test]
 fn a_load_of_which_nothing_is_acknowledged_is_answered_with_no() {
     let mut command = load("--rate=20 --duration=1s --drain=1s");

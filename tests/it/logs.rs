@@ -31,7 +31,7 @@ fn cpu_nodes(of: &Value) -> BTreeSet<(String, String, String)> {
         .collect()
 }
 
-/// The log alone gives the same facts as ONNX Runtime's own interface.
+/// The log alone gives the same data as ONNX Runtime's own interface.
 #[test]
 fn a_log_tells_the_placement_of_its_session() {
     for (log, model, soc) in [
@@ -73,7 +73,7 @@ fn pasted_lines_tell_what_they_have() {
         "{text}"
     );
 
-    // Nothing, bytes that are not text, and a line without an end.
+    // The inputs are empty, or bytes that are not text, and a very long line.
     let mut noise = vec![0xff_u8; 3 << 20];
     noise.extend(b"\n\x1b[31mhello\n");
     for text in [Vec::new(), noise] {
@@ -83,7 +83,7 @@ fn pasted_lines_tell_what_they_have() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // It may have ended before it has read all.
+        // The command may end before it has read everything.
         let _ = child.stdin.take().unwrap().write_all(&text);
         let ended = child.wait_with_output().unwrap();
         assert_eq!(ended.status.code(), Some(3));
@@ -300,7 +300,7 @@ fn each_form_that_people_paste_is_read() {
     );
 }
 
-/// A case that no row reads would prove nothing.
+/// A log without a row in the table would prove nothing.
 #[test]
 fn each_pasted_log_has_a_row() {
     let folder = std::fs::read_dir(format!("{FIXTURES}/logs/cases")).unwrap();

@@ -1,4 +1,4 @@
-//! End to end: the whole path, one module a behaviour.
+//! End-to-end tests of the whole path, with one module for each behaviour.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -16,7 +16,7 @@ const PREFIXES: [&str; 8] = [
     "process_",
 ];
 
-/// Stands for the address where people on call read `docs/`.
+/// Stands for the address at which people on call read `docs/`.
 const REPOSITORY: &str = "https://git.example/epwatch/blob/main";
 
 fn is_ours(word: &str) -> bool {
@@ -116,7 +116,7 @@ fn every_alert_says_who_is_woken_what_is_the_matter_and_what_to_do() {
         assert!(!rule.summary.is_empty(), "{rule:#?}");
         assert!(rule.runbook.ends_with('.'), "{rule:#?}");
         let section = format!("docs/oncall.md#{}", rule.name.to_lowercase());
-        // A link in Alertmanager, under the one address that first-hour.md replaces.
+        // The link in Alertmanager is below the single address that first-hour.md replaces.
         let link = format!("{REPOSITORY}/{section}");
         assert_eq!(rule.runbook_url, link, "{rule:#?}");
         assert!(oncall.contains(&format!("# {}\n", rule.name)), "{rule:#?}");
@@ -199,7 +199,7 @@ async fn every_metric_of_serve_is_told_of_and_every_one_told_of_is_there() {
         .collect();
     assert_eq!(families(&page), listed, "page and docs/metrics.md");
     promtool(&["check", "metrics"], &page);
-    // It shows what runs where.
+    // The page shows the versions of the program and the runtimes.
     let mut lines = page.lines();
     let info = lines
         .find(|line| line.starts_with("epwatch_build_info{"))
@@ -236,7 +236,7 @@ fn prometheus_accepts_the_rules() {
     promtool(&["check", "rules", rules], "");
 }
 
-/// A person reads in the alert how often, since when and why.
+/// The alert tells a person how often the channel failed, since when and why.
 #[test]
 fn the_alert_of_a_channel_that_fails_says_since_when_and_why() {
     let rules = concat!(
@@ -275,7 +275,7 @@ tests:
     promtool(&["test", "rules", &file.path().display().to_string()], "");
 }
 
-/// Runs Prometheus' own check, which must have nothing to say.
+/// Runs Prometheus' own check, which must not complain.
 fn promtool(args: &[&str], input: &str) {
     let mut command = epwatch_runtimes::tool("promtool");
     command.args(args).stdin(Stdio::piped());

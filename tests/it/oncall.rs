@@ -1,4 +1,5 @@
-//! Steps of the person on call after a page: the test page, the directive to paste, and `status` as another user.
+//! Steps of the person on call after a page: the test notification, the directive to paste, and `status` as another
+//! user.
 
 use std::{
     fs::{self, Permissions},
@@ -16,7 +17,7 @@ fn the_directives_of_a_page_can_be_pasted() {
     let dir = tempfile::tempdir().unwrap();
     let key = "directive keygen --out PRIVATE_KEY_FILE";
     check_succeeds(epwatch(key).current_dir(&dir));
-    // Two lines each: `make ... &&`, `publish`.
+    // Each directive takes two lines: `make ... &&` and `publish`.
     let lines: Vec<&str> = PAGE.lines().map(str::trim).collect();
     let pasted = lines.windows(2).filter_map(|two| {
         let make = two[0].strip_suffix(" &&")?.strip_prefix("epwatch ")?;
@@ -77,13 +78,13 @@ fn a_test_page_goes_through_the_channels_of_the_config() {
     );
 }
 
-/// Checks [O18]. A folder that is its owner's alone exists, and the command says so and the way in.
+/// Checks [O18]. If the folder exists but only its owner can read it, the command says so and names the way out.
 #[test]
 fn status_as_another_user_says_whose_the_store_is() {
     let dir = tempfile::tempdir().unwrap();
     let status = || {
         let is_root = fs::metadata(dir.path()).unwrap().uid() == 0;
-        // Root reads every folder by two capabilities, which other users lack.
+        // Root can read every folder because of two capabilities, so these are dropped.
         let mut command = match is_root {
             true => Command::new("setpriv"),
             false => Command::new(EPWATCH),

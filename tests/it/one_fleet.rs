@@ -1,5 +1,5 @@
-//! A fleet whose devices all take a new version in the middle of a window counts each device once. That holds in the
-//! verdict, in the usual number of devices, on the page and in Grafana.
+//! If all devices of a fleet take a new version in the middle of a window, each counts once. This is tested for the
+//! verdict, the usual number of devices, the page and Grafana.
 
 use std::time::Duration;
 
@@ -37,12 +37,12 @@ pub(crate) struct Version {
     pub(crate) npu_macs: f64,
     pub(crate) app: &'static str,
     pub(crate) model: &'static str,
-    /// The EP that the app asks for, by its own name for it.
+    /// The EP that the app requests, by the app's own name for it.
     pub(crate) ep: &'static str,
-    /// Number of the fleet, whose devices no other has.
+    /// Number of the fleet; different fleets have different devices.
     pub(crate) fleet: u8,
     pub(crate) chipset: &'static str,
-    /// Version before and its latency, as devices kept it.
+    /// Version before and its latency, as in the devices' baselines.
     pub(crate) before: Option<(&'static str, u64)>,
 }
 
@@ -206,7 +206,7 @@ impl Version {
         self.store_with(client, at, |report| report).await;
     }
 
-    /// As [`Self::store`], with a change to each report.
+    /// Works like [`Self::store`], with a change to each report.
     pub(crate) async fn store_with(
         self,
         client: Client,
@@ -230,7 +230,7 @@ impl Version {
     }
 }
 
-/// A detector of windows of a minute, which are judged at their end.
+/// Returns the config of a detector with windows of a minute, which are judged at their end.
 pub(crate) fn detector_config() -> DetectorConfig {
     let seconds = |n| Period(Duration::from_secs(n));
     DetectorConfig {
@@ -243,7 +243,7 @@ pub(crate) fn detector_config() -> DetectorConfig {
     }
 }
 
-/// Judges the window that ends then, and stores the verdicts.
+/// Judges the window that ends at `end`, and stores the verdicts.
 pub(crate) async fn judge(client: Client, end: Timestamp) -> Vec<CohortVerdict> {
     let config = detector_config();
     let evaluator = Evaluator::new(Source::new(client.clone(), 10_000), config);

@@ -1,8 +1,8 @@
-//! Intel's EP from a session to the incident on the page. Real sessions of `onnxruntime-openvino` report two versions of a
-//! model to a collector. The first one is whole on OpenVINO, of the second one 4 of 10 nodes are.
+//! Intel's EP from a session to the incident on the page. Real sessions of `onnxruntime-openvino` report two versions
+//! of a model to a collector. The first version runs wholly on OpenVINO, and of the second version 4 of 10 nodes do.
 //!
-//! Those placements, as the collector has them, are then the placements of simulated devices. Their latency is made up,
-//! and the test sets the detector's clock. So windows, verdicts and incidents are the same on every machine.
+//! Simulated devices then report these placements, as the collector received them. Their latency is made up, and the
+//! test sets the detector's clock. So windows, verdicts and incidents are the same on every machine.
 
 use std::{collections::BTreeMap, env, process::Command, sync::Arc};
 
@@ -41,7 +41,7 @@ const APP: &str = "com.example.laptop";
 const MODEL: &str = "segmenter";
 const KEY: &str = "laptop-key";
 const PROCESSOR: &str = "Intel(R) Core(TM) Ultra 7 155H";
-/// In the child that makes the sessions: the collector's address.
+/// Variable with the collector's address, set in the child that makes the sessions.
 const ENDPOINT: &str = "EPWATCH_TEST_OPENVINO_ENDPOINT";
 
 /// Version, file and the shape of its input.
@@ -50,7 +50,7 @@ const SESSIONS: [(&str, &str, &[usize]); 2] = [
     (SECOND.name, "c_cnn_hardmax.fp32.onnx", &[1, 3, 32, 32]),
 ];
 
-/// The child: makes and runs both sessions, and reports them.
+/// Runs in the child: makes and runs both sessions, and reports them.
 fn report_sessions(endpoint: &str) {
     let library = epwatch_runtimes::onnxruntime_openvino();
     let environment = runtime::load(library).unwrap().build().unwrap();
@@ -120,7 +120,8 @@ fn sessions_of(dump: &[u8]) -> BTreeMap<String, SessionOfReport> {
         .collect()
 }
 
-/// The gate reads what the collector has, says OpenVINO, and names the op. Without the model it cannot compute the share of the work.
+/// Checks that the gate reads the collector's reports, says OpenVINO, and names the op. Without the model it cannot
+/// compute the share of the work.
 fn check_gate(dump: &[u8]) {
     let runs = read(dump, ReadOptions::default()).unwrap();
     let mut placed = runs.iter().filter_map(|run| run.placed.as_ref());
@@ -136,7 +137,7 @@ fn check_gate(dump: &[u8]) {
     assert!(split.chipset.ends_with("[OpenVINO]"), "{}", split.chipset);
 }
 
-/// The same laptop; its placement is the session's.
+/// Returns the report as from the same laptop, with the session's placement.
 fn on_laptop(mut report: Report, requested: &str, placement: &Placement) -> Report {
     report.device = samples::device(PROCESSOR);
     let session = &mut report.sessions[0];
@@ -145,7 +146,7 @@ fn on_laptop(mut report: Report, requested: &str, placement: &Placement) -> Repo
     report
 }
 
-/// The whole placement on another accelerator, which the app asked for.
+/// Returns the whole placement on another accelerator, which the app requested.
 fn on_cuda(whole: &Placement) -> Placement {
     let mut placement = whole.clone();
     placement.requested_eps = vec![CUDA_EP.to_owned()];
@@ -176,7 +177,7 @@ async fn check_page(page: &Served, incident: &Incident) {
     .await;
     let text = page.get(&path).await.text;
     assert!(in_main(&text).contains("OpenVINO"), "{text}");
-    // Neither does the list of terms at its foot.
+    // The list of terms at the foot does not name the NPU either.
     assert!(!text.contains("NPU"), "{text}");
 }
 
@@ -213,7 +214,7 @@ async fn a_partial_fallback_of_openvino_pages() {
         fleet,
         ..version
     };
-    // Faster or slower is not the question on CUDA.
+    // On CUDA the speed stays the same, because only the name of the accelerator is tested.
     let second_on_cuda = Version {
         run_us: FIRST.run_us,
         ..SECOND

@@ -1,4 +1,4 @@
-//! Orders of people from the command and from the page: to a real Alertmanager, two at once, and what is refused.
+//! Orders of people from the command and from the page: to a real Alertmanager, two at once, and refused ones.
 
 use std::{
     path::PathBuf,
@@ -102,7 +102,7 @@ fn order(store: &str, words: &[&str]) -> Command {
     command
 }
 
-/// A mark is one line of a known time; a name that nothing has is said.
+/// A mark has one line and a known time, and a warning names an unknown name.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mark_is_stored_once_and_a_slip_in_it_is_a_clear_line() {
     let store = Store::start().await;
@@ -165,14 +165,14 @@ async fn a_mark_is_stored_once_and_a_slip_in_it_is_a_clear_line() {
     store.engine.stop().await;
 }
 
-/// Returns the alert of an incident, if Alertmanager holds it.
+/// Returns the alert of an incident, if Alertmanager has it.
 async fn alert(manager: &Alertmanager, id: &str) -> Option<Value> {
     let alerts = manager.alerts().await.into_iter();
     let mut alerts = alerts.filter(|alert| alert["labels"]["incident"] == id);
     alerts.next()
 }
 
-/// The states of the silences of an incident.
+/// Returns the states of an incident's silences.
 async fn silences(manager: &Alertmanager, id: &str) -> Vec<String> {
     let answer = get(&format!("{}/api/v2/silences", manager.url))
         .await
@@ -203,7 +203,7 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
         let alert = alert(&manager, id).await;
         alert.map_or(Value::Null, |alert| alert["annotations"][name].clone())
     };
-    // Channels are told before the store is.
+    // Channels get the news before the store does, so the test waits for the store.
     let client = fleet.store.client();
     until("the incident is stored", async || {
         let sql = "SELECT count() FROM incidents_v1 WHERE incident_id = ?";
@@ -328,7 +328,7 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
     without("", "x");
     without("Ada", "a\nb");
     without("Ada", &"x".repeat(501));
-    // Without variables the account has a name, so that the incident is the problem.
+    // Without variables the name comes from the account, so the only problem is the incident.
     let mut unnamed = order(&at, &["ack", "over-1", "--why", "x"]);
     for name in ["SUDO_USER", "USER", "LOGNAME"] {
         unnamed.env_remove(name);
@@ -337,7 +337,7 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
     let none = client.query("SELECT count() FROM incident_orders");
     assert_eq!(none.fetch_one::<u64>().await.unwrap(), 0);
 
-    // Two at once: whichever is first, the other is told.
+    // Two orders are given at once. Whichever comes second gets an error.
     let start = |who: &str| {
         let mut command = order(&at, &["ack", "open-1", "--who", who, "--why", "mine"]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -359,7 +359,7 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
         "SELECT count() FROM incident_orders_v1 WHERE incident_id = 'open-1' AND is_counted";
     assert_eq!(store.count(counted).await, 1);
 
-    // Feedback comes the morning after: also of what is over.
+    // Feedback may come the morning after, also about an incident that is over.
     fails(&["false", "young-1"], 1, "nobody was notified");
     fails(&["reopen", "over-1"], 1, "is in force to take back");
     let words = ["false", "over-1", "--who", "Ada", "--why", "lab phones"];
@@ -379,7 +379,7 @@ async fn orders_that_cannot_be_are_a_clear_line_and_of_two_one_wins() {
     let called = "SELECT count() FROM false_incidents_v1 WHERE incident_id = 'over-1' AND why = 'lab phones'";
     assert_eq!(store.count(called).await, 1);
 
-    // A form that was opened before.
+    // This form was opened before the order.
     let page = serve(&store).await;
     let session = Session::new(&page, "open-2").await;
     let opened = session.open().await;
@@ -520,7 +520,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         .ask(Method::GET, "/orders.json", &headers, "")
         .await
         .json();
-    // The orders of the two programs, and one of each name that is not empty.
+    // The list has the orders of the two programs, and one for each name that is not empty.
     assert_eq!(
         document["orders"].as_array().unwrap().len(),
         HOSTILE.len() + 1
@@ -535,7 +535,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         field('who').value = 'Bob'; field('why').value = 'late'; field('kind').click();";
     let pressed = ("order-refused", "/incident?id=open-1", Some(late));
     browser.check_answer(&base, pressed, 409);
-    // A page that reads itself again would take the form away.
+    // An automatic refresh would clear the form.
     let refresh = async |headers: &[(&str, &str)]| {
         let path = "/incident?id=open-1&refresh=10";
         let answer = page.ask(Method::GET, path, headers, "").await;

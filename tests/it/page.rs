@@ -1,5 +1,5 @@
-//! The built-in page over a real engine. Its fleet has a second version that falls back to the CPU. Its store is also away,
-//! slow, or of another schema.
+//! The built-in page over a real engine. Its fleet has a second version that falls back to the CPU. It also tests a
+//! store that is unreachable, slow, or has another schema.
 
 mod access;
 mod hostile;
@@ -28,8 +28,8 @@ use crate::{
     support::{Store, check_fails, check_succeeds, epwatch, json, until},
 };
 
-/// What changed: the version that came, and a person's mark, on both pages and at a shell. Returns the address of the page of
-/// the roll-out, which the cohort's page links.
+/// Checks the changes, a new version and a person's mark, on both pages and in the terminal. Returns the address of the
+/// roll-out page, which the cohort's page links to.
 async fn check_changes(
     watched: &WatchedFleet,
     page: &Served,
@@ -145,7 +145,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     );
     let asked = fallen["placement"]["requested_eps"].to_string();
     assert!(asked.contains("QNN"), "{fallen:#}");
-    // The window's row itself says which signals fire.
+    // The window's row itself has the firing signals.
     let signals = fallen["cohort"]["signals"].as_array().unwrap();
     let fires = |id: &str| {
         signals
@@ -167,7 +167,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert_eq!(devices_beyond(control, 2.0), [0, 0], "{control}");
     assert!(fallen["latencies_before"]["runs"].is_u64(), "{fallen:#}");
 
-    // One unit: the page shows the ratio that its JSON has.
+    // The page shows the same ratio as its JSON, in the same unit.
     let cv = async || {
         let document = page.get(&json_of(&cohorts[0])).await.json();
         document["cohort"]["cv_between"].as_f64()
@@ -178,7 +178,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         let Some(cv) = before.filter(|_| before == after && is_whole) else {
             return false;
         };
-        // The first of its kind is a link to its explanation.
+        // The first occurrence of a term links to its explanation.
         let told = format!("</abbr></a> {cv:.3} between devices");
         let told = [told, format!("CV {cv:.3} between devices")];
         let is_told = told.iter().any(|told| shown.text.contains(told));
@@ -187,7 +187,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     })
     .await;
 
-    // A window that is not in the store is a gap with words.
+    // A window that is missing in the store is a labelled gap.
     lose_window(&watched.store.client()).await;
     let gaps = |document: &Value| document["gaps"] != serde_json::json!([]);
     json_when(&page, &json_of(&cohorts[0]), gaps).await;
@@ -234,7 +234,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert!(incident.text.contains("What happened"), "{}", incident.text);
     check_drawings(&page, &incident.text).await;
     page_when(&page, link, "; seen in ").await;
-    // The next step stands there once, in numbered steps with their commands apart.
+    // The page has the next step once, as numbered steps with separate commands.
     assert!(incident.text.contains("<ol class=\"steps\"><li>"));
     let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc=SM8635</span></pre>";
     assert_eq!(
@@ -313,7 +313,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         text.contains("ne page") && text.contains("SM8635"),
         "{text}"
     );
-    // The ledger was read: its page was shown above.
+    // The ledger has been read already, because its page was shown above.
     assert!(text.contains("MISSING  DUPLICATE  CONFLICT"), "{text}");
     page_when(&page, "/fleet", " in conflict</a>").await;
     // The evidence of a verdict is about a kilobyte.
@@ -349,7 +349,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     }
     check_rollout(&at_shell, environment);
     check_fails(&mut at_shell(&["incident", "x"]), 1, "has this name");
-    // A typing error is not a healthy fleet.
+    // A typing error must not look like a healthy fleet.
     let slip = format!("{MODEL}x");
     let near = format!("is called {slip}; did you mean {MODEL}?");
     let of = ["--environment", environment];
@@ -368,7 +368,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
         1,
         "is called nosuch",
     );
-    // The link of a test page.
+    // The link of a test notification.
     let test = page.get("/incident?id=test-1764230400000").await;
     assert_eq!(test.status, 200);
     assert!(
@@ -381,7 +381,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     check_unweighed(&watched.store.client(), &at_shell, &page).await;
     check_watch(&mut at_shell(&["devices", "--latest", "--follow"]), MODEL);
 
-    // A page that reads itself again says so, and how to stop it.
+    // A page with automatic refresh says so, and how to stop it.
     let link = "href=\"/fleet?q=a%26b&#38;refresh=10\"";
     let fleet = page.get("/fleet?q=a%26b").await;
     assert_eq!(fleet.header("refresh"), "");
@@ -403,7 +403,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     watched.stop().await;
 }
 
-/// Reports of a public key from private addresses are told of, once they are most.
+/// Checks that a sentence warns about reports of a public key from private addresses, once most reports are such.
 async fn check_unweighed(
     store: &Client,
     at_shell: &dyn Fn(&[&str]) -> std::process::Command,
@@ -434,7 +434,7 @@ fn devices_beyond(ratios: &Value, ratio: f64) -> [u64; 2] {
     })
 }
 
-/// Each drawing that a page links stands alone: its own style, and nothing from elsewhere.
+/// Checks that each drawing that a page links to stands alone, with its own style and nothing from elsewhere.
 async fn check_drawings(page: &Served, text: &str) {
     let linked: Vec<String> = links(text, "/")
         .into_iter()
@@ -442,7 +442,7 @@ async fn check_drawings(page: &Served, text: &str) {
         .collect();
     assert!(!linked.is_empty(), "{text}");
     for link in linked {
-        // A reading may lack the part.
+        // On a busy machine one read may lack the part.
         let drawing = page_when(page, &link, "xmlns=").await;
         let text = &drawing.text;
         assert_eq!(drawing.status, 200, "{link}: {text}");

@@ -1,4 +1,4 @@
-//! Tokens of the page that are limited to apps: nothing of another app leaves through any page, form or drawing.
+//! Tokens of the page that are limited to apps: no page, form or drawing shows data of another app.
 
 use clickhouse::Client;
 use epwatch_model::{CohortKey, Incident, ModelKey, write_document};
@@ -136,7 +136,7 @@ fn addresses(end: &str) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_of_one_app_never_sees_a_byte_of_another() {
     let store = Store::start().await;
-    // The other app is worse, larger and first in the alphabet of nothing: it would come first everywhere.
+    // The other app is worse and larger, so it would come first everywhere.
     put_app(&store.client(), "secret", 70_007).await;
     put_app(&store.client(), "open", 11).await;
     let dir = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ async fn a_token_of_one_app_never_sees_a_byte_of_another() {
     };
     let page = Served::with(store.client(), config).await;
 
-    // All tokens share the cache, so the one that sees everything asks first.
+    // All tokens share the cache, so the token that sees everything reads first.
     let mut seen = String::new();
     for path in addresses("secret") {
         seen += &ask(&page, ALL, &path).await.text;
@@ -163,7 +163,7 @@ async fn a_token_of_one_app_never_sees_a_byte_of_another() {
             .iter()
             .chain(&["70007", "70,007", "70 007", "70018"])
         {
-            // A page may repeat its own address, which the asker knows.
+            // A page may repeat its own address, which the reader knows anyway.
             let known = path.contains(secret);
             assert!(
                 known || !shown.contains(secret),

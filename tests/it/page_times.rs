@@ -1,10 +1,10 @@
 //! `just look`: times of every page and of every query of Grafana, over 1,000,000 reports of `epwatch load`, in two states.
 //!
-//! 400,000 reports come first, and their buckets of ten seconds close. A second collector that never goes on then holds
-//! the buckets of the other 600,000 open, until the times are taken. At last it has passed them, and all are closed. It
-//! is not a test: it prints a Markdown table for docs/size.md at its end, and its progress on standard error. A page or
-//! a query that is slow, fails or is not ready in time is a cell of the table. It takes half an hour where nothing is
-//! slow.
+//! 400,000 reports come first, and their buckets of ten seconds close. Then a second collector that makes no progress
+//! keeps the buckets of the other 600,000 open, until the times are taken. At the end it has passed them, and all
+//! buckets are closed. It is not a test: it prints a Markdown table for docs/size.md at its end, and its progress on
+//! standard error. A page or a query that is slow, fails or is not ready in time is a cell of the table. It takes half
+//! an hour where nothing is slow.
 
 use std::{
     collections::BTreeSet,
@@ -39,7 +39,7 @@ const GOALS: [u128; 4] = [200, 10, 500, 100];
 /// Most time of an evaluation under a reload storm, as a multiple of the time on an idle machine.
 const STORM_GOAL: f64 = 1.2;
 
-/// Rounds; the best of a query's times counts, since a machine that does other things adds to the rest.
+/// Number of rounds. The best of a query's times counts, because other work on the machine lengthens the others.
 const ROUNDS: usize = 3;
 
 /// Clients that reload pages at once while an evaluation is measured.
@@ -56,7 +56,7 @@ struct Served {
     began: Instant,
 }
 
-/// The best of a few attempts: a time with the processor time of the engine, or why there is none.
+/// The best of a few attempts: its time and the engine's processor time, or an error text.
 type Best = Result<(u128, u64), String>;
 
 /// The rows of the table, each with a cell for each state.
@@ -120,7 +120,7 @@ impl Served {
         self.addresses[name].as_str().unwrap()
     }
 
-    /// Says on standard error what comes next.
+    /// Prints the next step to standard error.
     fn say(&self, what: &str) {
         eprintln!("[{} s] {what}", self.began.elapsed().as_secs());
     }
@@ -146,7 +146,7 @@ impl Served {
         read().unwrap_or(0)
     }
 
-    /// Sends about so many reports and returns how many were acknowledged.
+    /// Sends about this many reports, and returns how many were acknowledged.
     fn load(&self, reports: u64) -> u64 {
         const SECONDS: u64 = 60;
         self.say(&format!("sending {reports} reports"));
@@ -176,7 +176,7 @@ impl Served {
         self.client().query(sql).execute().await.unwrap();
     }
 
-    /// Keeps buckets from now on open, as a collector does whose writer stands still; or closes them.
+    /// Keeps buckets open from now on, like a collector whose writer is stuck, or closes them.
     async fn hold_buckets(&self, must_hold: bool) {
         let [passed, hours] = match must_hold {
             true => ["now64(3)", "6"],
@@ -214,7 +214,7 @@ impl Served {
         insert.execute().await.unwrap();
     }
 
-    /// Waits until a number of the store is at least this, and says so in a row if it does not come about in time.
+    /// Waits until a number of the store is at least `least`. If this takes too long, adds a row that says so.
     async fn reaches(&self, rows: &mut Rows, state: usize, (what, sql): (&str, &str), least: u64) {
         self.say(&format!("waiting: {what}"));
         let started = Instant::now();
@@ -236,7 +236,7 @@ impl Served {
             .await;
     }
 
-    /// Waits for a window that ended after now, and until the ledger has all reports.
+    /// Waits for a window that ends after the present time, and until the ledger has all reports.
     async fn is_settled(&self, rows: &mut Rows, state: usize, reports: u64) {
         let now = jiff::Timestamp::now();
         let second = u64::try_from(now.as_second()).unwrap();
@@ -248,7 +248,7 @@ impl Served {
             .await;
     }
 
-    /// Returns a page of each kind: lists, and of the cohorts and incidents that they link to the first.
+    /// Returns a page of each kind: the lists, and the first cohort and incident that they link to.
     async fn pages(&self) -> Vec<String> {
         let lists = ["/fleet", "/incidents", "/orders", "/ledger", "/health"];
         let mut paths = lists.map(str::to_owned).to_vec();
@@ -267,7 +267,7 @@ impl Served {
         paths
     }
 
-    /// Returns the time of an answer and the engine's processor time, or why it is none.
+    /// Returns the time of an answer and the engine's processor time, or an error text.
     async fn timed<T>(
         &self,
         ask: impl Future<Output = Result<T, String>>,
@@ -377,7 +377,7 @@ async fn measure(served: &Served, rows: &mut Rows, state: usize) {
         rows.put_best(&format!("`{name}`, cached"), GOALS[1], state, cached);
     }
     let names = names_of(served).await;
-    // The slowest query of each dashboard stands for it.
+    // For each dashboard only the slowest query is shown.
     let mut slowest: Vec<(String, u128, String, Best)> = Vec::new();
     for (name, sql) in queries() {
         let is_variable = sql.starts_with("SELECT encodeURLComponent");
@@ -414,7 +414,8 @@ async fn measure(served: &Served, rows: &mut Rows, state: usize) {
     }
 }
 
-/// Reloads all pages without end, by several at once. What each searches the fleet for is in no cache.
+/// Reloads all pages without end, with several clients at once. Each searches the fleet for a different text, which is
+/// never cached.
 async fn reload(served: &Served) {
     let paths = served.pages().await;
     let mut reloaders = tokio::task::JoinSet::new();
@@ -451,7 +452,7 @@ async fn names_of(served: &Served) -> Names<'static> {
     ])
 }
 
-/// Puts the time of an evaluation, alone and while pages are reloaded, and the size of what verdicts were made from.
+/// Adds the time of an evaluation, alone and while pages are reloaded, and the size of verdicts' evidence.
 async fn measure_the_rest(served: &Served, rows: &mut Rows) {
     const CLOSED_STATE: usize = 1;
     const ALONE: &str = "an evaluation";
@@ -483,7 +484,7 @@ async fn measure_the_rest(served: &Served, rows: &mut Rows) {
     let on_disk = served.number(&on_disk).await / n;
     let row = format!("{plain} bytes, {on_disk} on disk");
     rows.put("evidence of a cohort's window", "1 KB", CLOSED_STATE, row);
-    // At steps of an hour.
+    // The size for a day assumes steps of an hour.
     let mb = |bytes: u64| (bytes * 10_000 * 24).div_ceil(1_000_000);
     let day = format!("{} MB, {} MB on disk", mb(plain), mb(on_disk));
     rows.put("evidence of 10,000 cohorts a day", "", CLOSED_STATE, day);

@@ -1,5 +1,5 @@
 //! Phones in their own JVMs, with the Kotlin library, the real ONNX Runtime and QNN's emulator. A roll-out whose second
-//! version falls back to the CPU on one chipset is one page of `serve`, with its cause.
+//! version falls back to the CPU on one chipset makes one page of `serve`, which names its cause.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,7 +18,7 @@ use crate::support::{Running, check_succeeds, get, server, short_windows, until}
 
 const APP: &str = "com.example.camera";
 const KEY: &str = "phones-key";
-/// In nightly runs, and else: ten devices hit page in their first window.
+/// Number of phones in nightly runs and in other runs. Ten devices hit make a page in their first window.
 const PHONES: [usize; 2] = [60, 24];
 const AT_ONCE: usize = 4;
 /// Longest time from the last report to the page.
@@ -34,7 +34,7 @@ fn built(into: &Path) -> String {
     format!("{}/classes:{}/jars/*", into.display(), into.display())
 }
 
-/// A JVM of its own for a program of `sdk/android/checks`.
+/// Returns a separate JVM for a program of `sdk/android/checks`.
 fn jvm(class_path: &str, program: &str) -> Command {
     let library = std::env::current_exe().unwrap();
     let mut command = tool("java");
@@ -120,7 +120,7 @@ impl Fleet {
     }
 }
 
-/// Starts a program that records from eight threads, so often in each.
+/// Returns a program that records `runs` times in each of eight threads.
 fn recording(class_path: &str, endpoint: &str, folder: &Path, runs: u64) -> Command {
     let mut command = jvm(class_path, "checks.RecordingApp");
     command
@@ -131,7 +131,7 @@ fn recording(class_path: &str, endpoint: &str, folder: &Path, runs: u64) -> Comm
     command
 }
 
-/// Runs of the ledger: recorded, stored, dropped on the device, missing.
+/// Returns the ledger's runs: recorded, stored, dropped on the device, missing.
 async fn ledger(page: &str) -> [i64; 4] {
     let answer = get(&format!("http://{page}/ledger.json?count=runs")).await;
     let document: Value = serde_json::from_str(&answer.unwrap().text).unwrap();
@@ -216,7 +216,7 @@ async fn phones_of_kotlin_make_one_page_with_the_cause() {
     let began = std::time::Instant::now();
     let page = loop {
         let all = incidents().await;
-        // The page is sent before the window has every phone.
+        // The page may be sent before the window has all phones.
         let is_sent = |i: &&Value| {
             i["severity"] == "page" && i["state"] == "firing" && i["devices_hit"] == n_phones / 2
         };

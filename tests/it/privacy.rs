@@ -1,5 +1,5 @@
-//! `docs/privacy.md` names every field that a device sends with its column in the store, every column, and every table that
-//! knows an installation.
+//! `docs/privacy.md` names every field that a device sends with its column in the store, every column, and every table
+//! with an installation's data.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 
 use crate::support::docs;
 
-/// Beginnings of the names of columns of a message's fields; without one, a field's name is its column's.
+/// Prefixes of the columns of a message's fields. Without a prefix, field and column have the same name.
 const PREFIXES: [(&str, &[&str]); 23] = [
     ("App", &["app_", ""]),
     ("CpuNode", &["cpu_node_"]),
@@ -73,10 +73,10 @@ const KEPT_AS: [(&str, &[&str]); 32] = [
     ("UploadFailures.kind", &["health_upload_failures"]),
 ];
 
-/// The fields of each message, with the type of each.
+/// The fields of each message, with their types.
 type Messages = BTreeMap<String, Vec<(String, String)>>;
 
-/// Reads the messages of the contract. None is nested.
+/// Reads the messages of the contract. No message is nested.
 fn messages() -> Messages {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/epwatch/v1");
     let mut messages = Messages::new();
@@ -148,7 +148,7 @@ fn every_field_that_a_device_sends_is_named_with_its_reason() {
     }
 }
 
-/// Returns the columns of the tables that hold what devices send.
+/// Returns the columns of the tables with data that devices send.
 fn columns() -> BTreeSet<&'static str> {
     let sql = include_str!("../../collector/migrations/0002_reports.sql");
     let mut columns = BTreeSet::new();
@@ -166,7 +166,7 @@ fn columns() -> BTreeSet<&'static str> {
     columns
 }
 
-/// Returns the columns that hold a field.
+/// Returns the columns that a field is stored in.
 fn columns_of<'a>(message: &str, field: &str, columns: &BTreeSet<&'a str>) -> Vec<&'a str> {
     let path = format!("{message}.{field}");
     if let Some((_, names)) = KEPT_AS.iter().find(|(name, _)| *name == path) {
@@ -188,7 +188,7 @@ fn columns_of<'a>(message: &str, field: &str, columns: &BTreeSet<&'a str>) -> Ve
         .collect()
 }
 
-/// A field that is sent and kept nowhere is useless. A field that is kept and not documented breaks a promise.
+/// A field that is sent but not stored is useless. A field that is stored but not documented breaks a promise.
 #[test]
 fn what_is_kept_of_each_field_is_what_the_store_has_columns_for() {
     let (messages, columns) = (messages(), columns());

@@ -1,5 +1,5 @@
-//! The commands that look at a store. They look at a `serve` with its WAL and detector, a device by the id that
-//! the SDK prints, and an incident for a ticket. Stores that are away, silent, or of another schema are tried too.
+//! Tests the commands that read a store. They read a `serve` with its WAL and detector, a device by the id that the SDK
+//! prints, and an incident for a ticket. Stores that are unreachable, silent, or have another schema are tested too.
 
 use std::{net::TcpListener, process::Command, thread, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::support::{
 
 const KEY: &str = "look-key";
 
-/// Every page that a shell prints.
+/// Every command that prints a page.
 const LOOKS: [&str; 10] = [
     "status",
     "show app model",
@@ -32,7 +32,7 @@ const LOOKS: [&str; 10] = [
     "orders",
 ];
 
-/// Looks fail with a clear line and the code of "could not find out", and none hangs.
+/// Checks that all commands fail with a clear line and the code of "could not find out", and do not hang.
 #[track_caller]
 fn check_all_fail(store: &str, expected: &str) {
     thread::scope(|scope| {
@@ -49,7 +49,7 @@ fn a_store_that_is_away_or_silent_is_a_clear_line() {
     check_all_fail("http://127.0.0.1:1", "the store does not answer");
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", silent.local_addr().unwrap());
-    // Connections are taken, and no request is answered.
+    // This store accepts connections, but does not answer requests.
     check_all_fail(&address, "the store did not answer in time");
 }
 
@@ -67,7 +67,7 @@ async fn put_incident(store: &Client) {
 /// Writes an incident with 1,300 states and a news for each. A channel accepts every second news, which is sent to it
 /// twice, and refuses news 6 for good.
 async fn put_long_incident(store: &Client) {
-    // The statement puts each row's numbers in place of these.
+    // The SQL statement replaces these by each row's numbers.
     const NEWS: u64 = 900_001;
     const DELIVERED: u64 = 900_002;
     let mut document = incident_of(CohortKey {
@@ -168,7 +168,7 @@ async fn an_incident_for_a_ticket_and_a_store_of_another_version() {
     assert_eq!(json(&mut look("ledger"))["query"]["days"], 14);
     check_fails(&mut look("ledger --days 15"), 2, "1..=14");
 
-    // A config names the same store, and no `serve` runs here.
+    // Here a config names the same store, and no `serve` runs on the folder.
     let elsewhere = tempfile::tempdir().unwrap();
     let mut named = epwatch("status");
     named.env("EPWATCH_STORE__CLICKHOUSE", &at);
@@ -176,7 +176,7 @@ async fn an_incident_for_a_ticket_and_a_store_of_another_version() {
     let fact = format!("\nStore  {at} answers. Each collector has its WAL on its own /metrics.");
     assert!(text.contains(&fact), "{text}");
 
-    // A newer program's store is read as long as the views of this one are there.
+    // The store of a newer program can be read as long as it has this program's views.
     let newer = "INSERT INTO schema_migrations (series, version, checksum) \
         SELECT any(series), 999, 'x' FROM schema_migrations";
     client.query(newer).execute().await.unwrap();
@@ -202,7 +202,7 @@ async fn a_store_without_our_tables_is_of_another_schema() {
     store.engine.stop().await;
 }
 
-/// A `serve` whose WAL takes reports only with this much free space on its volume.
+/// Starts a `serve` whose WAL takes reports only with this much free space on its volume.
 fn serve(dir: &std::path::Path, min_free: &str) -> (Running, Value) {
     let config = dir.join("epwatch.toml");
     let sha256 = epwatch_proto::hex(&Sha256::digest(KEY));
@@ -225,7 +225,7 @@ fn at(dir: &std::path::Path, words: &str) -> Command {
     command
 }
 
-/// Returns a fact of a page's JSON.
+/// Returns the status of a part from a page's JSON.
 fn fact(document: &Value, part: &str) -> (bool, String) {
     let facts = document["facts"].as_array().unwrap();
     let fact = facts.iter().find(|fact| fact["part"] == part);
@@ -234,7 +234,7 @@ fn fact(document: &Value, part: &str) -> (bool, String) {
     (fact["is_fine"].as_bool().unwrap(), text)
 }
 
-/// Sends one report, and returns the id that the SDK explains.
+/// Sends one report, and returns the id that the SDK's `explain()` prints.
 fn send_a_report(endpoint: &str, folder: &std::path::Path) -> String {
     let config = SdkConfig::builder("look", endpoint, KEY, folder).with_consent(true);
     let watch = Watch::start(config.build().unwrap()).unwrap();
@@ -260,7 +260,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     let text = check_succeeds(&mut at(dir.path(), "status"));
     for part in [
         "\nWAL       Takes reports. ",
-        // The command has no config file: the running detector says so.
+        // The command has no config file, so these values come from the running detector.
         "\nDetector  Judges a window of 2h every 1h.",
     ] {
         assert!(text.contains(part), "{text}");
@@ -272,7 +272,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     let health = json(&mut at(dir.path(), "health"));
     assert!(fact(&health, "WAL").0, "{health:#}");
     let page = format!("http://{}/health.json", addresses["page"].as_str().unwrap());
-    // The store is known to take reports once the writer has written there.
+    // The store's status is only known once the writer has written to it.
     until("each part works", async || {
         let shown = get(&page).await.unwrap();
         let shown: Value = serde_json::from_str(&shown.text).unwrap();
@@ -293,7 +293,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     .await;
     let device = json(at(dir.path(), "devices").arg(&id));
     assert_eq!(device["installation"]["id"], *id, "{device:#}");
-    // The plugin's version is not known here.
+    // The report does not have the plugin's version.
     let runtime = device["installation"]["runtime"].as_str().unwrap();
     assert!(!runtime.contains('/'), "{device:#}");
 
@@ -320,7 +320,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     );
 }
 
-/// Words of the lines that a report leaves on its way through a collector.
+/// Words of the log lines that a report causes on its way through a collector.
 const REPORT_PATH: [&[&str]; 4] = [
     &[
         "upload{",
@@ -338,7 +338,7 @@ const REPORT_PATH: [&[&str]; 4] = [
     ],
 ];
 
-/// CONTRIBUTING.md follows a report by these lines. None names its device.
+/// Checks the log lines by which CONTRIBUTING.md follows a report. None of them names its device.
 #[track_caller]
 fn check_report_path(log: &str, installation: &str) {
     for words in REPORT_PATH {
@@ -348,7 +348,7 @@ fn check_report_path(log: &str, installation: &str) {
     assert!(!log.contains(installation), "{log}");
 }
 
-/// The page of health is not the config's: it says what happens.
+/// The health page does not show the config but what really happens.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wal_that_refuses_reports_is_no_fine_one() {
     let dir = tempfile::tempdir().unwrap();

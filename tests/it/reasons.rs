@@ -6,7 +6,7 @@ use crate::support::{check_ends, check_fails, check_succeeds, epwatch, json};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reasons.md");
 
-/// The document, by the table.
+/// Returns the document that the table makes.
 fn written() -> String {
     let mut text = String::from(
         "# Reason codes\n\n\

@@ -1,8 +1,10 @@
-//! ClickHouse as people run it: the whole path on other releases than the embedded engine's, and the same answers.
+//! ClickHouse releases that people run: the whole path works on other releases than the embedded engine's, with the
+//! same answers.
 //!
-//! A real fleet's collector, roll-ups, deletion, detector and commands work on the release, with the client of production.
-//! Then its rows are copied to the embedded engine. There each view, each statement that was run, each query of Grafana
-//! and a replay must find the same. The newest release and a store of two shards are checked in the same way.
+//! A real fleet's collector, roll-ups, deletion, detector and commands work on the release, with the client of
+//! production. Then its rows are copied to the embedded engine. There each view, each statement that was run, each
+//! query of Grafana and a replay must give the same answers. The newest release and a store of two shards are checked
+//! in the same way.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,7 +28,7 @@ use crate::{
     support::{EPWATCH, Store, check_succeeds, collector_config, docs, epwatch, until},
 };
 
-/// The installation that is deleted.
+/// Secret of the installation that is deleted.
 const SECRET: [u8; 32] = [42; 32];
 
 /// Statements of one shape that are run again. They are the latest, because their times cover the most rows.
@@ -85,7 +87,7 @@ async fn check_release(release: &'static Release) {
     check_succeeds(&mut epwatch(&format!("migrate {to}")));
     let again = check_succeeds(&mut epwatch(&format!("migrate {to}")));
     assert_eq!(again, "the schema is up to date\n");
-    // A release refuses a setting that it does not know.
+    // A release refuses unknown settings, so this tests the settings for a cluster.
     let of_cluster = client(&target.clone().of_cluster());
     let asked = of_cluster.query("SELECT version()").fetch_one::<String>();
     assert_eq!(asked.await.unwrap(), server.version());
@@ -93,7 +95,7 @@ async fn check_release(release: &'static Release) {
     let judged = run_the_whole_path(&old, &to, &dir.path().join("wal")).await;
     let checked = check(&old, 14, None, |_| {}).await.unwrap();
 
-    // From here on nothing writes.
+    // From here on no program writes to the store.
     let replayed = replay(&to, judged);
     let now = jiff::Timestamp::now();
     let questions = Questions {
@@ -133,18 +135,19 @@ async fn check_release(release: &'static Release) {
 
 /// The queries to two stores with the same rows.
 struct Questions {
-    /// Everything that collector, detector and commands asked on the way.
+    /// All statements that collector, detector and commands ran.
     statements: Vec<Statement>,
     /// Time range of Grafana's queries.
     range: Range,
     now: jiff::Timestamp,
-    /// End of the replay, and its answer.
+    /// End of the replay; the next field has its answer.
     judged: jiff::Timestamp,
     replayed: Vec<String>,
 }
 
 impl Questions {
-    /// Asks for each view, each statement, each query of Grafana and a replay. Commands find the new store by `there`.
+    /// Compares the answers of each view, each statement, each query of Grafana and a replay. Commands find the new
+    /// store by `there`.
     async fn compare(&self, old: &Client, new: &Client, there: &str) -> Differences {
         let mut differences = Differences::default();
         for view in names(old, "engine = 'View'").await {
@@ -172,8 +175,8 @@ impl Questions {
     }
 }
 
-/// Reports, an incident, an order, a deletion and every page, all on this store. Returns the time before which all rows
-/// are the fleet's.
+/// Runs reports, an incident, an order, a deletion and every page on this store. Returns the time before which all rows
+/// belong to the fleet.
 async fn run_the_whole_path(store: &Client, to: &str, wal: &Path) -> jiff::Timestamp {
     let mut config = collector_config(wal.to_owned());
     config.erase_period = Period(Duration::from_millis(200));
@@ -200,7 +203,7 @@ async fn run_the_whole_path(store: &Client, to: &str, wal: &Path) -> jiff::Times
         }),
         ..v1::UploadRequest::default()
     };
-    // Sent again, as after a lost ack.
+    // The upload is repeated, as after a lost ack.
     watched.call("Upload", &upload).await;
     watched.call("Upload", &upload).await;
     let row = format!(
@@ -246,7 +249,7 @@ async fn run_the_whole_path(store: &Client, to: &str, wal: &Path) -> jiff::Times
         answered(&format!("{look} {to}")).await;
     }
     answered(&format!("incident {id} {to}")).await;
-    // The deleted device is not there.
+    // The deleted device must not be found.
     let look = format!("devices {installation} {to}");
     until(&look, async || {
         let output = epwatch(&look).output().unwrap();
@@ -323,14 +326,15 @@ impl Statement {
     }
 }
 
-/// Returns the latest statements of each shape that read rows: queries, and the queries of inserts. `now` is the time of all.
+/// Returns the latest statements of each shape that read rows: queries, and the queries of inserts. `now` replaces the
+/// present time in all of them.
 fn statements(log: &str, now: jiff::Timestamp) -> Vec<Statement> {
     let mut shapes: BTreeMap<String, Vec<Statement>> = BTreeMap::new();
     for line in log.lines() {
         let document: Value = serde_json::from_str(line).unwrap();
         let mut settings: BTreeMap<String, String> =
             serde_json::from_value(document["settings"].clone()).unwrap();
-        // The machine may be busy now.
+        // The time limit is removed, because the machine may be busy.
         settings.remove("max_execution_time");
         let Some(sql) = query_of(document["sql"].as_str().unwrap()) else {
             continue;
@@ -380,7 +384,7 @@ fn shape(sql: &str) -> String {
     shape
 }
 
-/// Puts a time in place of the functions that return the present one.
+/// Replaces functions that return the present time by a fixed time.
 fn at(sql: &str, now: jiff::Timestamp) -> String {
     let second = now.as_second();
     let mut sql = sql.to_owned();
@@ -394,7 +398,7 @@ fn at(sql: &str, now: jiff::Timestamp) -> String {
     sql
 }
 
-/// Answers that were not the same.
+/// Answers that differed.
 #[derive(Debug, Default)]
 struct Differences {
     n_compared: usize,
@@ -447,7 +451,7 @@ impl Differences {
     }
 }
 
-/// Returns the rows of an answer in one order, or the error.
+/// Returns the sorted rows of an answer, or the error.
 async fn answer(store: &Client, sql: &str) -> Result<Vec<String>, clickhouse::error::Error> {
     let mut rows = store.query_raw(sql).fetch_bytes("JSONCompactEachRow")?;
     let rows = rows.collect().await?;
@@ -457,7 +461,7 @@ async fn answer(store: &Client, sql: &str) -> Result<Vec<String>, clickhouse::er
     Ok(lines)
 }
 
-/// A line of JSON with six digits of each fraction: the order in which an engine adds is its own.
+/// Returns a line of JSON with each fraction rounded to six digits, because engines may add in different orders.
 fn rounded_line(line: &str) -> String {
     match serde_json::from_str(line) {
         Ok(value) => rounded(value).to_string(),
@@ -465,7 +469,7 @@ fn rounded_line(line: &str) -> String {
     }
 }
 
-/// Whether two rows are the same except the last of the six digits: a sum may lie next to where it is rounded.
+/// Whether two rows are equal up to the last of the six digits, because a sum may be close to a rounding limit.
 fn is_same_row(old: &str, new: &str) -> bool {
     let value = |row| serde_json::from_str::<Value>(row).ok();
     old == new || matches!((value(old), value(new)), (Some(old), Some(new)) if is_near(&old, &new))

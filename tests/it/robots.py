@@ -29,7 +29,7 @@ def make_session(version, model, place):
         options = onnxruntime.SessionOptions()
         options.add_provider_for_devices([NPU], {"backend_path": BACKEND, "soc_model": SOC_MODEL})
         return epwatch.InferenceSession(model, options, **named)
-    # The mistake that onnxruntime makes nothing of: `providers` does not reach a plugin, so all runs on the CPU.
+    # A mistake that onnxruntime does not report: `providers` does not reach a plugin, so all nodes run on the CPU.
     return epwatch.InferenceSession(model, providers=[QNN, "CPUExecutionProvider"], **named)
 
 
@@ -37,11 +37,11 @@ def report(version, model, place, latency_us):
     session = make_session(version, model, place)
     (output, *_) = session.session.run(None, {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)})
     assert output.shape[0] == 1
-    # A robot differs from others by some percent, and its runs by some more.
+    # Robots differ from each other by some percent, and the runs of one robot by some percent too.
     chance = random.Random(f"{os.environ['EPWATCH_FOLDER']} {version}")
     of_robot = int(latency_us) / 1e6 * (1 + 0.05 * random.Random(os.environ["EPWATCH_FOLDER"]).gauss(0, 1))
     latencies = [of_robot * (1 + 0.04 * chance.gauss(0, 1)) for _ in range(N_RUNS)]
-    # No report may hold more time than its interval had.
+    # The runs of a report may not take longer than its interval.
     time.sleep(sum(latencies))
     for latency in latencies:
         epwatch.record(session, latency)

@@ -1,5 +1,6 @@
-//! Robots whose programs are Python: a process each, with epwatch's wheel, the real onnxruntime and QNN's emulator. What
-//! becomes of robots that fall back is in docs/robot.md: nothing for one of twenty, a ticket for ten of them, a page for all.
+//! Robots with Python programs: each is a process with epwatch's wheel, the real onnxruntime and QNN's emulator.
+//! docs/robot.md describes the results of a fallback: nothing for one robot of twenty, a ticket for ten of them, a page
+//! for all.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,13 +20,13 @@ const APP: &str = "com.example.robot";
 const KEY: &str = "robots-key";
 const CHIPSET: &str = "SM8635";
 const SOC_MODEL: &str = "68";
-/// The model that is wholly on the NPU there.
+/// The model that runs wholly on the robots' NPU.
 const MODEL: &str = "mixed_v1.int8.onnx";
 const AT_ONCE: usize = 4;
 /// Longest time from the last report to its verdict.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A version as the robots run it; on the first `n_on_cpu` of them on the CPU, four times slower.
+/// A version that the robots run. The first `n_on_cpu` robots run it on the CPU, four times slower.
 #[derive(Clone, Copy)]
 struct Version {
     name: &'static str,
@@ -127,7 +128,8 @@ impl Fleet {
         serde_json::from_str(&page.unwrap().text).unwrap()
     }
 
-    /// Waits for the open incident of this severity with so many robots hit by a version, once every robot runs it.
+    /// Waits until every robot runs a version. Then waits for the open incident of this severity with `n_hit` robots
+    /// hit by it.
     async fn incident(&self, severity: &str, version: &str, n_hit: usize) -> Value {
         let began = Instant::now();
         loop {
@@ -197,8 +199,9 @@ async fn robots_of_python_that_all_fall_back_are_one_page_with_the_cause() {
     check(&fleet.incident("page", "2", n).await, n);
 }
 
-/// One robot of twenty makes neither page nor ticket, since fewer than three devices say nothing about the version. Its own log and
-/// `explain` name the cause. Ten are a ticket in their first window; the page waits for a second one.
+/// One robot of twenty makes neither page nor ticket, because fewer than three devices prove nothing about the version.
+/// Its own log and `explain` name the cause. Ten robots make a ticket in their first window; the page needs a second
+/// window.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_robot_of_twenty_falls_back_without_a_page_and_ten_are_a_ticket_at_once() {
     if !is_nightly("twenty robots of Python: one that falls back, then ten, and their ticket") {

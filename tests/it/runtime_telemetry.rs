@@ -8,7 +8,7 @@ use crate::support::{check_succeeds, epwatch, json};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
-/// Runs a command with the variable that a person has set for other programs.
+/// Checks a command although a person has set the variable for other programs.
 #[track_caller]
 fn runs_without_telemetry(mut command: Command, cache: &Path) {
     with_telemetry(&mut command, cache);

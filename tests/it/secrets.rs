@@ -1,4 +1,4 @@
-//! Secrets in the real process: none is in its logs at any level, and keys change at a signal while it runs.
+//! Secrets in the real process: its logs have none at any level, and keys are replaced at a signal while it runs.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::support::{
 const APP: &str = "com.example.camera";
 const STORE_PASSWORD: &str = "a-password-of-the-store-that-nobody-guesses";
 
-/// A collector whose store is away, but which takes reports.
+/// A collector that takes reports although its store is unreachable.
 struct Collector {
     running: Running,
     address: String,
@@ -117,14 +117,14 @@ fn a_key_for_every_app_is_made_only_when_asked_for() {
     for words in ["", "--app com.example.camera --all-apps"] {
         check_fails(&mut key(&format!("{words} --kind own {end}")), 2, "--app");
     }
-    // A key that ships is never valid for every app.
+    // A key that ships in an app is never valid for every app.
     check_fails(&mut key(&format!("--all-apps --kind app {end}")), 2, "own");
     let out = check_succeeds(&mut key(&format!("--all-apps --kind own {end}")));
     assert!(out.contains("app = \"*\"\n"), "{out}");
     assert!(out.contains("kind = \"own\"\n"), "{out}");
     assert!(out.contains("name = \"own *\"\n"), "{out}");
     let app = "--app com.example.camera";
-    // The choice is explained, never asked for.
+    // A missing choice is explained in the error; the command never prompts for it.
     check_fails(&mut key(&format!("{app} {end}")), 2, "ships in an app");
     check_fails(&mut key(&format!("{app} --kind app")), 2, "--environment");
     let out = check_succeeds(&mut key(&format!("{app} --kind pipeline {end}")));
@@ -132,7 +132,7 @@ fn a_key_for_every_app_is_made_only_when_asked_for() {
     assert!(out.contains("environment = \"production\"\n"), "{out}");
 }
 
-/// Replaces a file at once, as an operator's tools do.
+/// Replaces a file atomically, like an operator's tools.
 fn replace(path: &Path, text: &str) {
     let new = path.with_extension("new");
     std::fs::write(&new, text).unwrap();
@@ -195,7 +195,7 @@ async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
     assert!(log.contains("TRACE"), "the log says everything: {log}");
     let secret = String::from_utf8(secret).unwrap();
     for secret in [&one, &two, &stranger, malformed, STORE_PASSWORD, &secret] {
-        // For keys, checks the part behind their prefix.
+        // For keys, only the part after their prefix is checked.
         let core = secret.strip_prefix("epw_").unwrap_or(secret);
         for (at, line) in log.lines().enumerate() {
             assert!(
@@ -206,7 +206,7 @@ async fn secrets_are_never_logged_and_keys_change_at_a_signal() {
     }
 }
 
-/// A file of a test, with its mode.
+/// Writes a test file with this mode, and returns its path.
 fn file_of_mode(dir: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
     let path = dir.join(name);
     fs::write(&path, text).unwrap();
@@ -214,7 +214,7 @@ fn file_of_mode(dir: &Path, name: &str, text: &str, mode: u32) -> PathBuf {
     path
 }
 
-/// A file that all users can read is used all the same. A warning names each one, whatever reads it.
+/// A secret file that all users can read is still used. A warning names each such file, whatever reads it.
 #[tokio::test(flavor = "multi_thread")]
 async fn others_see_nothing_of_the_data_folder_and_open_secrets_are_named() {
     let dir = tempfile::tempdir().unwrap();

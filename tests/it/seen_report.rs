@@ -1,4 +1,4 @@
-//! `epwatch run --report`: what a volunteer sends, from launches on QNN's emulator.
+//! `epwatch run --report`: the report that a volunteer sends, from launches on QNN's emulator.
 
 use std::{fs, path::Path, process::Command};
 
@@ -66,7 +66,7 @@ fn a_report_says_what_was_seen_and_nothing_of_its_sender() {
         (&true.into(), &false.into())
     );
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
-    // The file, the folder, a node, a path of an option, times of day.
+    // The report must not have names of the file, the folder or a node, paths of options, or times of day.
     for private in [
         "secret",
         "alice",
@@ -87,7 +87,7 @@ fn a_report_says_what_was_seen_and_nothing_of_its_sender() {
     check_fails(&mut verify(), 1, "or was changed");
 }
 
-/// A refusal is what a report is for.
+/// A report must also work for a refused session, because that is its main purpose.
 #[test]
 fn a_session_that_cannot_be_made_is_reported() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Commands at a signal, and servers whose log has no reader any more.
+//! Tests commands that get a signal, and servers whose log has no reader any more.
 
 use std::{
     fs,
@@ -60,7 +60,7 @@ fn wait_for_log(running: &mut Running, text: &str) {
     assert!(lines.any(|line| line.contains(text)), "no {text:?}");
 }
 
-/// Log shippers and terminals go away; reports must not.
+/// If the log's reader ends, for example a log shipper, the server must go on.
 #[tokio::test]
 async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -84,7 +84,8 @@ async fn a_server_goes_on_when_the_reader_of_its_log_is_gone() {
     assert_eq!(ended_within(&mut running, DEADLINE).code(), Some(0));
 }
 
-/// `| head` takes what it wants and goes. A command whose reader is gone ends as it would have, on either stream.
+/// `| head` reads some lines and ends. A command whose reader has ended must still end with its own exit code, on
+/// either stream.
 #[test]
 fn a_command_whose_reader_is_gone_ends_with_its_own_code() {
     for (words, code) in [
@@ -104,7 +105,7 @@ fn a_command_whose_reader_is_gone_ends_with_its_own_code() {
     }
 }
 
-/// As of `epwatch status --watch | head`, also while nothing changes.
+/// For example `epwatch status --watch | head` must end, also while nothing changes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_whose_reader_is_gone_ends() {
     let store = Store::start().await;
@@ -113,7 +114,7 @@ async fn a_watch_whose_reader_is_gone_ends() {
     let mut watch = epwatch(&format!("orders --watch --clickhouse {address}"));
     watch.stdout(writer).stderr(Stdio::null());
     let mut running = Running(watch.spawn().unwrap());
-    // The command has the only writing end.
+    // The parent's copy is dropped, so that only the command has the writing end.
     drop(watch);
     assert!(reader.read(&mut [0; 1]).unwrap() > 0);
     assert_eq!(running.0.try_wait().unwrap(), None);
@@ -159,7 +160,7 @@ fn a_stop_with_an_engine_that_hangs_ends_at_its_deadline_or_at_a_second_signal()
         let engine = engine_of(running.0.id());
         signal(engine, "STOP");
         signal(running.0.id(), "INT");
-        // Two signals at once are one.
+        // Two signals at the same moment would count as one, so the second one waits.
         wait_for_log(&mut running, "stopping");
         if n_signals == 2 {
             signal(running.0.id(), "INT");
@@ -231,7 +232,7 @@ fn an_interrupted_fetch_leaves_only_its_lock() {
     check_leaves_nothing(&mut command, &cache, ".libchdb", "TERM", ".lock");
 }
 
-/// A terminal that is closed ends the demo as Ctrl-C does, with its summary and without its folder.
+/// Closing the terminal ends the demo like Ctrl-C, with its summary and without its folder.
 #[test]
 fn a_hangup_ends_a_running_demo() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Connections that say nothing, to every port of `serve` and of a detector: devices' uploads go on.
+//! Silent connections to every port of `serve` and of a detector do not stop the uploads of devices.
 
 use std::{
     net::{SocketAddr, TcpListener, TcpStream},
@@ -18,7 +18,7 @@ use crate::support::{Running, epwatch, get, server, until};
 /// To each port.
 const N: usize = 20_000;
 const N_BY_DAY: usize = 1_500;
-/// A port that answers does so in much less.
+/// A working port answers in much less time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Files of this process that are not connections.
 const OTHER_FILES: usize = 200;
@@ -29,9 +29,9 @@ fn free_address() -> SocketAddr {
     listener.local_addr().unwrap()
 }
 
-/// Lets this process open so many files, or as many as it may.
+/// Lets this process open `n` files, or as many as it may.
 fn allow_open_files(n: usize) -> usize {
-    // Soft limits are often 1,024 though the hard one is higher; a failure changes nothing.
+    // Soft limits are often 1,024 although the hard limit is higher. A failure leaves the limit as it is.
     let pid = std::process::id().to_string();
     let _ = Command::new("prlimit")
         .args(["--pid", &pid, &format!("--nofile={n}:")])
@@ -45,8 +45,8 @@ fn allow_open_files(n: usize) -> usize {
     soft.parse().unwrap_or(usize::MAX).min(n)
 }
 
-/// As many as the port takes. The readers' port leaves connections beyond its limit in the system's queue, which is
-/// full then.
+/// Opens as many silent connections as the port takes. The readers' port leaves connections beyond its limit in the
+/// system's queue, which then fills up.
 fn silent_connections(port: SocketAddr, n: usize) -> Vec<TcpStream> {
     let connections = (0..n).map(|_| TcpStream::connect_timeout(&port, CONNECT_TIMEOUT));
     connections.map_while(Result::ok).collect()
@@ -110,13 +110,13 @@ async fn silent_connections_to_any_port_leave_uploads_as_they_were() {
         println!("{} to {name}", silent.len());
         // The readers' port takes 64, and its queue about 128 more.
         assert!(silent.len() >= 100, "{name}: {}", silent.len());
-        // A new connection, as a phone has.
+        // A phone opens a new connection.
         let mut device = CollectorServiceClient::connect(endpoint.clone()).await;
         let device = device
             .as_mut()
             .unwrap_or_else(|error| panic!("{name}: {error}"));
         let answer = device.upload(upload(sequence)).await;
-        // It names reports that are not stored.
+        // The answer lists only reports that are not stored.
         let answer = answer.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(answer.into_inner().results, [], "{name}");
         drop(silent);

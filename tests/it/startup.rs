@@ -87,7 +87,7 @@ fn wrong_use_has_an_exit_code_of_its_own() {
     }
 }
 
-/// An operator sees in a log, on a page or in the program itself what runs where.
+/// An operator can see the running version in a log, on a page or from the program itself.
 #[test]
 fn the_version_is_on_the_command_line_and_first_in_the_log() {
     let text = check_succeeds(&mut epwatch("--version"));
@@ -122,7 +122,7 @@ fn the_version_is_on_the_command_line_and_first_in_the_log() {
     }
 }
 
-/// A port or a folder that is taken is the commonest mistake of a start, so it is found first and said at once.
+/// A port or folder in use is the most common mistake at a start, so it is checked first and reported at once.
 #[test]
 fn what_another_process_has_is_named_at_once_and_nothing_is_made() {
     let dir = tempfile::tempdir().unwrap();
@@ -146,12 +146,12 @@ fn what_another_process_has_is_named_at_once_and_nothing_is_made() {
         3,
         &format!("process {} (epwatch serve)", running.0.id()),
     );
-    // The wait for the engine of an ended process takes 10 s.
+    // The start must not wait for the engine of an ended process, which would take 10 s.
     let took = began.elapsed();
     assert!(took < usual + std::time::Duration::from_secs(8), "{took:?}");
 }
 
-/// Nothing can be sent to 0.0.0.0, and a phone must not be given http where TLS is.
+/// Nothing can be sent to 0.0.0.0, and devices need https if the port has TLS.
 #[test]
 fn devices_are_given_an_address_that_they_can_use() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ struct Mistake {
     config: &'static str,
     /// A file in its folder, with its text.
     file: Option<(&'static str, &'static str)>,
-    /// The key that is named.
+    /// The key that the error names.
     key: &'static str,
     says: &'static str,
 }
@@ -305,7 +305,7 @@ const MISTAKES: &[Mistake] = &[
     },
 ];
 
-/// A service manager starts a process again for ever that ends with another code than 2.
+/// With an exit code other than 2, a service manager would restart the process for ever.
 #[test]
 fn what_a_start_refuses_without_the_network_a_check_finds_too() {
     for mistake in MISTAKES {
@@ -328,7 +328,8 @@ fn what_a_start_refuses_without_the_network_a_check_finds_too() {
     }
 }
 
-/// A start goes on with such a certificate, because its files are read again; a check before it must not.
+/// A start continues with such a certificate, because its files are read again later. A check before the start must
+/// fail.
 #[test]
 fn a_certificate_that_no_device_accepts_is_found_by_a_check() {
     let dir = tempfile::tempdir().unwrap();
@@ -404,7 +405,7 @@ fn an_online_check_names_the_channels_that_would_take_no_page() {
         command
     };
     let [ok, accepted, unknown] = ["200 OK", "202 Accepted", "404 Not Found"].map(answering);
-    // Slack refuses a message without a text, where there is a webhook.
+    // A real Slack webhook refuses a message without a text, so this answer means that the webhook exists.
     let no_text = answering("400 Bad Request");
     let said = check_succeeds(&mut check([&no_text, &accepted, &ok]));
     for channel in ["slack", "pagerduty", "alertmanager"] {
@@ -422,7 +423,7 @@ fn an_online_check_names_the_channels_that_would_take_no_page() {
     }
 }
 
-/// Its log is sentences, and `replay` reads the server of this folder when no source is named.
+/// The detector's log has sentences. Without a source, `replay` reads the server of this folder.
 #[test]
 fn a_detector_says_that_it_leads_and_replay_finds_its_store() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,7 +18,7 @@ use crate::support::{Running, Store, epwatch, get, json, server, until};
 /// A proxy in front of the engine.
 #[derive(Debug, Default)]
 struct Proxy {
-    /// Forwards connections; before, it answers 503 as proxies do.
+    /// Whether the proxy forwards connections; before that, it answers with 503 as proxies do.
     is_open: AtomicBool,
     n_refused: AtomicU32,
 }
@@ -40,7 +40,7 @@ impl Proxy {
                                content-length: 8\r\n\r\nno store";
                 let _written = stream.write_all(answer).await;
                 let _closed = stream.shutdown().await;
-                // Unread bytes would reset the connection, and the answer would be lost.
+                // The rest is read, because unread bytes would reset the connection and lose the answer.
                 let _rest = stream.read_to_end(&mut request).await;
                 proxy.n_refused.fetch_add(1, SeqCst);
             });

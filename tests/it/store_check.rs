@@ -1,4 +1,4 @@
-//! `epwatch store check`: what a collector made holds, and each damage is found by the check that is made for it.
+//! `epwatch store check`: a collector's store passes all checks, and each kind of damage is found by its check.
 
 use std::{fs, io::Write, os::unix::fs::FileExt, path::Path, process::Command};
 
@@ -15,7 +15,7 @@ fn check(data_dir: &Path) -> Command {
     command
 }
 
-/// Returns the examples of a check; `None` if it was not looked at.
+/// Returns the examples of a check; `None` if the check did not run.
 fn found<'a>(document: &'a Value, name: &str) -> Option<Vec<&'a str>> {
     let checks = document["checks"].as_array().unwrap();
     let check = checks.iter().find(|check| check["name"] == name).unwrap();
@@ -94,7 +94,7 @@ async fn a_whole_store_is_whole_and_each_damage_is_found() {
             "ALTER TABLE {table} DELETE WHERE wal_offset = {lost} SETTINGS mutations_sync = 2"
         ));
     }
-    // Last, because the collector names it surplus when it closes a bucket again.
+    // This damage is made last, because the collector marks the copy as surplus when it closes a bucket again.
     let resent = nth(30).await;
     for table in ["report_copies", "reports"] {
         let row = one(table, resent);
@@ -109,7 +109,7 @@ async fn a_whole_store_is_whole_and_each_damage_is_found() {
     drop(serve);
     flip_a_byte(&data_dir.join("epwatch-wal"));
 
-    // Once it is gone, the check opens the store itself.
+    // Once `serve` has ended, the check opens the store itself.
     let (text, _) = check_ends(check(&data_dir).arg("--json"), 1);
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["ok"], false);
@@ -188,7 +188,7 @@ async fn run(serve: &Serve, damages: &[String]) {
     }
 }
 
-/// Rows of a deleted installation that are three days old.
+/// Returns statements that insert rows of a deleted installation that are three days old.
 fn old_rows() -> Vec<String> {
     let of_old =
         "now64(3) - INTERVAL 3 DAY AS received_at, unhex(repeat('07', 16)) AS installation";
@@ -261,7 +261,7 @@ async fn repair_mends_what_loses_nothing_and_the_next_start_the_rest() {
     ];
     assert_eq!(states.collect::<Vec<_>>(), expected, "{document:#}");
 
-    // The next start does the repairs that were left to it.
+    // The next start makes the repairs that the check left to it.
     let serve = Serve::start(&data_dir, "100ms");
     all_stored_and_checked(&serve, sent).await;
     run(&serve, &old_rows()).await;
@@ -299,7 +299,7 @@ async fn time_of_a_check_of_a_million_reports() {
     let mut sent = 0;
     while sent < 1_000_000 {
         sent += acked(serve.load("--rate 20000 --duration 10s --batch 500"));
-        // More would fill the WAL.
+        // The test waits, because more reports would fill the WAL.
         until("the reports are in the store", || async {
             serve.number("SELECT count() FROM reports").await == sent
         })

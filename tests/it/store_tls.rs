@@ -68,7 +68,7 @@ async fn a_store_with_a_certificate_of_a_private_ca_is_trusted_by_that_alone() {
     let said = check_succeeds(&mut migrate(&https, Some(tls("ca.pem"))));
     assert_eq!(said, "the schema is up to date\n");
 
-    // Neither another CA nor the public ones verify it.
+    // Neither another CA nor the public CAs verify the certificate.
     for ca_file in [Some(tls("other-ca.pem")), None] {
         check_ends(&mut migrate(&https, ca_file.clone()), 3);
         check_ends(&mut replay(&https, ca_file), 3);
@@ -86,7 +86,7 @@ fn a_ca_that_cannot_be_used_is_named() {
         ("https://localhost:9", "none.pem", 3, "none.pem"),
         ("http://localhost:9", "ca.pem", 2, "https"),
     ] {
-        // In the config it is a problem of the config.
+        // If the config names the file, the error is a problem of the config.
         let (_, stderr) = check_ends(&mut migrate(address, Some(tls(ca_file))), 2);
         for text in ["EPWATCH_STORE__CA_FILE: store.ca_file: ", expected] {
             assert!(stderr.contains(text), "{text}: {stderr}");

@@ -1,6 +1,6 @@
 //! Parts of end-to-end tests: the built command, a migrated engine, the config of a collector on it, HTTP.
 //!
-//! Ports are free ones of the loopback, and processes end with their test.
+//! Ports are free ports of the loopback, and processes end with their test.
 
 use std::{
     future::Future,
@@ -53,7 +53,8 @@ pub(crate) fn server(words: &str, data_dir: &Path) -> Command {
     command
 }
 
-/// A config with short buckets and steps instead of a false clock. The window holds the starts of all devices of a test.
+/// Returns a config with short buckets and steps instead of a fake clock. The window is long enough for the starts of
+/// all devices of a test.
 pub(crate) fn short_windows(app: &str, key: &str) -> String {
     format!(
         r#"
@@ -170,7 +171,7 @@ pub(crate) fn docs(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
 }
 
-/// No wait in a test is longer than this, however busy the machine is.
+/// Longest wait in a test, however busy the machine is.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
 
 /// Returns once `condition` holds; panics at the deadline and names it.
@@ -182,7 +183,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: i
     }
 }
 
-/// As [`until`], where nothing else runs on the thread.
+/// Works like [`until`], if nothing else runs on the thread.
 #[track_caller]
 pub(crate) fn wait_for(is_so: impl Fn() -> bool) {
     let began = Instant::now();
@@ -210,7 +211,7 @@ pub(crate) async fn send(request: Request<Full<Bytes>>) -> anyhow::Result<Page> 
     let answer = client.request(request).await?;
     let status = answer.status().as_u16();
     let body = answer.into_body().collect().await?.to_bytes();
-    // A Connect answer is a message, not text.
+    // A Connect answer is a binary message, so invalid text is replaced.
     let text = String::from_utf8_lossy(&body).into_owned();
     Ok(Page { status, text })
 }
@@ -230,7 +231,7 @@ pub(crate) fn collector_config(wal: PathBuf) -> CollectorConfig {
     config
 }
 
-/// An engine in a folder of its own.
+/// An engine in its own temporary folder.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) engine: EmbeddedStore,
@@ -258,7 +259,7 @@ impl Store {
         Self { engine, dir }
     }
 
-    /// Returns its address, for `--clickhouse`.
+    /// Returns the engine's address, for `--clickhouse`.
     pub(crate) fn address(&self) -> String {
         format!("unix:{}", self.engine.socket().display())
     }

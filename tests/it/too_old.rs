@@ -1,4 +1,4 @@
-//! A ClickHouse older than the least version is refused by everything that opens a store.
+//! Every command that opens a store refuses a ClickHouse older than the minimum version.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::support::{check_fails, epwatch, server};
 
-/// A server of 2024, as far as anything is asked before its version is known.
+/// Answers like a server of 2024, as far as clients query it before they know its version.
 async fn answer(mut stream: UnixStream) {
     loop {
         let mut request = Vec::new();

@@ -1,5 +1,6 @@
-//! A cluster of two shards gives the counts of one server over the same reports: two collectors with duplicates, roll-ups,
-//! a deletion, the ledger. So do a copy to more shards and a restored backup.
+//! A cluster of two shards gives the same counts as one server for the same reports. They come through two collectors,
+//! with duplicates, roll-ups, a deletion and the ledger. A copy to more shards and a restored backup also give the same
+//! counts.
 //!
 //! `EPWATCH_TEST_CLICKHOUSE` and `EPWATCH_TEST_CLICKHOUSE_CLUSTER` are addresses of real servers, with user and password:
 //! one alone, and one of a cluster with the name `epwatch`. `tests/clickhouse/compose.yaml` starts both. Without them the
@@ -38,12 +39,12 @@ const ROUNDS: u64 = 5;
 struct Side {
     name: &'static str,
     client: Client,
-    /// `None` where a server runs.
+    /// The embedded engine; `None` if a real server is used.
     engine: Option<EmbeddedStore>,
     dir: TempDir,
 }
 
-/// Returns a database of its own on the server that a variable names, with the schema.
+/// Returns a separate database with the schema, on the server that a variable names.
 async fn server(variable: &str, values: TemplateValues) -> Option<Client> {
     let address = std::env::var(variable).ok()?;
     let database = format!("epwatch_test_{:x}", Timestamp::now().as_nanosecond());
@@ -120,7 +121,7 @@ impl Side {
         .await;
     }
 
-    /// Starts a collector that closes buckets, with a WAL of its own.
+    /// Starts a collector that closes buckets, with its own WAL.
     async fn collector(&self, name: &str) -> Collector {
         let any_port = ([127, 0, 0, 1], 0).into();
         let mut config = CollectorConfig {
@@ -137,7 +138,7 @@ impl Side {
     }
 }
 
-/// The reports of a fleet over ten minutes, the last a while ago, each with the collector that received it.
+/// Returns the reports of a fleet over ten past minutes, each with the number of the collector that received it.
 fn reports(first_us: u64) -> Vec<(u64, ReceivedReport)> {
     let mut received = Vec::new();
     let mut put = |collector: u64, offset: u64, at_us: u64, report: Report| {
@@ -165,7 +166,7 @@ fn reports(first_us: u64) -> Vec<(u64, ReceivedReport)> {
             let at_us = first_us + round * 90_000_000 + u64::from(device) * 1_000_000;
             let collector = 1 + u64::from(device % 2);
             put(collector, offset, at_us, of(round + 1));
-            // Its ack was lost: it came again, through the other one, in a later bucket.
+            // The ack was lost, so the report came again, through the other collector and in a later bucket.
             if device % 5 == 1 {
                 put(3 - collector, offset + 1, at_us + 70_000_000, of(round + 1));
             }
@@ -241,21 +242,21 @@ async fn fill(side: &Side, first_us: u64) {
     for collector in collectors {
         collector.stop().await;
     }
-    // One that starts reads the ledger at once.
+    // A starting collector reads the ledger at once.
     let collector = side.collector("first").await;
     let ledger = "SELECT toUInt64(sumIf(reports, kind = 'stored')) FROM loss_ledger_read_v1";
     side.reaches(ledger, rest).await;
     collector.stop().await;
 }
 
-/// Twenty minutes ago, at the beginning of a bucket.
+/// Returns the time twenty minutes ago, at the beginning of a bucket.
 fn first_us() -> u64 {
     let now = u64::try_from(Timestamp::now().as_second()).unwrap();
     (now / 60 - 20) * 60_000_000
 }
 
-/// Checks that views of both give the same counts. The rows of the deleted installation are erased `ON CLUSTER`, which the
-/// embedded engine cannot do.
+/// Checks that the views of both stores give the same counts. The rows of the deleted installation are erased
+/// `ON CLUSTER`, which the embedded engine cannot do.
 async fn check_counts(one: &Side, two: &Side) {
     for sql in [
         "SELECT count() FROM counted_reports_v1",
@@ -308,7 +309,7 @@ async fn copy(from: &Side, to: &Side) {
     }
 }
 
-/// The way to another shard: a store of more shards, and a copy of every row.
+/// Another shard is added by making a store with more shards and copying every row.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_was_copied_to_more_shards_gives_the_same_counts() {
     let (one, two) = (Side::one_server().await, Side::two_shards().await);
@@ -331,12 +332,12 @@ async fn a_store_that_was_copied_to_more_shards_gives_the_same_counts() {
     two.stop().await;
 }
 
-/// `BACKUP` of the shards' database, `RESTORE` in a new cluster, and a migration, which makes the rest.
+/// Restores with `BACKUP` of the shards' database, `RESTORE` in a new cluster, and a migration, which makes the rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_restored_from_the_backup_of_its_shards_gives_the_same_counts() {
     const ARCHIVE: &str = "shards.tar.zst";
     let two = Side::two_shards().await;
-    // A server's own BACKUP needs a disk or bucket of the operator's.
+    // On a real server, BACKUP needs a disk or bucket of the operator, so only the embedded engine is tested.
     let Some(engine) = &two.engine else {
         return;
     };

@@ -1,6 +1,7 @@
-//! `docs/views.md` is the schema's: views, columns and types of the migrated engine, sentences of the migrations.
+//! `docs/views.md` matches the schema: it has views, columns and types of the migrated engine, and sentences of the
+//! migrations.
 //!
-//! Meanings of columns are written by hand in the document and kept. `EPWATCH_BLESS=1` writes the rest again.
+//! The meanings of columns are written by hand in the document and are kept. `EPWATCH_BLESS=1` rewrites the rest.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,7 +65,7 @@ fn meanings(document: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// A type without the form in which it is stored.
+/// Returns a type without its storage encoding.
 fn plain(kind: &str) -> String {
     let kind = kind.replace("LowCardinality(String)", "String");
     kind.replace("(3, 'UTC')", "").replace("('UTC')", "")

@@ -1,4 +1,4 @@
-//! The one load generator, for every server alike. It writes pre-encoded bodies through `h2`, since a full gRPC client
+//! The load generator, the same for every server. It writes pre-encoded bodies through `h2`, since a full gRPC client
 //! costs as much as the server that it measures.
 
 use std::cell::{Cell, RefCell};
@@ -22,12 +22,12 @@ pub(crate) struct Shape {
     pub(crate) in_flight_each: usize,
 }
 
-/// Result of one stretch of load.
+/// Result of one span of load.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     pub(crate) reports: u64,
     pub(crate) seconds: f64,
-    /// From the time a request was due to its answer's end, sorted.
+    /// Latency of each request, from the time it was due to the end of its answer, sorted.
     pub(crate) latencies: Vec<Duration>,
 }
 
@@ -56,7 +56,7 @@ struct Load {
     until: Instant,
 }
 
-/// Keeps every place in flight busy for `duration`.
+/// Keeps as many requests in flight as the shape allows, for `duration`.
 pub(crate) fn full(
     address: SocketAddr,
     shape: Shape,

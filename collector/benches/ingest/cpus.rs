@@ -1,12 +1,12 @@
-//! CPU affinity. Either the client is on one CPU and the server under load on another, so that neither takes the
-//! other's time or caches. Or both are on any CPU.
+//! CPU affinity. Either the client runs on one CPU and the server under load on another, so that neither takes the
+//! other's time or caches. Or both run on any CPU.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rustix::thread::CpuSet;
 
-/// The CPU of a server's process; without it the server runs where its parent may.
+/// The variable that names the CPU of a server's process. If it is unset, the server runs on the CPUs of its parent.
 pub(crate) const CPU: &str = "EPWATCH_BENCH_CPU";
 const ANY: usize = usize::MAX;
 
@@ -33,8 +33,8 @@ fn stay_on(cpus: &[usize]) {
     rustix::thread::sched_setaffinity(None, &set).expect("CPUs that the process was allowed");
 }
 
-/// This process on one CPU, servers that it starts from now on each on another; on a machine with one
-/// CPU they share it.
+/// Puts this process on one CPU, and each server that it starts from now on another. On a machine with one CPU they
+/// share it.
 pub(crate) fn apart() {
     if let [client, server, ..] = *allowed() {
         stay_on(&[client]);
@@ -42,7 +42,7 @@ pub(crate) fn apart() {
     }
 }
 
-/// This process, and what it starts from now on, wherever the kernel likes.
+/// Lets the kernel choose the CPUs of this process and of those that it starts from now on.
 pub(crate) fn together() {
     if !allowed().is_empty() {
         stay_on(allowed());
@@ -50,13 +50,13 @@ pub(crate) fn together() {
     SERVERS.store(ANY, Relaxed);
 }
 
-/// The CPU of a server that is started now, as its variable has it.
+/// The CPU of a server that is started now, as the value of the variable [`CPU`].
 pub(crate) fn of_server() -> Option<String> {
     let cpu = SERVERS.load(Relaxed);
     (cpu != ANY).then(|| cpu.to_string())
 }
 
-/// Takes the place that the parent chose for this process.
+/// Moves this process to the CPU that its parent chose.
 pub(crate) fn take_place() {
     if let Some(cpu) = std::env::var(CPU).ok().and_then(|cpu| cpu.parse().ok()) {
         stay_on(&[cpu]);

@@ -2,9 +2,9 @@
 //! as one JSON document.
 //!
 //! One light client loads, in turns, the collector and a bare tonic service of the same contract that only decodes and
-//! answers. Each server is a process of its own, on a CPU of its own where there are two. `--soak 600` loads for as
-//! many seconds and prints the collector's memory. `--only-ingest` and `--only-writer` are the halves.
-//! `--storage 1000000` stores so many reports and prints their bytes on disk, by table and column. The WAL lies on a
+//! answers. Each server is a process of its own, on a CPU of its own where there are two. `--soak 600` loads for 600
+//! seconds and prints the collector's memory. `--only-ingest` and `--only-writer` run one half each.
+//! `--storage 1000000` stores a million reports and prints their bytes on disk, by table and column. The WAL lies on a
 //! file system with a real fsync. Without `--bench` (as `cargo test --benches` runs it) everything happens once and
 //! briefly. Only its correctness counts.
 
@@ -32,7 +32,7 @@ use crate::payload::Template;
 use crate::server::Server;
 use crate::writer::{Round, Stored};
 
-/// As the program `epwatch` has it.
+/// The allocator of the program `epwatch`.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -157,7 +157,7 @@ fn measure_ingest(dir: &Path, plan: Plan, figures: &mut Figures) {
     figures.insert("report_bytes".into(), report_bytes.into());
 }
 
-/// Memory of a collector under full load, a tenth of the time after the other.
+/// Measures a collector's memory under full load, after each tenth of the time.
 fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
     const PARTS: u32 = 10;
     let collector = Server::start("soaked", dir);
@@ -173,7 +173,7 @@ fn soak(dir: &Path, duration: Duration, figures: &mut Figures) {
     figures.insert("soak_rss_mib".into(), rss_mib.into());
 }
 
-/// Measures the way from the WAL to the engine against the engine alone.
+/// Compares the path from the WAL into the engine with the engine alone.
 fn measure_writer(dir: &Path, plan: Plan, figures: &mut Figures) {
     // Writer and engine share the machine, as they do in `serve`; the engine alone has all of it.
     cpus::together();
@@ -264,7 +264,7 @@ struct Rate {
     reports_per_second: f64,
 }
 
-/// Loads the servers in turns; gives each server's rounds.
+/// Loads the servers in turns; returns each server's rounds.
 fn rounds(servers: &[&Server], n_reports: usize, plan: Plan) -> Vec<Vec<Rate>> {
     let mut all: Vec<Vec<Rate>> = vec![Vec::new(); servers.len()];
     for server in servers {

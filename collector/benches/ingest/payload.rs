@@ -1,6 +1,6 @@
 //! The reference payload: a report of one session and two series of about 40 buckets. It is in the form in which an SDK
-//! sends it, encoded once. Each request is a copy with random ids put in, so that the client's work is a copy and a
-//! send, whatever it loads.
+//! sends it, encoded once. Each request is a copy with random ids put in. So the client only copies and sends,
+//! whichever server it loads.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use epwatch_proto::histogram::bucket_low_us;
@@ -11,7 +11,7 @@ const INSTALLATION: [u8; 16] = [0xa5; 16];
 const STREAM: u64 = 0x5151_5252_5353_5454;
 const SESSION: u64 = 0x6161_6262_6363_6464;
 
-/// An encoded request with the places of its random ids.
+/// An encoded request, with the offsets of its random ids.
 pub(crate) struct Template {
     bytes: Vec<u8>,
     installations: Vec<usize>,
@@ -60,7 +60,7 @@ impl Template {
         for &at in &self.streams {
             bytes[at..at + 8].copy_from_slice(&random.next().to_le_bytes());
         }
-        // A session's uid stands once in the session and once in each series.
+        // A session's uid occurs once in the session and once in each series.
         for places in self.sessions.chunks(3) {
             let uid = random.next() | 1;
             for &at in places {
@@ -92,7 +92,7 @@ impl Random {
     }
 }
 
-/// The sample report in the size of earlier measurements.
+/// The sample report, as large as in earlier measurements.
 fn report() -> v1::Report {
     let key = samples::key(INSTALLATION, STREAM, 17);
     let mut report = samples::report(key, samples::session_uid(SESSION));
@@ -112,7 +112,7 @@ fn report() -> v1::Report {
     report
 }
 
-/// A bell of 40 buckets around `first` + 20.
+/// A bell-shaped histogram of 40 buckets around `first` + 20.
 #[expect(clippy::cast_precision_loss, reason = "whole numbers below 2^53")]
 fn series(phase: Phase, first: u16, runs: u64) -> LatencySeries {
     let (mut indices, mut counts) = (Vec::new(), Vec::new());

@@ -2,11 +2,10 @@
 //!
 //! - `collector`: the whole collector, whose store is a listener that never answers. Reports wait in
 //!   the WAL, as they do while a store is away, and the writer costs nothing.
-//! - `soaked`: the same over a store that takes everything, for what the collector's memory does
-//!   in the long run.
+//! - `soaked`: the same over a store that takes everything, to see how the collector's memory grows in the long run.
 //! - `bare`: a tonic service of the same contract that decodes every report with prost, answers,
 //!   and forgets.
-//! - `envelope`: the same, but the reports stay undecoded bytes: what tonic alone costs.
+//! - `envelope`: the same, but the reports stay undecoded bytes, which shows the cost of tonic alone.
 
 use std::hint::black_box;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,7 +40,7 @@ const PAGES: &str = "pages on ";
 /// The kernel's unit of CPU time in /proc, on every Linux that there is.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A process of this program that plays a part; killed when dropped.
+/// A child process of this program in one of its roles; killed when dropped.
 pub(crate) struct Process {
     child: Child,
     lines: Box<dyn Iterator<Item = String> + Send>,
@@ -62,8 +61,8 @@ impl Process {
         Self { child, lines }
     }
 
-    /// A collector that writes a WAL full of reports into a store, from where it begins to write. With summaries, of
-    /// buckets of a second, it has drained the WAL once they are built.
+    /// A collector that is about to write a WAL full of reports into a store. With summaries, whose buckets last a
+    /// second, the WAL counts as drained once they are built.
     pub(crate) fn writer(dir: &Path, store: &str, database: &str, sums_up: bool) -> Self {
         let kind = if sums_up { "stored" } else { "writer" };
         let mut writer = Self::start(kind, dir, &[(STORE, store), (DATABASE, database)]);
@@ -81,7 +80,7 @@ impl Process {
         found.unwrap_or_else(|| panic!("the process never says {line:?}"));
     }
 
-    /// User and system time so far: what getrusage gives, read from outside.
+    /// User and system time so far: the values of getrusage, read from outside.
     pub(crate) fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.child.id())
     }
@@ -120,7 +119,7 @@ impl Server {
         }
     }
 
-    /// One of the collector's own counters; 0 of a server that has none.
+    /// One of the collector's own counters; 0 for a server without counters.
     pub(crate) fn counter(&self, name: &str) -> f64 {
         let Some(pages) = self.pages else { return 0.0 };
         let mut stream = TcpStream::connect(pages).expect("the collector's pages");
@@ -224,12 +223,12 @@ async fn until_parent_ends(address: SocketAddr) {
     let _ = tokio::task::spawn_blocking(wait).await;
 }
 
-/// A store that takes everything and keeps nothing: the writer works, segments come back.
+/// A store that takes everything and keeps nothing, so the writer works and segments are recycled.
 async fn swallow(listener: TcpListener) {
     let swallowed = |body: axum::body::Body| async {
         let mut body = body.into_data_stream();
         while let Some(Ok(_)) = futures::StreamExt::next(&mut body).await {}
-        // To a question: no rows.
+        // The answer to a query: no rows.
         ""
     };
     let _ = axum::serve(listener, axum::Router::new().fallback(swallowed)).await;
@@ -258,7 +257,7 @@ async fn serve(config: CollectorConfig, client: Client) {
 async fn serve_collector(dir: &Path) {
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
     let store = silent.local_addr().expect("bound");
-    // Taken and never answered.
+    // The connection is accepted and never answered.
     tokio::spawn(async move {
         let mut held = Vec::new();
         while let Ok((stream, _)) = silent.accept().await {
@@ -267,7 +266,7 @@ async fn serve_collector(dir: &Path) {
     });
     let client = Client::default().with_url(format!("http://{store}"));
     let mut config = config(dir);
-    // Ten of them are the pause after a failed try: no second one while the bench measures.
+    // The pause after a failed try is ten periods, so no second try comes while the bench measures.
     config.batch.period = Period(Duration::from_secs(60));
     serve(config, client).await;
 }

@@ -18,7 +18,7 @@ use crate::{BATCH, Figures, SHAPE};
 const DATABASE: &str = "stored";
 const RAW: [&str; 3] = ["reports", "report_copies", "placements"];
 const SUMMARIES: [&str; 2] = ["cohort_buckets", "cohort_sessions"];
-/// Columns that are named; the others are small.
+/// The number of columns that are printed by name; the others are small.
 const N_COLUMNS: usize = 12;
 
 #[derive(Debug, Row, Deserialize)]
@@ -27,7 +27,7 @@ struct Bytes {
     bytes: u64,
 }
 
-/// Stores at least so many reports and puts bytes a report into `figures`.
+/// Stores at least `reports` reports and puts the bytes of a report into `figures`.
 pub(crate) fn measure(dir: &Path, reports: u64, figures: &mut Figures) {
     let mut sent = 0;
     {

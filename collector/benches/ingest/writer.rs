@@ -1,9 +1,9 @@
 //! The writer's rate and CPU time, from the WAL to the embedded engine, compared with the engine alone. First a
-//! collector in its own process stores a WAL full of reports. Then the rows that it made are read back as they are. The
-//! same client sends them to fresh tables, in batches of the same size. It sends them as rows, which is how that client
-//! inserts, and as blocks, which is how the writer does. The first batches of each are not counted, because the
-//! one-time cost of a process's memory is not part of its steady rate. Nothing is merged meanwhile: merging is the
-//! engine's, costs all sides the same, and would go on while the next side is measured.
+//! collector in its own process stores a WAL full of reports. Then the rows that it made are read back unchanged. The
+//! same client sends them to fresh tables, in batches of the same size. It sends them as rows, which is its own way to
+//! insert, and as blocks, which is the writer's way. The first batches of each side are not counted, because the
+//! one-time cost of a process's memory is not part of its steady rate. Nothing is merged meanwhile. Merging is the
+//! engine's work, costs all sides the same, and would go on while the next side is measured.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::{BATCH, SHAPE};
 /// The argument that makes this program the engine's child.
 pub(crate) const ENGINE_CHILD: &str = "engine-child";
 
-/// Batches that are not counted, where there are so many more.
+/// The first batches, which are not counted if at least as many more follow.
 const WARM_UP: usize = 3;
 
 /// Results of one round.
@@ -57,7 +57,7 @@ impl Stored {
     }
 }
 
-/// Batches of so many rows that are not counted.
+/// The number of batches that are not counted, of all that `rows` rows make.
 fn warm_up(rows: u64, batch: usize) -> usize {
     if rows >= (3 * WARM_UP * batch) as u64 {
         WARM_UP
@@ -89,7 +89,7 @@ pub(crate) fn round(dir: &Path, fill: Duration, batch: usize) -> Round {
                 .await
                 .expect("a fresh database");
         }
-        // Else a side pays for the parts of those before it, too.
+        // Otherwise a side also pays for merging the parts of the sides before it.
         let stop = engine.client(writers).query("SYSTEM STOP MERGES");
         stop.execute().await.expect("the engine stops merging");
         let round = Round {
@@ -133,7 +133,7 @@ async fn count(client: &Client, table: &str) -> u64 {
     count.expect("the engine answers")
 }
 
-/// Returns the counts of a database by now.
+/// Returns the counts of a database at this moment.
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
 async fn stored(engine: &EmbeddedStore, database: &str, started: Instant) -> Stored {
     Stored {
@@ -144,7 +144,7 @@ async fn stored(engine: &EmbeddedStore, database: &str, started: Instant) -> Sto
     }
 }
 
-/// Counts from where so many rows are there.
+/// Counts from the moment at which `warm_up` rows are stored.
 #[expect(clippy::cast_precision_loss, reason = "counts of a bench")]
 async fn run_writer(dir: &Path, engine: &EmbeddedStore, database: &str, warm_up: usize) -> Stored {
     let (dir, name) = (dir.to_owned(), database.to_owned());
@@ -173,7 +173,7 @@ async fn bodies(from: &Client, format: &str, batch: usize) -> Vec<(&'static str,
     let offsets = "SELECT wal_offset FROM reports ORDER BY wal_offset";
     let offsets = from.query(offsets).fetch_all::<u64>().await;
     let mut bodies = Vec::new();
-    // By the batch's ends: to sort whole rows takes more memory than the engine has.
+    // Selects by the offsets at the batch's ends, because sorting whole rows takes more memory than the engine has.
     for offsets in offsets.expect("the engine answers").chunks(batch) {
         let (first, last) = (offsets[0], offsets[offsets.len() - 1]);
         for table in ["report_copies", "reports"] {

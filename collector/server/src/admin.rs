@@ -26,7 +26,7 @@ use crate::tasks::TaskSet;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
-/// An address cannot be listened on.
+/// The error of an address on which a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to listen on {address} ({key}){}", way_out(source))]
 pub struct BindError {
@@ -38,7 +38,7 @@ pub struct BindError {
     source: std::io::Error,
 }
 
-/// Returns how to find the process that has a port.
+/// Returns a hint on how to find the process that occupies a port.
 fn way_out(error: &std::io::Error) -> &'static str {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
@@ -52,7 +52,7 @@ fn way_out(error: &std::io::Error) -> &'static str {
 /// the system chose for port 0.
 ///
 /// # Errors
-/// The address is taken or not one of this machine.
+/// The address is already in use, or does not belong to this machine.
 pub async fn bind(
     address: SocketAddr,
     key: &'static str,
@@ -69,7 +69,7 @@ pub async fn bind(
 
 /// The component's part of the admin endpoint.
 pub struct AdminPages {
-    /// Returns `/metrics`, mostly by [`open_metrics`](crate::open_metrics).
+    /// Returns the body of `/metrics`, mostly made by [`open_metrics`](crate::open_metrics).
     pub metrics: Box<dyn Fn() -> String + Send + Sync>,
     /// Returns why the component is not ready; nothing if it is.
     pub not_ready: Box<dyn Fn() -> Vec<String> + Send + Sync>,
@@ -88,7 +88,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Serves the pages on a listener that [`bind`] returned. `/readyz` has the reasons of `tasks` too.
+    /// Serves the pages on a listener that [`bind`] returned. `/readyz` also lists the reasons that `tasks` returns.
     pub fn start(
         listener: TcpListener,
         pages: AdminPages,
@@ -116,8 +116,7 @@ impl AdminServer {
         }
     }
 
-    /// Waits for the end after the token was cancelled. A slow reader of a page holds up a stop for
-    /// a second at most.
+    /// Waits for the end after the token was cancelled. A slow reader of a page delays a stop by a second at most.
     pub async fn stopped(mut self) {
         if timeout(STOP_TIMEOUT, &mut self.task).await.is_err() {
             self.task.abort();
@@ -125,13 +124,14 @@ impl AdminServer {
     }
 }
 
-/// Facts that the endpoint shows.
+/// The data that the endpoint's handlers share.
 struct Shown {
     pages: AdminPages,
     tasks: TaskSet,
 }
 
-/// The OpenMetrics format if the request names it, as Prometheus does; otherwise the older one, as other programs do.
+/// Answers in the OpenMetrics format if the request names it, as Prometheus does. Otherwise answers in the older
+/// format, which other programs expect.
 async fn metrics(State(shown): State<Arc<Shown>>, headers: HeaderMap) -> impl IntoResponse {
     let page = (shown.pages.metrics)();
     let accepted = headers.get_all(header::ACCEPT).iter();

@@ -11,18 +11,19 @@ use crate::new_installation_quota::{
 const DAY_MS: i64 = 86_400_000;
 const HOUR_MS: i64 = 3_600_000;
 
-/// The quota is for one app; its name decides nothing.
+/// The quota covers one app, so any name does.
 const APP: &str = "";
 const UNKNOWN: NetworkHashes = [0, 0];
 
-/// Admission to one app over its reports in the order of receipt, with the default limits and no networks.
+/// Admission to one app, decided over its reports in the order of receipt, with the default limits and without
+/// networks.
 ///
 /// Installations of the first day are admitted, because a recording begins in the middle of an app's life.
 #[derive(Debug)]
 pub struct AppAdmission<Id> {
-    /// Whether each was admitted.
+    /// Each installation, with whether it was admitted.
     installations: HashMap<Id, bool>,
-    /// The day of the first report of all.
+    /// The day of the recording's first report.
     first_day: Option<u16>,
     history: History,
     quota: NewInstallationQuota,
@@ -40,7 +41,7 @@ impl<Id> Default for AppAdmission<Id> {
 }
 
 impl<Id: Eq + Hash> AppAdmission<Id> {
-    /// Returns whether a report does not vote. A decision of the collector holds.
+    /// Returns whether a report does not vote. If the collector decided, `decided` is returned.
     pub fn is_unproven(&mut self, id: Id, received_ms: i64, decided: Option<bool>) -> bool {
         let day = u16::try_from(received_ms.div_euclid(DAY_MS).max(0)).unwrap_or(u16::MAX);
         let hour = u64::try_from(received_ms.div_euclid(HOUR_MS)).unwrap_or(0);
@@ -92,7 +93,7 @@ mod tests {
         let beyond: Vec<u64> = (2_000..5_000).collect();
         assert_eq!(unproven(&mut admission, 8, flood.clone(), None), beyond);
         assert_eq!(unproven(&mut admission, 8, 0..5_000, None), beyond);
-        // The median of 500 and the 1,500 that were admitted, three times: all that are left.
+        // Three times the median of 500 and of the 1,500 that were admitted: all that are left.
         assert_eq!(unproven(&mut admission, 9, flood, None), [0; 0]);
     }
 

@@ -11,13 +11,13 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Microseconds since 1970.
     fn now_us(&self) -> u64;
 
-    /// Microseconds of a clock that nobody sets, and that goes on while the machine sleeps. `None` if there is none: jumps of
-    /// the wall clock are not noticed then.
+    /// Microseconds of a clock that nobody sets, and that goes on while the machine sleeps. `None` if the system has no
+    /// such clock: then jumps of the wall clock are not noticed.
     fn steady_us(&self) -> Option<u64> {
         None
     }
 
-    /// The same as a timestamp.
+    /// The wall clock's time as a timestamp.
     fn now(&self) -> Timestamp {
         i64::try_from(self.now_us())
             .ok()

@@ -1,4 +1,4 @@
-//! Files of a server: replaced so that they survive a power cut, readable by its own user alone.
+//! Files of a server. They are replaced so that they survive a power cut, and only the server's own user can read them.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -7,7 +7,8 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Makes a folder that only this user can enter, whatever the umask. An existing folder loses the rights of others.
+/// Makes a folder that only this user can enter, whatever the umask. In an existing folder other users lose their
+/// rights.
 ///
 /// # Errors
 /// The folder cannot be made, or belongs to another user.
@@ -16,7 +17,7 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
-/// Reads the secret in a file that a config key or an option names, and warns as [`warn_of_readers`].
+/// Reads the secret in a file that a config key or an option names, and warns as [`warn_of_readers`] does.
 ///
 /// # Errors
 /// The file cannot be read, or is not UTF-8.
@@ -27,7 +28,7 @@ pub fn read_secret(path: &Path, key: &str) -> io::Result<String> {
 }
 
 /// Logs a warning, once for each file, if every user of the machine can read the secret in it, or its group can change
-/// it. A group that reads it is the way to give it to a service whose user is made at each start.
+/// it. A group may read it without a warning: this is how a service gets it whose user is made at each start.
 pub fn warn_of_readers(path: &Path, key: &str) {
     static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let mode = fs::metadata(path).map_or(0, |file| file.permissions().mode());
@@ -48,7 +49,7 @@ fn is_open_to_others(mode: u32) -> bool {
 
 /// Replaces a file, with mode 0600: readers see the old content or the new one, also after a power cut.
 ///
-/// Writes `<path>.tmp` first; one writer at a time. A leftover of a crash is overwritten by the next call.
+/// Writes `<path>.tmp` first; one writer at a time. The next call overwrites a temporary file that a crash left behind.
 ///
 /// # Errors
 /// The folder cannot be written; the old content is still there.
@@ -56,8 +57,8 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     replace_with_mode(path, content, 0o600)
 }
 
-/// Replaces a file without secrets as [`replace_file`] does, with mode 0644 whatever the umask: root writes it for a server
-/// that runs as another user.
+/// Replaces a file without secrets as [`replace_file`] does, with mode 0644 whatever the umask. Root writes such a file
+/// for a server that runs as another user.
 ///
 /// # Errors
 /// The folder cannot be written; the old content is still there.
@@ -87,7 +88,7 @@ mod tests {
     fn a_secret_may_be_read_by_its_group_alone() {
         for (mode, expected) in [
             (0o600, false),
-            // The key of the certificate in docs/first-hour.md.
+            // The mode of the certificate's key in docs/first-hour.md.
             (0o640, false),
             (0o644, true),
             (0o660, true),

@@ -10,8 +10,8 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 
 /// Returns the address that a trusted proxy saw; `None` if the header names none.
 ///
-/// Each proxy appends the address it saw. Read from the end, the first address that is not trusted is the sender; the
-/// sender wrote the entries before it itself.
+/// Each proxy appends the address it saw. Read from the end, the first address that is not trusted is the sender. The
+/// entries before it may be made up, because the sender wrote them.
 #[must_use]
 pub fn forwarded_for(headers: &HeaderMap, trusted_proxies: &[AddressBlock]) -> Option<IpAddr> {
     let lists = headers.get_all(FORWARDED_FOR).iter();

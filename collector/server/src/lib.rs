@@ -1,4 +1,4 @@
-//! Parts that collector, detector and page need alike, each once.
+//! Parts that the collector, the detector and the page share.
 //!
 //! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config.
 //! Holds the clock, retry pauses, the supervised tasks of a process and the atomic replacement of a file. Holds

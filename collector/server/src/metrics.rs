@@ -34,8 +34,8 @@ impl MetricTable {
         metric
     }
 
-    /// Adds a counter for each value of a label, at zero, so that a rate exists from the first event on.
-    /// More values may be counted later.
+    /// Adds a counter for each value of a label, at zero, so that a rate exists from the first event on. Other values
+    /// may be counted later.
     pub fn add_counters(
         &mut self,
         name: &str,
@@ -57,7 +57,7 @@ impl MetricTable {
     }
 }
 
-/// One value that is read at a scrape: name, help, value.
+/// A metric that is read at a scrape: name, help, value.
 pub type Reading = (&'static str, &'static str, ReadValue);
 
 /// The value of a [`Reading`], with its kind.

@@ -1,8 +1,8 @@
 //! The quota for new installations that vote, by app and by network. Pure: hours and counts in, a decision out. The
 //! collector's `admission` keeps the clock and the installations.
 //!
-//! An app's quota is for all its environments, over the last 24 hours. Half of it is for the first installations of
-//! each network. A sender that takes all of the other half leaves a place for a first phone elsewhere.
+//! An app's quota covers all its environments and the last 24 hours. Half of it is reserved for the first installations
+//! of each network. So a sender that uses up the other half leaves quota for the first phones of other networks.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,17 +10,18 @@ use crate::new_installations::{
     LEAST_LIMIT, LastDay, new_installation_limit, usual_new_installations,
 };
 
-/// Apps with a count of their own, since a key may be for any app. The others share one count.
+/// The number of apps with a count of their own. It is limited because a key may be for any app. The others share one
+/// count.
 const MAX_APPS: usize = 4_096;
-/// Networks with a count of their own. Each made-up network takes from its app's quota; beyond this many only
-/// that quota limits.
+/// The number of networks with a count of their own. Each made-up network takes from its app's quota; beyond this
+/// number only that quota limits.
 const MAX_NETWORKS: usize = 1 << 17;
 
-/// Installations of one network in a day that the first half of the quota is for.
+/// How many installations of one network in a day may take from the reserved half of the quota.
 const FIRST_OF_NETWORK: u64 = 3;
 
-/// The part of that half that one wide network (IPv4 /16, IPv6 /32) may take: one in so many. Its owner has any
-/// number of narrow ones.
+/// One wide network (IPv4 /16, IPv6 /32) may take one part in this many of the reserved half. Its owner has any number
+/// of narrow networks.
 const OF_WIDE: u64 = 16;
 
 /// The limits of each app's quota.
@@ -28,7 +29,7 @@ const OF_WIDE: u64 = 16;
 pub struct QuotaLimits {
     /// The least limit of an app; 0 means unlimited.
     pub at_least: u64,
-    /// The part of one network. It grows with the app's limit above `at_least`; 0 means unlimited.
+    /// The limit of one network. It grows with the app's limit above `at_least`; 0 means unlimited.
     pub per_network: u64,
 }
 
@@ -65,7 +66,7 @@ pub struct NewInstallationQuota {
     apps: HashMap<String, AppCount>,
     /// By app, width and hash.
     networks: HashMap<(AppNumber, u8, u32), LastDay>,
-    /// Networks were swept in that hour.
+    /// The hour in which old networks were last removed.
     swept: u64,
 }
 
@@ -75,7 +76,7 @@ type AppNumber = usize;
 struct AppCount {
     number: AppNumber,
     taken: LastDay,
-    /// Installations that were the first of their network.
+    /// Installations that took from the half for the first of each network.
     first: LastDay,
 }
 
@@ -108,8 +109,8 @@ impl NewInstallationQuota {
         new_installation_limit(usual, self.limits.at_least)
     }
 
-    /// Scales `per_network` as the app's limit is above `at_least`: many phones share a carrier's few addresses, and the
-    /// more the larger the app.
+    /// Scales `per_network` by the app's limit over `at_least`. Many phones share a carrier's few addresses, and a
+    /// larger app has more of them behind each address.
     fn network_limit(&self, app_limit: Option<u64>) -> u64 {
         let (per_network, at_least) = (self.limits.per_network, self.limits.at_least);
         let scaled = app_limit.and_then(|limit| {
@@ -189,7 +190,7 @@ impl NewInstallationQuota {
         }
     }
 
-    /// `None` if nothing is left for another network.
+    /// Returns a network's count; `None` if the table has no space for another network.
     fn of_network(&mut self, key: (AppNumber, u8, u32), hour: u64) -> Option<&mut LastDay> {
         let is_full = self.networks.len() >= self.max_networks;
         if is_full && self.swept != hour {
@@ -208,7 +209,7 @@ impl NewInstallationQuota {
         if !self.apps.contains_key(app) && self.apps.len() >= self.max_apps {
             name = "";
         }
-        // Numbers are never given twice: no app is ever dropped.
+        // No number is given twice, because no app is ever dropped.
         let number = self.apps.len();
         let count = self
             .apps
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 250, NOON), 100);
         assert_eq!(quota.take("a", UNKNOWN, NOON), Decision::BeyondApp);
         assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 50, NOON), 50);
-        // Midnight gives nothing back.
+        // The quota does not start anew at midnight.
         assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 5, NOON + 12), 0);
         assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 250, NOON + 23), 50);
         assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 250, NOON + 24), 100);
@@ -292,11 +293,11 @@ mod tests {
         assert_eq!(n_proven(&mut quota, "large", UNKNOWN, 1_000, NOON), 599);
     }
 
-    /// Some networks that bring all they may leave a place for the first phones of others.
+    /// Networks that use up their limits leave quota for the first phones of other networks.
     #[test]
     fn a_network_takes_its_part_and_leaves_room_for_first_phones_elsewhere() {
         let mut quota = NewInstallationQuota::new(LIMITS);
-        // 3 of them are among the first of a network.
+        // 3 of the 20 count as the first of their network.
         assert_eq!(n_proven(&mut quota, "a", network(0), 250, NOON), 20);
         assert_eq!(quota.take("a", network(0), NOON), Decision::BeyondNetwork);
         let flood: usize = (1..9)
@@ -353,10 +354,10 @@ mod tests {
         for n in 0..100 {
             n_proven(&mut quota, &n.to_string(), network(n), 3, NOON);
         }
-        // One more that all other apps share.
+        // There is one more count, which all other apps share.
         assert_eq!(quota.apps.len(), 21);
         assert!(quota.networks.len() <= 30, "{}", quota.networks.len());
-        // Yesterday's entries make space.
+        // Yesterday's entries are removed, which makes space.
         n_proven(&mut quota, "0", network(900), 3, NOON + 30);
         assert_eq!(quota.networks.len(), 2);
     }

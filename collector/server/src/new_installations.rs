@@ -1,7 +1,7 @@
-//! The arithmetic of the room for new installations of an app that vote. Pure: counts and hours in, a number out.
+//! Computes how many new installations of an app may vote. Pure: counts and hours in, a number out.
 //!
-//! The room is one of the last 24 hours, so no midnight gives it twice. It is learnt from admitted installations alone:
-//! refused ones make no room for others.
+//! The quota covers the last 24 hours, so it is not granted twice around midnight. It is computed from admitted
+//! installations alone: refused ones do not raise it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const USUAL_DAYS: u16 = 14;
 
 const HOURS: usize = 24;
 
-/// A count over the last 24 hours, by hours since 1970.
+/// A count over the last 24 hours, kept by hours since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct LastDay {
     latest: u64,
@@ -25,7 +25,7 @@ pub(crate) struct LastDay {
 
 impl LastDay {
     /// Returns the count of the 24 hours that end with this one. An hour before the latest counts as the latest. If the
-    /// hour is more than a day before it, the clock was set back, and the count starts from zero.
+    /// hour is more than a day before the latest, the clock was set back, and the count starts from zero.
     pub(crate) fn count(&mut self, hour: u64) -> u64 {
         if hour > self.latest {
             let gone = (hour - self.latest).min(HOURS as u64);
@@ -50,7 +50,7 @@ impl LastDay {
         *slot = slot.saturating_add(1);
     }
 
-    /// Adds one of an hour of the past, if it is within the last day.
+    /// Adds an installation of an earlier hour, if that hour is within the last day.
     pub(crate) fn add_past(&mut self, hour: u64, now: u64) {
         let _ = self.count(now);
         if hour <= self.latest && self.latest - hour < HOURS as u64 {
@@ -87,8 +87,8 @@ pub(crate) fn usual_new_installations(by_day: &BTreeMap<u16, u64>, today: u16) -
     }
 }
 
-/// Returns how many new installations of an app may vote in a day: three times the usual number, and `at_least` this
-/// many. `None` means unlimited: `at_least` is 0.
+/// Returns how many new installations of an app may vote in a day: three times the usual number, but not below
+/// `at_least`. If `at_least` is 0, returns `None`, which means unlimited.
 #[must_use]
 pub(crate) fn new_installation_limit(usual: u64, at_least: u64) -> Option<u64> {
     (at_least > 0).then(|| usual.saturating_mul(TIMES_USUAL).max(at_least))
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(new_installation_limit(20, 0), None);
     }
 
-    /// Before and after midnight there is one room, and it comes back hour by hour.
+    /// The same quota holds before and after midnight, and it comes back hour by hour.
     #[test]
     fn the_last_day_has_no_midnight() {
         let mut last = LastDay::default();
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(last.count(midnight + 22), 4);
         assert_eq!(last.count(midnight + 23), 2);
         assert_eq!(last.count(midnight + 25), 1);
-        // A call from before gets here after one from later.
+        // A call from an earlier hour arrives after one from a later hour.
         last.add(midnight + 24);
         assert_eq!(last.count(midnight + 25), 2);
         last.add_past(midnight + 10, midnight + 25);

@@ -11,7 +11,7 @@ use crate::metrics::Scraped;
 use crate::process;
 
 /// Returns the metrics of several registries and of the process as one page in the OpenMetrics text format. The samples
-/// of a metric are in one order at every scrape.
+/// of a metric have the same order at every scrape.
 pub fn open_metrics<'a>(registries: impl IntoIterator<Item = &'a Registry>) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail, and a metric that encodes wrongly fails its test.
@@ -51,8 +51,8 @@ fn in_order(text: &str) -> String {
     sorted
 }
 
-/// Returns a page in the text format 0.0.4, which tools read that know no OpenMetrics: there a counter's name has `_total`
-/// in its comments too.
+/// Returns a page in the text format 0.0.4, for tools that cannot read OpenMetrics. In this format a counter's name has
+/// `_total` in the comments too.
 pub(crate) fn plain_text(open_metrics: &str) -> String {
     let comments = open_metrics
         .lines()

@@ -1,4 +1,4 @@
-//! Mistakes in a config, all of them at once and each with its key.
+//! Mistakes in a config. All are reported at once, each with its key.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -22,7 +22,7 @@ impl fmt::Display for Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 
-/// In one line, separated by semicolons.
+/// Writes all mistakes in one line, separated by semicolons.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.0.iter().enumerate() {
@@ -34,7 +34,7 @@ impl fmt::Display for Problems {
 }
 
 impl Problems {
-    /// Returns the one mistake.
+    /// Returns problems with a single mistake.
     #[must_use]
     pub fn one(key: impl Into<String>, text: impl Into<String>) -> Self {
         let mut problems = Self::default();

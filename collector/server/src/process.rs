@@ -1,5 +1,5 @@
-//! Metrics of the process itself, as every Prometheus client library has them: CPU, memory, open files, start time. From
-//! `/proc`; elsewhere there are none.
+//! Metrics of the process itself, as every Prometheus client library has them: CPU, memory, open files, start time.
+//! They come from `/proc`; systems without it have none of them.
 
 use std::fs;
 

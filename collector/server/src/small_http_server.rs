@@ -1,4 +1,5 @@
-//! An HTTP port for few clients: Prometheus servers, load balancers, people. What it holds for them is bounded.
+//! An HTTP port for few clients: Prometheus servers, load balancers, people. The memory and the files that it uses for
+//! them are bounded.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -17,18 +18,18 @@ use tokio_util::sync::CancellationToken;
 
 /// Connections at once. A further one replaces the oldest, so that silent ones take no files of the process.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
-/// For the head of a request.
+/// The time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// For a request and its answer; a connection carries one.
+/// The time limit for a request and its answer; a connection carries one request.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The page's links hold names, each of up to 12 KiB once it is percent-encoded.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop` is cancelled and the requests under way are answered. It has 64 connections at once, with one
-/// request each that has 30 s. A further one closes the oldest. Handlers get the client's address as [`ConnectInfo`].
-/// The listener is shared, so that the port stays open if the task is started again.
+/// Serves until `stop` is cancelled and the requests under way are answered. It allows 64 connections at once, each
+/// with one request that may take 30 s. A further connection closes the oldest. Handlers get the client's address as
+/// [`ConnectInfo`]. The listener is shared, so that the port stays open if the task is started again.
 pub async fn serve_few_clients(
     listener: Arc<TcpListener>,
     router: Router,
@@ -67,6 +68,6 @@ async fn serve_connection(stream: TcpStream, peer: SocketAddr, router: Router) {
         .max_buf_size(MAX_HEAD_BYTES)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // Its client sees a failure.
+    // The client sees a failure, so the error is not handled here.
     let _ = timeout(CONNECTION_TIMEOUT, serving).await;
 }

@@ -23,15 +23,15 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::backoff::Backoff;
 use crate::metrics::MetricTable;
 
-/// The point at which a test holds back a process that ends because a task of it ended.
+/// The point at which a test holds back a process that ends because one of its tasks ended.
 pub const ENDING: &str = "ending";
 
 /// Times of restarts.
 #[derive(Debug, Clone, Copy)]
 struct Pauses {
-    /// Before the first restart of a task.
+    /// The pause before the first restart of a task.
     first: Duration,
-    /// Before any restart: a task that always fails then costs next to nothing.
+    /// The longest pause before a restart: with it, a task that always fails costs next to nothing.
     longest: Duration,
     /// A restarted task must run this long before the process is ready again. A shorter time would show as a flicker of
     /// `/readyz` that no probe sees.
@@ -78,7 +78,7 @@ impl fmt::Debug for Shared {
 #[derive(Debug, Clone, Copy)]
 enum TaskState {
     Runs,
-    /// It ended by itself, and runs again since then.
+    /// It ended by itself, and has run again since this time.
     RunsAgain(Instant),
     /// It ended by itself, and waits for its restart.
     Waits,
@@ -86,7 +86,7 @@ enum TaskState {
     Failed,
 }
 
-/// The way in which a task ended without being asked.
+/// How a task ended without being asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// It panicked.
@@ -134,7 +134,7 @@ impl TaskSet {
     }
 
     /// Runs a task that is started again with growing pauses until `stop` is cancelled. `make` returns the task, which
-    /// ends by itself once `stop` is cancelled. Its drop aborts the task.
+    /// ends by itself once `stop` is cancelled. Dropping the returned future aborts the task.
     pub fn restarted<F, M>(
         self,
         name: String,
@@ -199,7 +199,7 @@ impl TaskSet {
         guard
     }
 
-    /// Notes that a task runs whose end its owner reacts to.
+    /// Notes the start of a task whose owner reacts to its end.
     pub fn note_start(&self, name: &str) {
         self.set_state(name, TaskState::Runs);
     }
@@ -223,7 +223,7 @@ impl TaskSet {
         }
     }
 
-    /// Whether a test ends this thread here by a return. Panics if it ends it by a panic.
+    /// Whether a test demands that this thread returns here. Panics if the test demands a panic.
     #[must_use]
     pub fn must_end(&self, name: &str) -> bool {
         let faults = self.0.faults.as_ref();
@@ -282,7 +282,7 @@ impl TaskSet {
         reasons
     }
 
-    /// Waits until an essential task ended by itself; returns the names of those.
+    /// Waits until an essential task ended by itself; returns the names of the essential tasks that did.
     pub async fn failed(&self) -> String {
         self.0.failed.cancelled().await;
         let states = self.0.states.lock();
@@ -331,8 +331,8 @@ impl TaskSet {
     }
 }
 
-/// Held by a task or thread while it runs. Its drop in a panic fails the set. A drop without a panic is the runtime's
-/// end or an abort, which somebody asked for.
+/// Held by a task or thread while it runs. Its drop in a panic fails the set. A drop without a panic comes from the end
+/// of the runtime or an abort, which somebody asked for.
 #[derive(Debug)]
 pub struct TaskGuard {
     name: String,
@@ -361,7 +361,7 @@ impl Drop for TaskGuard {
     }
 }
 
-/// Ends tasks of a [`TaskSet`] by name, and holds them back. Only tests make one.
+/// Ends tasks of a [`TaskSet`] by name, and holds them back. Only tests use it.
 #[derive(Debug, Clone, Default)]
 pub struct FaultPoints(Arc<Armed>);
 
@@ -442,7 +442,7 @@ impl FaultPoints {
         loop {
             let changed = self.0.changed.notified();
             tokio::pin!(changed);
-            // A fault that comes between the look and the wait is not missed.
+            // Registers first, so that a fault between the check and the wait is not missed.
             changed.as_mut().enable();
             if let Some(end) = self.take(task) {
                 return end;

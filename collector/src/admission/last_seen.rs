@@ -1,8 +1,9 @@
 //! Hashes with the day they were last seen, in a table of fixed memory. Admission keeps known installations in one, and
 //! apps whose quota is used up in another.
 //!
-//! Every report looks up here, so reads and writes take no lock. A row is one line of the processor's cache. In a full
-//! row the entry that was silent longest is replaced; its installation is new again when it comes back.
+//! Every report is looked up here, so reads and writes take no lock. A row is one cache line of the processor. In a
+//! full row the entry that was not seen for the longest time is replaced. Its installation counts as new when it comes
+//! back.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -40,13 +41,13 @@ impl LastSeenTable {
         &self.rows[at]
     }
 
-    /// True if the hash is in the table, whose day then becomes `day` if that is later.
+    /// True if the hash is in the table. Its day then becomes `day`, if `day` is later.
     pub(super) fn contains(&self, hash: u64, day: u16) -> bool {
         for slot in &self.row(hash).0 {
             let mark = slot.load(Relaxed);
             if is_of(mark, hash) {
                 if mark & DAY_MASK < u64::from(day) {
-                    // If another thread was first, its day is as good.
+                    // If another thread was first, the day that it wrote will do.
                     let _ = slot.compare_exchange(mark, marked(hash, day), Relaxed, Relaxed);
                 }
                 return true;
@@ -55,7 +56,7 @@ impl LastSeenTable {
         false
     }
 
-    /// Adds a hash; false if it was in. One caller at a time.
+    /// Adds a hash; false if the table already had it. Only one caller at a time.
     pub(super) fn insert(&self, hash: u64, day: u16) -> bool {
         if self.contains(hash, day) {
             return false;
@@ -116,7 +117,7 @@ mod tests {
         for n in 0..8 {
             known.insert(hash(n), 100 + n);
         }
-        // The oldest is seen again, so the next one is replaced.
+        // The oldest entry is seen again, so the next oldest is replaced.
         assert!(known.contains(hash(0), 200));
         known.insert(hash(8), 200);
         assert!(known.contains(hash(0), 200) && known.contains(hash(8), 200));

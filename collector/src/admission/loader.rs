@@ -24,9 +24,9 @@ use crate::wal::{WalError, WalOffset};
 use crate::wal_record::ReportRecord;
 use epwatch_server::{Backoff, new_installation_quota::History};
 
-/// Apps whose installations are loaded, those with most new ones first.
+/// The number of apps whose installations are loaded, starting with the apps that have the most new ones.
 const MAX_APPS: usize = 4_096;
-/// Rows that another collector stores this late are still loaded.
+/// Rows are still loaded if another collector stores them this late.
 const LATE_US: u64 = 3_600_000_000;
 /// The longest pause after a failed try.
 const MAX_BACKOFF: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ pub(crate) struct Loader {
 /// Admitted installations of an app by the day of their first report.
 type NewOnDay = (String, u16, u64);
 
-/// The key of networks' hashes, with the time of its making in microseconds.
+/// The key for the hashes of networks, with the time at which it was made, in microseconds.
 #[derive(Row, Serialize)]
 struct NetworkKeyRow {
     created_at: i64,
@@ -79,7 +79,7 @@ pub(crate) async fn keep_loading(
 /// Range of the last load.
 #[derive(Debug, Clone, Copy)]
 struct Loaded {
-    /// Receive times up to this.
+    /// Reports received up to this time are loaded.
     until_us: u64,
     /// The day whose usual numbers are set.
     day: u16,
@@ -127,7 +127,8 @@ impl Loader {
                 day: today,
             });
         }
-        // Taken before the store is read: a report stored in between is found in the store or in the WAL.
+        // The checkpoint is taken before the store is read, so that a report stored in between is found in one of the
+        // two.
         let stored = WalOffset(self.context.metrics.progress.checkpoint.load(Relaxed));
         let since_us = last.map_or(0, |last| last.until_us.saturating_sub(LATE_US));
         let apps = match last.filter(|last| last.day == today) {
@@ -148,7 +149,7 @@ impl Loader {
         })
     }
 
-    /// Returns the store's key of networks' hashes. The first that any collector made counts.
+    /// Returns the store's key for the hashes of networks. The key that a collector made first counts.
     async fn network_key(&self) -> Result<NetworkKey, LoadError> {
         let sink = &self.context.sink;
         let sql = "SELECT key FROM network_key ORDER BY created_at, key LIMIT 1";
@@ -265,7 +266,7 @@ fn known_installation(payload: &[u8], at_us: u64) -> Option<(String, KnownInstal
     Some((record.app_id.to_owned(), installation))
 }
 
-/// The bucket prunes: it is in the table's sorting key, and at most a day long.
+/// The condition on the bucket prunes parts: the bucket is in the table's sorting key, and at most a day long.
 fn received_since(since_us: u64) -> String {
     let bucket_s = since_us.saturating_sub(DAY_US) / 1_000_000;
     format!(

@@ -1,10 +1,11 @@
-//! Admission of new installations of public keys to the vote. An app key ships in an app, so installations can be made
+//! Decides which new installations of public keys may vote. An app key ships in an app, so installations can be made
 //! up. New ones beyond the app's quota, or beyond a network's part of it, are `unproven`. Their reports are stored, do
 //! not vote, and are in no summary.
 //!
-//! Ingest decides once for each report, before it goes into the WAL, whose record keeps the decision and the hashes of
-//! the sender's network. A new installation within the quota is proven for good. One beyond it is not remembered, so
-//! that a flood takes no memory. Each of its later reports is decided again, and the first one within the quota proves it.
+//! Ingest decides once for each report, before the report goes into the WAL. The WAL's record keeps the decision and
+//! the hashes of the sender's network. A new installation within the quota is proven for good. An installation beyond
+//! the quota is not remembered, so that a flood takes no memory. Each of its later reports is decided again, and the
+//! first one within the quota proves it.
 //!
 //! Known installations and usual numbers come from the store and the WAL. They are loaded at start, and again every
 //! `refresh` for installations that other collectors admitted; each collector has the whole quota in between. Until
@@ -36,14 +37,14 @@ use crate::wal_record::SenderMark;
 
 const HOUR_US: u64 = 3_600_000_000;
 const DAY_US: u64 = 24 * HOUR_US;
-/// Networks of which it is known without a lock that an app has no quota left for them.
+/// The number of networks that are known, without a lock, to have no quota left for an app.
 const MAX_FULL: usize = 1 << 10;
 
 /// Decides for one collector which installations are proven.
 #[derive(Debug)]
 pub(crate) struct Admission {
     is_on: bool,
-    /// The first load succeeded.
+    /// True once the first load succeeded.
     is_ready: AtomicBool,
     /// Keyed by random bits of this process, so that no sender can make up a known hash.
     hasher: RandomState,
@@ -51,7 +52,7 @@ pub(crate) struct Admission {
     /// Networks whose quota is used up, by the hash of app, network and hour.
     full: LastSeenTable,
     quota: Mutex<NewInstallationQuota>,
-    /// Of the hashes of networks; the first load brings it.
+    /// The key for the hashes of networks; set by the first load.
     network_key: OnceLock<NetworkKey>,
     metrics: Arc<Metrics>,
 }
@@ -80,7 +81,7 @@ impl Admission {
         }
     }
 
-    /// Returns what the reports of one call have in common. Hashes are 0 where the network is unknown, also before the
+    /// Returns the mark that all reports of one call share. The hashes are 0 if the network is unknown, and before the
     /// first load.
     pub(crate) fn sender(&self, is_own: bool, network: Option<Network>) -> SenderMark {
         let hashes = network.zip(self.network_key.get());
@@ -113,7 +114,7 @@ impl Admission {
             return true;
         }
         let mut quota = self.quota.lock();
-        // Another call of the same installation may have been first.
+        // Another call of the same installation may have added it meanwhile.
         if self.known.contains(hash, day) {
             return false;
         }
@@ -124,9 +125,9 @@ impl Admission {
                 false
             }
             Decision::BeyondApp => {
-                // Later reports of the hour end at the look-up above.
+                // From now on the look-up above answers for further reports of this hour.
                 self.full.insert(full, day);
-                // Once a day and app.
+                // Warns once a day for each app.
                 let warned = self.hasher.hash_one((app_id, day));
                 if self.full.insert(warned, day) {
                     let limit = quota.app_limit(app_id).unwrap_or(u64::MAX);
@@ -152,7 +153,7 @@ impl Admission {
 
     /// Adds installations of one app that were proven before.
     fn add_known(&self, app_id: &str, devices: &[KnownInstallation], now_us: u64) {
-        // In steps, so that calls do not wait for a million insertions.
+        // Adds them in steps, so that calls do not wait for a million insertions.
         for devices in devices.chunks(1_000) {
             let mut quota = self.quota.lock();
             for device in devices {
@@ -184,9 +185,9 @@ impl Admission {
 struct KnownInstallation {
     installation: [u8; 16],
     last_day: u16,
-    /// The first hour in which it was proven, since 1970.
+    /// The first hour in which it was proven, in hours since 1970.
     proven_hour: u32,
-    /// Its network then; 0 is unknown.
+    /// Its network in that hour; 0 means unknown.
     network: u32,
     network_wide: u32,
 }
@@ -226,7 +227,7 @@ mod tests {
         let admission = admission(100);
         let first = unproven(&admission, TODAY, 0..120);
         assert_eq!(first, (100..120).collect::<Vec<_>>());
-        // However often they report.
+        // The result is the same however often they report.
         assert_eq!(unproven(&admission, TODAY, 0..120), first);
         let text = admission.metrics.encode();
         for line in [

@@ -1,5 +1,6 @@
 //! The network that a request comes from: the first 24 bits of an IPv4 address, or 48 of an IPv6 one. Around it is a
-//! wider network, of 16 or 32 bits. Longer prefixes are never kept. What is stored is a hash with a key of the store.
+//! wider network, of 16 or 32 bits. Longer prefixes are never kept. The WAL and the store get only a hash of it, under
+//! a key that the store keeps.
 //!
 //! Loopback and private addresses have no network: a proxy or a test sends from there. `X-Forwarded-For` counts only
 //! from a proxy that the config trusts.
@@ -13,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::NewInstallationsConfig;
 
-/// Set in networks of IPv4.
+/// This bit is set in networks of IPv4.
 const V4: u64 = 1 << 56;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,8 +48,8 @@ impl NetworkKey {
         hex(&self.0)
     }
 
-    /// Returns the hashes of a network at both widths; never 0. All inputs have one length, so no longer one can be
-    /// made from a hash.
+    /// Returns the hashes of a network at both widths; never 0. All inputs have the same length, so a hash cannot be
+    /// extended to a longer input.
     pub(crate) fn hashes(&self, network: Network) -> [u32; 2] {
         let hash = |width: u8, bits: u64| {
             let hashed = Sha256::new()
@@ -107,7 +108,7 @@ pub(crate) struct Origins {
 /// The other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// Nothing is known: a stream without a socket.
+    /// Nothing is known about it: the stream has no socket.
     #[cfg_attr(
         not(any(test, feature = "fuzzing")),
         expect(dead_code, reason = "of tests")
@@ -187,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Equal prefixes have equal hashes under one key; nothing follows from a hash without the key.
+    /// Equal prefixes have equal hashes under one key; without the key a hash reveals nothing.
     #[test]
     fn networks_are_hashed_with_a_key_at_both_widths() {
         let key = NetworkKey([7; 32]);

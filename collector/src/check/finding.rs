@@ -1,4 +1,4 @@
-//! What a check of one invariant found.
+//! The findings of a check, one for each invariant.
 
 use std::collections::BTreeSet;
 
@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::invariants::Invariant;
 
-/// A check that did not end.
+/// The reason why a check did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The store did not answer.
     #[error("failed to check {what}")]
     Store {
-        /// The invariant, or what was read before them.
+        /// The invariant that was checked, or the data that is read before the invariants.
         what: &'static str,
         /// Of the client.
         #[source]
@@ -24,7 +24,7 @@ pub enum CheckError {
     /// The store did not take a repair.
     #[error("failed to repair {check}")]
     Repair {
-        /// The [`Checked::name`] of what was broken.
+        /// The [`Checked::name`] of the broken invariant.
         check: &'static str,
         /// Of the client.
         #[source]
@@ -39,13 +39,13 @@ pub struct Checked {
     pub name: &'static str,
     /// The property that holds, or should hold.
     pub holds: &'static str,
-    /// Name of a row that breaks it.
+    /// What a row that breaks it is called.
     pub broken_by: &'static str,
-    /// Rows that break it, 1,000 at most; `None` if it was not looked at.
+    /// How many rows break it, 1,000 at most; `None` if it was not checked.
     pub found: Option<usize>,
-    /// Up to ten of them. Names are as devices sent them.
+    /// Up to ten of these rows. Names in them are as devices sent them.
     pub examples: Vec<String>,
-    /// The reason why it was not looked at.
+    /// The reason why it was not checked.
     pub not_checked: Option<String>,
 }
 
@@ -62,19 +62,19 @@ impl Checked {
     }
 }
 
-/// The findings of one look at a store and its log.
+/// The findings of one check of a store and a log.
 #[derive(Debug, Serialize)]
 pub struct CheckReport {
     /// Days with reports.
     pub days: usize,
-    /// Copies of reports on them.
+    /// Copies of reports on these days.
     pub copies: u64,
     /// The invariants of the store, then the log's.
     pub checks: Vec<Checked>,
 }
 
 impl CheckReport {
-    /// Whether everything that was looked at holds.
+    /// Whether every invariant that was checked holds.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.checks

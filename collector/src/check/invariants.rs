@@ -1,4 +1,4 @@
-//! What must hold in a store, as queries that return the rows that break it.
+//! The invariants of a store, as queries that return the rows that break them.
 
 /// How often a query runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub(super) enum Repeat {
 }
 
 /// One query that answers for several invariants at once. It returns how many rows may break one of them, and 0 only if
-/// all of them hold. Otherwise each has its own query, which names the rows.
+/// all of them hold. Otherwise the query of each invariant runs and names the rows.
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) holds: &'static str,
     /// By [`Invariant::name`].
     pub(super) invariants: &'static [&'static str],
     pub(super) repeat: Repeat,
-    /// Deletions that are under way break it.
+    /// Whether deletions that are under way break it.
     pub(super) needs_deletions_done: bool,
     pub(super) sql: &'static str,
 }
@@ -46,8 +46,8 @@ pub(super) const SCREENS: &[Screen] = &[
                     WHERE toDate(received_at) = '{day}' AND {in_slice})
                 GROUP BY collector_id, wal_offset)",
     },
-    // Summaries add up the sessions of each device and place in a bucket, so the distinct hashes of both are as many. If
-    // two hashes are equal, the numbers differ, and the invariant's own query decides.
+    // Summaries add up the sessions of each device and place in a bucket, so their sum is the number of distinct hashes
+    // in the reports. If two hashes are equal, the numbers differ, and the invariant's own query decides.
     Screen {
         holds: "summaries of closed buckets have as many sessions as there are",
         invariants: &["session_summaries"],
@@ -85,12 +85,12 @@ pub(super) struct Invariant {
     pub(super) name: &'static str,
     /// The property, as a sentence without a full stop.
     pub(super) holds: &'static str,
-    /// Name of a row that breaks it.
+    /// What a row that breaks it is called.
     pub(super) broken_by: &'static str,
     pub(super) repeat: Repeat,
-    /// Deletions that are under way break it.
+    /// Whether deletions that are under way break it.
     pub(super) needs_deletions_done: bool,
-    /// Returns a text a row.
+    /// The query. It returns one text for each row that breaks it.
     pub(super) sql: &'static str,
 }
 
@@ -143,8 +143,8 @@ pub(super) const INVARIANTS: &[Invariant] = &[
         broken_by: "report that counts several times",
         repeat: Repeat::Stream,
         needs_deletions_done: false,
-        // Few reports have several copies. Their hashes are found first, because grouping all copies by their whole keys
-        // takes five times as long.
+        // Few reports have several copies. The query finds their hashes first, because grouping all copies by their
+        // whole keys takes five times as long.
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
                 WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}' AND {in_slice}
@@ -157,14 +157,14 @@ pub(super) const INVARIANTS: &[Invariant] = &[
                 HAVING count() > 1 AND countIf((collector_id, wal_offset) NOT IN (
                     SELECT collector_id, wal_offset FROM surplus_copies)) > 1)",
     },
-    // The first copy of a surplus one may have expired; resends come within hours.
+    // The first copy of a surplus copy may have expired. Resent copies come within hours.
     Invariant {
         name: "counted_at_all",
         holds: "of the copies of a report one counts",
         broken_by: "report whose copies are all listed as surplus, which counts nowhere",
         repeat: Repeat::Stream,
         needs_deletions_done: false,
-        // Only reports with a copy that is listed.
+        // Looks only at reports with a copy that is listed as surplus.
         sql: "SELECT concat('collector ', lower(hex(collector)), ', offset ', toString(offset)) FROM (
                 SELECT any(collector_id) AS collector, any(wal_offset) AS offset FROM report_copies
                 WHERE bucket < fromUnixTimestamp({until}) AND toDate(received_at) >= '{horizon}' AND {in_slice}

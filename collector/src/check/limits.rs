@@ -13,7 +13,7 @@ pub(super) struct Limits {
     pub(super) n_deletions_under_way: u64,
 }
 
-/// Days of a store count from the first that no TTL has touched.
+/// The check begins at the first day of the store that no TTL has touched.
 const LIMITS: &str = "
     SELECT
         toString(toDate(now('UTC')) - {raw_days} + 1) AS horizon,

@@ -1,5 +1,4 @@
-//! The log of a collector beside the store: whether it can be read, and whether the store has what the log's checkpoint
-//! says.
+//! Checks a collector's log: whether it can be read, and whether the store has all reports below the log's checkpoint.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -72,13 +71,13 @@ pub(super) async fn check(
 /// Some records below the checkpoint.
 #[derive(Debug, Default)]
 struct LogChunk {
-    /// By the offset of their report.
+    /// The installations, by the offset of their report.
     installations: HashMap<u64, String>,
     n_unreadable: u64,
     is_last: bool,
 }
 
-/// Reads on. Records received before `since_us` may have expired in the store.
+/// Reads the next records. Records received before `since_us` may have expired in the store.
 fn chunk(records: &mut WalRecords, checkpoint: u64, since_us: u64) -> Result<LogChunk, WalError> {
     let mut chunk = LogChunk::default();
     while chunk.installations.len() < CHUNK {
@@ -86,7 +85,7 @@ fn chunk(records: &mut WalRecords, checkpoint: u64, since_us: u64) -> Result<Log
             Some(record) if record.offset.0 < checkpoint && record.received_at_us >= since_us => {
                 record
             }
-            // Later ones wait for the writer.
+            // Records from the checkpoint on wait for the writer.
             Some(_) => continue,
             None => {
                 chunk.is_last = true;

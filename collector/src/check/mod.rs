@@ -1,7 +1,8 @@
-//! Whether the invariants hold: of the rows of a store, and of a log beside the store. A check reads only, so a collector
-//! may run. [`repair()`] repairs some of what it found while none runs.
+//! Checks the invariants of the rows of a store, and of a collector's log. A check only reads, so a collector may run
+//! meanwhile. [`repair()`] repairs some of the findings while no collector runs.
 //!
-//! A collector writes between two reads, so a row that breaks an invariant counts only if a second look finds it again.
+//! A collector may write between two reads. So a row that breaks an invariant counts only if a second check finds it
+//! again.
 
 mod finding;
 mod invariants;
@@ -21,14 +22,14 @@ use self::invariants::{INVARIANTS, Invariant, Repeat, SCREENS};
 use self::limits::{Limits, limits, unread_days};
 pub use self::repair::{Repair, RepairLock, RepairState, repair};
 
-/// Rows of an invariant that are looked at.
+/// The most rows of one invariant that a check looks at.
 const MAX_FOUND: usize = 1_000;
 /// Rows whose positions or keys are compared at once: about half a gigabyte of the store's memory.
 const SLICE_ROWS: u64 = 4_000_000;
-/// Pause before the second look: a batch has its second table long before.
+/// Pause before the second check. It is long enough for a batch whose first table is written to reach its second one.
 const SECOND_LOOK: Duration = Duration::from_secs(10);
 
-/// Rows of one day.
+/// The number of rows of one day.
 #[derive(Debug, Row, Deserialize)]
 struct DayToCheck {
     day: String,
@@ -37,7 +38,7 @@ struct DayToCheck {
 }
 
 /// Checks a store at this program's schema that keeps reports for `raw_days`, and the log at `wal_dir` if one is given.
-/// `say` gets a line a step.
+/// `say` is called with one line for each step.
 ///
 /// # Errors
 /// [`CheckError`] if the store or the log cannot be read. What breaks an invariant is in the report, not an error.
@@ -94,7 +95,7 @@ pub async fn check(
     }
     for (at, invariant, first) in suspects {
         let mut found = store.broken(invariant).await?;
-        // Of a list that was cut other rows may come first.
+        // If the list was cut, a second query may return other rows first.
         if found.len() < MAX_FOUND {
             found.retain(|row| first.len() == MAX_FOUND || first.contains(row));
         }
@@ -118,7 +119,7 @@ struct StoreToCheck<'a> {
 }
 
 impl StoreToCheck<'_> {
-    /// Returns the names of the invariants that hold by the answer of a screen.
+    /// Returns the names of the invariants that hold according to a screen's answer.
     async fn screened(
         &self,
         say: &mut impl FnMut(&str),

@@ -1,4 +1,4 @@
-//! Repairs of what a check found, where nothing can be lost: copies that are equal, and rows that are made from others.
+//! Repairs the findings of a check where nothing can be lost: equal copies, and rows that are made from other rows.
 //! Reports that the store lacks are still in the WAL or gone. The WAL's checkpoint goes back, and the next writer
 //! queries the store for each of them. Holds the WAL's lock, so no collector of this WAL runs.
 
@@ -22,18 +22,18 @@ pub enum RepairState {
     Done,
     /// The next collector on this WAL repairs it.
     NextStart,
-    /// Left as it is.
+    /// It is left as it is.
     Left,
 }
 
 /// A repair, or the reason why there is none.
 #[derive(Debug, Serialize)]
 pub struct Repair {
-    /// The [`Checked::name`] of what was broken.
+    /// The [`Checked::name`] of the broken invariant.
     pub check: &'static str,
     /// Whether it is repaired.
     pub state: RepairState,
-    /// The step that was done, or is to be done.
+    /// The step that was done, or that remains to be done.
     pub what: String,
 }
 
@@ -45,7 +45,7 @@ impl RepairLock {
     /// Takes the lock of the WAL at `dir`.
     ///
     /// # Errors
-    /// A process holds it, or there is no readable WAL.
+    /// Another process has the lock, or the directory has no readable WAL.
     pub fn take(dir: &Path) -> Result<Self, CheckError> {
         Ok(Self(LockedWal::open(dir)?))
     }
@@ -57,7 +57,8 @@ struct Forgotten {
     at_ms: i64,
 }
 
-/// The first copies of reports that are listed as surplus: `{horizon}` as in the invariant `counted_at_all`.
+/// The first copies of reports that are listed as surplus. `{horizon}` has the same meaning as in the invariant
+/// `counted_at_all`.
 const LISTED_BUT_FIRST: &str = "(collector_id, wal_offset) IN (
     SELECT tupleElement(first, 2), tupleElement(first, 3) FROM (
         SELECT min((received_at, collector_id, wal_offset)) AS first FROM report_copies
@@ -74,7 +75,7 @@ const FORGOTTEN: &str = "
         OR installation NOT IN (SELECT installation FROM hidden_installations))
     GROUP BY installation";
 
-/// Repairs what `report` found broken, as far as nothing can be lost by it.
+/// Repairs the broken invariants in `report`, as far as this cannot lose anything.
 ///
 /// # Errors
 /// The store did not answer, or the WAL cannot be written. A repair may be repeated.
@@ -89,7 +90,7 @@ pub async fn repair(
         .filter(is_broken)
         .map(|check| check.name)
         .collect();
-    // Their buckets' summaries, and the ledger, count what changes now.
+    // The summaries of these buckets, and the ledger, count the rows that change now.
     let changes = [
         "copies_once",
         "reports_once",
@@ -238,7 +239,7 @@ impl RepairWork<'_> {
     async fn build_summaries_again(&self) -> Result<(), CheckError> {
         let failed = |source| failed_to_repair("run_summaries", source);
         let from = self.limits.from;
-        // One must be left: without any, closed buckets count as checked.
+        // One row must be left: if the table is empty, closed buckets count as checked.
         let sql = format!(
             "INSERT INTO rollup_checks (checked_until, checked_at) SELECT toDateTime({from}, 'UTC'), now64(3, 'UTC')"
         );

@@ -1,4 +1,4 @@
-//! App keys in the config and in the keys file, by their hash. `ingest/auth.rs` looks calls up in them.
+//! App keys in the config and in the keys file, by their hash. `ingest/auth.rs` looks up each call's key here.
 //!
 //! A key is `epw_` and 64 hexadecimal digits of 256 random bits, so one SHA-256 hides it for good. Slow hashes are for
 //! passwords that people choose. Errors never print a key or a hash.
@@ -12,7 +12,7 @@ use epwatch_server::Problems;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// Keys of one collector, config and file together.
+/// The most keys of one collector, in its config and its keys file together.
 pub(crate) const MAX_KEYS: usize = 4_096;
 const MAX_FILE_BYTES: u64 = 4 << 20;
 const PREFIX: &str = "epw_";
@@ -20,16 +20,17 @@ const PREFIX: &str = "epw_";
 /// SHA-256 of a key.
 pub(crate) type KeyHash = [u8; 32];
 
-/// Who holds a key, which says what its reports are worth.
+/// Who has a key. This decides how far its reports are trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyKind {
-    /// It ships in an app, so it is public: it uploads and deletes, and its devices are weighed.
+    /// It ships in an app, so it is public. It may upload and delete, and the votes of its devices are limited.
     #[default]
     App,
-    /// Machines of one's own have it, such as robots or a lab: it uploads and deletes, and its devices are trusted.
+    /// The operator's own machines have it, such as robots or a lab. It may upload and delete, and its devices are
+    /// trusted.
     Own,
-    /// A release pipeline has it: it stores manifests and certified placements, and uploads nothing.
+    /// A release pipeline has it. It may store manifests and certified placements, and may not upload reports.
     Pipeline,
 }
 
@@ -45,22 +46,22 @@ impl KeyKind {
     }
 }
 
-/// One app key and what it proves.
+/// One app key, and what it admits.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AppKeyConfig {
     /// The key's label in metrics, never the key itself. Keys without a name are counted together.
     pub name: String,
-    /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes both.
+    /// SHA-256 of the key, 64 hexadecimal digits. `epwatch collector key` makes a key and its hash.
     pub sha256: String,
-    /// The one app whose reports the key admits, or `*`. Required: a key that ships in an app is public, and must not
-    /// admit other apps by an oversight.
+    /// The one app whose reports the key admits, or `*`. Required, because a key that ships in an app is public and
+    /// must not admit other apps by an oversight.
     pub app: String,
     /// The one environment whose reports the key admits, or `*`. Empty is `production` for a key of kind `app`, and any
     /// environment for other kinds. With an app's key, a person who unpacks the app could otherwise make up any number
     /// of environments, each with cohorts of its own.
     pub environment: String,
-    /// Who holds the key.
+    /// The kind of the key, which says who has it.
     pub kind: KeyKind,
     /// True refuses the key, with an error that says so.
     pub revoked: bool,
@@ -207,7 +208,8 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
             Err(error) => {
                 let text = format!("{} (entry at line {line})", error.message());
                 problems.push(format!("{section}[{index}]"), text);
-                // It keeps its place, so that the others have their number, and is not checked any further.
+                // An empty entry takes its place, so that the numbers of later entries stay right. It is not checked
+                // further.
                 keys.push(AppKeyConfig::default());
             }
         }
@@ -322,7 +324,7 @@ mod tests {
         );
     }
 
-    /// An omitted field never gives a key that ships in an app more than that app's reports.
+    /// A key that ships in an app never admits more than that app's reports, whichever field is omitted.
     #[test]
     fn an_entry_must_name_its_app_and_is_public_by_default() {
         let digits = "0123456789abcdef".repeat(4);

@@ -27,23 +27,23 @@ pub struct TlsConfig {
     pub client_cert_required: Option<Vec<KeyKind>>,
 }
 
-/// Cost limits of connections. A limit rejects the connection that exceeds it, not others.
+/// Limits on the cost of connections. A limit rejects the connection that exceeds it, not others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConnectionsConfig {
-    /// Connections open at once. A further one replaces the one that has been idle longest. Fewer if the process may
-    /// not open so many files.
+    /// Connections open at once. A further connection replaces the one that has been idle longest. The number is lower
+    /// if the process may not open so many files.
     pub max: usize,
-    /// Bytes of request bodies in memory, over all connections. Holds 64 of the largest requests.
+    /// Bytes of request bodies in memory, over all connections. The default has space for 64 of the largest requests.
     #[serde(skip)]
     pub max_body_bytes: ByteSize,
-    /// A connection without a call under way is closed after this.
+    /// A connection without a call under way is closed after this time.
     #[serde(skip)]
     pub idle_timeout: Period,
-    /// For a TLS handshake, and for the head of an HTTP/1.1 request.
+    /// The time limit of a TLS handshake, and of the head of an HTTP/1.1 request.
     #[serde(skip)]
     pub header_timeout: Period,
-    /// For the body of a request, from its head to its last byte.
+    /// The time limit of a request's body, from the end of the head to the last byte.
     #[serde(skip)]
     pub body_timeout: Period,
 }
@@ -72,7 +72,7 @@ impl TlsConfig {
         ];
         let mut are_there = true;
         for (key, path) in files {
-            // Each file is named, where loading ends at the first one.
+            // Each unreadable file is named here, because loading stops at the first one.
             if let Some(path) = path
                 && let Err(error) = File::open(path)
             {
@@ -103,8 +103,8 @@ impl TlsConfig {
         self.client_ca.is_some() && required.unwrap_or(&[KeyKind::Own]).contains(&kind)
     }
 
-    /// Returns why devices cannot connect with the certificate, or soon cannot, and whether they cannot now. A server starts
-    /// with such a certificate all the same, because its files are read again once they are renewed.
+    /// Returns why devices cannot connect with the certificate now or soon, with true if they already cannot. A server
+    /// still starts with such a certificate, because its files are read again once they are renewed.
     #[must_use]
     pub fn validity_problem(&self, now: Timestamp) -> Option<(String, bool)> {
         let (problem, is_now) = tls::load(&self.files()).ok()?.validity?.problem(now)?;

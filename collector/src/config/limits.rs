@@ -5,8 +5,8 @@ use std::time::Duration;
 use epwatch_server::{AddressBlock, Period, new_installation_quota::QuotaLimits};
 use serde::{Deserialize, Serialize};
 
-/// Rates of one sender a minute, in the long run; 0 turns the limit off. Reports beyond are refused as a quota, with a
-/// delay until the next try.
+/// Long-run rates of one sender, each a minute; 0 turns the limit off. Reports above a rate are refused as over quota,
+/// with a delay until the next try.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitsConfig {
@@ -15,7 +15,8 @@ pub struct LimitsConfig {
     pub reports_per_installation: u32,
     /// Reports of all holders of one app key.
     pub reports_per_key: u32,
-    /// Deletions by all holders of one app key: each is kept for ever, and an app key is public.
+    /// Deletions by all holders of one app key. They are limited because each is kept for ever and an app key is
+    /// public.
     #[serde(skip)]
     pub deletions_per_key: u32,
     /// Deletions from one network (IPv4 /24, IPv6 /48), where it is known.
@@ -27,7 +28,7 @@ pub struct LimitsConfig {
     /// Certified placements by all holders of one key of kind `pipeline`.
     #[serde(skip)]
     pub placements_per_key: u32,
-    /// Reports or deletions at once after a pause.
+    /// How many reports or deletions may come at once after a pause.
     #[serde(skip)]
     pub bursts: BurstsConfig,
 }
@@ -44,12 +45,12 @@ pub struct BurstsConfig {
     pub placements_per_key: u32,
 }
 
-/// Distinct names an app may have in 14 days; names beyond become `__other__` in rows.
+/// Distinct names that an app may have in 14 days; names above the limit become `__other__` in rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NamesConfig {
-    /// Models; 0 means that no names are limited. Versions have 5 times this limit, chipsets 3 times, and input-shape
-    /// keys 10 times.
+    /// The limit of models; 0 turns the limits of all names off. The limit of versions is 5 times this number, of
+    /// chipsets 3 times, and of input-shape keys 10 times.
     pub models: usize,
 }
 
@@ -66,11 +67,11 @@ impl NamesConfig {
 pub struct NewInstallationsConfig {
     /// The least limit of an app; 0 turns the limit off.
     pub at_least: u64,
-    /// The part of one network (IPv4 /24, IPv6 /48), which grows with the app's limit above `at_least`; 0 turns the
-    /// limit off.
+    /// The limit of one network (IPv4 /24, IPv6 /48), which grows with the app's limit above `at_least`; 0 turns it
+    /// off.
     pub per_network: u64,
-    /// Proxies whose `X-Forwarded-For` counts; of other peers the address counts. `None` says nothing: a collector whose
-    /// uploads turn out to come from one private address only does not start again then.
+    /// Proxies whose `X-Forwarded-For` is trusted; for other peers their own address counts. `None` leaves it open:
+    /// then a collector does not start again once its uploads turned out to come from one private address only.
     pub trusted_proxies: Option<Vec<AddressBlock>>,
     /// Known installations in memory; each takes 16 bytes.
     #[serde(skip)]
@@ -90,7 +91,7 @@ impl NewInstallationsConfig {
 
 impl Default for NamesConfig {
     fn default() -> Self {
-        // Several times what large apps have: a limit on made-up names, not on real ones.
+        // Several times the number of models that large apps have, so it limits made-up names and not real ones.
         Self { models: 100 }
     }
 }
@@ -116,9 +117,9 @@ impl Default for LimitsConfig {
         Self {
             // A hundred a second: thousands of times a device's rate, and too little to fill the WAL.
             reports_per_installation: 6_000,
-            // It depends on the app's number of devices.
+            // Off, because the right limit depends on the app's number of devices.
             reports_per_key: 0,
-            // Ten million devices that ask once in their life make less than one a second.
+            // Ten million devices that ask once in their life make less than one deletion a second.
             deletions_per_key: 300,
             // Thousands of phones share a carrier's address.
             deletions_per_network: 30,
@@ -130,7 +131,7 @@ impl Default for LimitsConfig {
                 reports_per_key: 10_000,
                 deletions_per_key: 300,
                 deletions_per_network: 100,
-                // Of all models of a large release, for all chipsets.
+                // Enough for all models of a large release, for all chipsets.
                 manifests_per_key: 500,
                 placements_per_key: 5_000,
             },

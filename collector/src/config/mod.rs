@@ -30,19 +30,19 @@ pub struct CollectorConfig {
     /// Pause between reads of other collectors' deletions and of published directives. The loss ledger is read
     /// every sixth time.
     pub refresh: Period,
-    /// Accepted app keys. Without any, calls need no key, which only a loopback address allows.
+    /// Accepted app keys. If there are none, calls need no key, which is allowed only on a loopback address.
     pub keys: Vec<AppKeyConfig>,
     /// A TOML file with more `[[keys]]`, reloaded when it changes. If it is set, calls need a key even while it is empty.
     pub keys_file: Option<PathBuf>,
     /// The certificate of the device port, which is plain HTTP without one.
     pub tls: Option<TlsConfig>,
-    /// Cost limits of connections.
+    /// Limits on the cost of connections.
     pub connections: ConnectionsConfig,
     /// Rates of reports and deletions.
     pub limits: LimitsConfig,
-    /// Distinct names of an app in a day.
+    /// Limits on the distinct names of an app.
     pub names: NamesConfig,
-    /// New installations that may vote.
+    /// Limits on new installations that may vote.
     pub new_installations: NewInstallationsConfig,
     /// The write-ahead log.
     pub wal: WalConfig,
@@ -68,14 +68,14 @@ pub struct CollectorConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WalConfig {
-    /// Directory of this collector alone, on a disk with real fsync.
+    /// The WAL's directory, which no other collector uses, on a disk with real fsync.
     pub dir: PathBuf,
     /// Bytes that may wait for the store before reports are refused.
     pub max_bytes: ByteSize,
     /// Reports are refused below this much free space on the disk. The store's data is often on the same disk, and a
     /// store cannot even merge on a full one. 0 turns the limit off.
     pub min_free_bytes: ByteSize,
-    /// Time for which reports gather before they are written and synced together.
+    /// How long reports gather before they are written and synced together.
     #[serde(skip)]
     pub gather: Period,
 }
@@ -94,12 +94,13 @@ impl WalConfig {
 pub struct BatchConfig {
     /// Age of a batch's first report at which it is sent.
     pub period: Period,
-    /// Time for the drain at a stop; further reports stay in the WAL.
+    /// How long a stop may drain the WAL; the remaining reports stay in the WAL.
     pub drain_timeout: Period,
-    /// Reports of a full batch. The engine cuts inserts above 100,000 rows into blocks and stores them one by one.
+    /// Number of reports in a full batch. The engine cuts inserts above 100,000 rows into blocks and stores them one by
+    /// one.
     #[serde(skip)]
     pub max_reports: usize,
-    /// Bytes of a full batch.
+    /// Number of bytes in a full batch.
     #[serde(skip)]
     pub max_bytes: ByteSize,
 }
@@ -115,7 +116,7 @@ impl BatchConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RollupConfig {
-    /// True if this collector builds them. Every collector does; several do no harm.
+    /// True if this collector builds summaries. By default every collector does, and several do no harm.
     #[serde(skip)]
     pub enabled: bool,
     /// Length of a bucket, by receive time.
@@ -129,7 +130,7 @@ pub struct RollupConfig {
 
 impl RollupConfig {
     /// Silence after which the roll-up no longer waits for a collector: two buckets, an hour at most. If the collector
-    /// comes back, the reports in its WAL make a new revision.
+    /// comes back, the reports in its WAL lead to a new revision of the summary.
     pub(crate) fn collector_timeout(&self) -> Duration {
         const MAX: Duration = Duration::from_secs(3600);
         let set = self.collector_timeout.map(|period| period.0);
@@ -171,10 +172,10 @@ impl Default for WalConfig {
     fn default() -> Self {
         Self {
             dir: PathBuf::from("epwatch-wal"),
-            // An hour of 4,000 reports a second, 500 bytes each.
+            // Enough for an hour of 4,000 reports a second, 500 bytes each.
             max_bytes: ByteSize(8 << 30),
             min_free_bytes: ByteSize(512 << 20),
-            // Little next to a phone's round trip; under load one sync serves dozens of batches.
+            // Short compared with a phone's round trip; under load one sync serves dozens of batches.
             gather: Period(Duration::from_millis(2)),
         }
     }
@@ -204,7 +205,7 @@ impl Default for RollupConfig {
 }
 
 impl CollectorConfig {
-    /// Checks what types cannot, and reads the files that the config names.
+    /// Checks the rules that types cannot express, and reads the files that the config names.
     ///
     /// # Errors
     /// Every problem, not just the first.

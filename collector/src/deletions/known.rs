@@ -1,7 +1,7 @@
 //! Deleted installations in memory, read from the store and added by this collector.
 //!
-//! An exact set of bounded size refuses late reports at once. A filter of all tombstones finds the installations of a
-//! batch that may be deleted, before the writer inserts its rows. Views leave out the few installations of
+//! An exact set of bounded size refuses late reports at once. A filter over all tombstones finds the installations of a
+//! batch that may be deleted, before the writer inserts the batch's rows. Views leave out the few installations of
 //! `hidden_installations`, so their cost does not depend on the number of tombstones.
 
 use std::collections::{HashMap, HashSet};
@@ -17,13 +17,14 @@ use tokio::time::Instant;
 use super::log::Tombstone;
 use crate::store::{Sink, SinkError};
 
-/// About 60 MB. Beyond, late reports of further deleted installations are stored, and hidden by the views.
+/// About 60 MB. When the set is full, late reports of further deleted installations are stored, and the views hide
+/// them.
 const MAX_IN_MEMORY: usize = 1 << 20;
 /// Hidden installations are read again from this long before the newest one, because stores' clocks differ.
 const OVERLAP_MS: i64 = 3_600_000;
 /// Tombstones read at once for the filter.
 const PAGE: usize = 1 << 20;
-/// Installations of one query; its text stays below the store's limit.
+/// The number of installations in one query, so that its text stays below the store's limit.
 pub(super) const IDS_AT_ONCE: usize = 2_000;
 
 /// A row of `hidden_installations`. The store sets `hidden_at`.
@@ -50,7 +51,7 @@ pub(crate) struct KnownDeletions {
     /// Time of each installation's tombstone, in milliseconds since 1970.
     exact: RwLock<HashMap<InstallationId, i64>>,
     filter: RwLock<TombstoneFilter>,
-    /// Saves the locks while there are no deletions.
+    /// False while there are no deletions, so that look-ups then take no lock.
     has_any: AtomicBool,
     read: Mutex<Option<LastRead>>,
 }
@@ -70,7 +71,7 @@ impl KnownDeletions {
         self.exact.read().get(installation).copied()
     }
 
-    /// Adds tombstones, of this collector or others.
+    /// Adds tombstones made by this collector or by others.
     pub(super) fn add(&self, tombstones: &[Tombstone]) {
         if tombstones.is_empty() {
             return;
@@ -97,8 +98,8 @@ impl KnownDeletions {
         }
     }
 
-    /// Reads what other collectors added since the last time, unless that was less than `at_most` ago. The first time it
-    /// reads all tombstones.
+    /// Reads the tombstones that other collectors added since the last read, unless that read was less than `at_most`
+    /// ago. The first call reads all tombstones.
     pub(super) async fn catch_up(&self, sink: &Sink, at_most: Duration) -> Result<(), SinkError> {
         let last = *self.read.lock();
         if last.is_some_and(|last| last.at.elapsed() < at_most) {
@@ -109,7 +110,7 @@ impl KnownDeletions {
             Some(last) => self.read_hidden(sink, last.newest_hidden_ms).await?,
             None => {
                 self.read_all(sink).await?;
-                // Tombstones that were inserted meanwhile.
+                // Reads the tombstones that were inserted meanwhile.
                 self.read_hidden(sink, 0).await?
             }
         };
@@ -174,7 +175,7 @@ impl KnownDeletions {
         Ok(rows.first().map_or(newest_ms, |newest| newest.hidden_at))
     }
 
-    /// Hides deleted ones of these installations again before their rows are inserted. Their earlier rows may be
+    /// Of these installations, hides the deleted ones again before their rows are inserted. Their earlier rows may be
     /// erased already, so the views may no longer hide them.
     pub(super) async fn hide_again(
         &self,
@@ -221,7 +222,7 @@ impl From<&Tombstone> for HiddenRow {
     }
 }
 
-/// Installations of `some` that the store has reports of.
+/// Returns the installations of `some` from which the store has reports.
 pub(super) async fn received(
     sink: &Sink,
     some: &[Tombstone],
@@ -238,7 +239,7 @@ pub(super) async fn received(
     Ok(found)
 }
 
-/// Ids as a list in SQL.
+/// Writes ids as a list in SQL.
 pub(super) fn id_list<'a>(ids: impl Iterator<Item = &'a [u8; 16]>) -> String {
     let quoted = ids.map(|id| {
         let hex = InstallationId::from_bytes(*id).to_hex();
@@ -247,12 +248,13 @@ pub(super) fn id_list<'a>(ids: impl Iterator<Item = &'a [u8; 16]>) -> String {
     quoted.collect::<Vec<_>>().join(", ")
 }
 
-/// A Bloom filter of installations, at two bytes each. A tombstone's installation is a hash already, so its halves are the
-/// two hashes of Kirsch and Mitzenmacher, "Less Hashing, Same Performance" (2006). With 10 million rows one other
-/// installation in some 3,000 matches; beyond, more do, and each costs a look-up in the store.
+/// A Bloom filter of installations, at two bytes each. A tombstone's installation is a hash already, so its halves are
+/// the two hashes of Kirsch and Mitzenmacher, "Less Hashing, Same Performance" (2006). With 10 million rows, one in
+/// some 3,000 installations that are not deleted matches. With more rows, more of them match, and each match costs a
+/// look-up in the store.
 #[derive(Debug)]
 struct TombstoneFilter {
-    /// A power of two of them.
+    /// The bits of the filter; the number of words is a power of two.
     words: Vec<u64>,
 }
 
@@ -270,7 +272,7 @@ impl TombstoneFilter {
         }
     }
 
-    /// The word and bit of each hash.
+    /// Returns the word and the bit for each hash.
     fn places(&self, id: &[u8; 16]) -> impl Iterator<Item = (usize, u64)> + use<> {
         let (first, second) = id.split_at(8);
         let half = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));

@@ -26,12 +26,12 @@ use epwatch_server::replace_file;
 const NAME: &str = "deletions";
 pub(crate) const RECORD_BYTES: usize = 32;
 
-/// A deletion is promised twice, so that one damaged record loses none.
+/// Each promise has two records, so that one damaged record loses no deletion.
 pub(crate) const PROMISE_BYTES: usize = 2 * RECORD_BYTES;
-/// Half a million tombstones. A rewrite drops tombstones that the store has, since they are read from there at start.
+/// Half a million tombstones. A rewrite drops tombstones that the store has, because a start reads them from the store.
 const MAX_BYTES: u64 = 32 << 20;
-/// At this size a running collector rewrites the file without hidden tombstones. If they are too few,
-/// it refuses deletions.
+/// At this size a running collector rewrites the file without hidden tombstones. If this frees too little, it refuses
+/// deletions.
 const FULL_BYTES: u64 = 256 << 20;
 
 const BURIED: u8 = 1;
@@ -58,7 +58,7 @@ pub(super) struct DeletionLog {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) all: Vec<Tombstone>,
-    /// Tombstones that the store may not have yet.
+    /// Tombstones that may still be missing in the store.
     pub(super) pending: Vec<Tombstone>,
 }
 
@@ -168,7 +168,7 @@ impl DeletionLog {
     }
 
     fn append(&mut self, records: &[u8]) -> io::Result<()> {
-        // At a known position, so that the rest of a failed write is overwritten.
+        // Writes at a known position, so that the rest of a failed write is overwritten.
         self.file.write_all_at(records, self.len)?;
         self.file.sync_data()?;
         self.len += records.len() as u64;
@@ -228,13 +228,13 @@ pub(crate) fn records_of(tombstones: impl Iterator<Item = Tombstone>) -> Vec<u8>
     records.flatten().flatten().collect()
 }
 
-/// Adds such records to the file in `dir`, durably. A tombstone that is there twice counts once.
+/// Adds the records of [`records_of`] to the file in `dir`, durably. A tombstone that the file has twice counts once.
 pub(crate) fn add_tombstones(dir: &Path, records: &[u8]) -> io::Result<()> {
     let (mut log, _) = DeletionLog::open(dir)?;
     log.append(records)
 }
 
-/// Durable with the file's name: a tombstone of the new file must not be missing after a crash.
+/// Makes the content and the file's name durable: a tombstone of the new file must not be missing after a crash.
 fn rewrite(path: &Path, pending: &[Tombstone]) -> io::Result<()> {
     let records = pending.iter().flat_map(promise).flatten();
     replace_file(path, &records.collect::<Vec<u8>>())
@@ -286,7 +286,7 @@ mod tests {
         }
     }
 
-    /// `store restore --deletions` brings the deletions of a later copy to an older WAL.
+    /// `store restore --deletions` adds the deletions of a later copy to an older WAL.
     #[test]
     fn tombstones_of_another_copy_are_added_once_more() {
         let (old, later) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(tombstones_of(b"no deletions"), [0; 0]);
     }
 
-    /// Each file call fails in each way: a promise stays until the store may have it.
+    /// Each file call fails in each way, and a promise still stays until the store may have it.
     #[test]
     fn no_failing_call_loses_a_promise() {
         let n_faults = epwatch_io_faults::each_fault(
@@ -315,7 +315,7 @@ mod tests {
                     let Ok((mut log, _)) = DeletionLog::open(dir.path()) else {
                         break;
                     };
-                    // So few that the file is replaced between two promises, too.
+                    // So small that the file is also replaced between two promises.
                     log.full_bytes = 8 * RECORD_BYTES as u64;
                     for n in first..first + 7 {
                         if log.add_tombstone(&tombstone(n)).is_ok() {
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(found.pending, [tombstone(1), tombstone(2)]);
     }
 
-    /// As `docs/backup.md` repeats deletions in a store that was restored from before them.
+    /// This is how `docs/backup.md` repeats deletions in a store that was restored from an older backup.
     #[test]
     fn a_promise_that_stands_again_behind_its_end_is_carried_out_again() {
         let dir = tempfile::tempdir().unwrap();

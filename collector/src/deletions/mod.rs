@@ -1,9 +1,10 @@
-//! Deleted installations. A device's deletion is answered once the promise is on disk here. The worker then inserts the
-//! tombstone of an installation that the store has reports of, and no view shows it.
+//! Deleted installations. A device's deletion is answered once the promise is on this collector's disk. If the store
+//! has reports of the installation, the worker then inserts its tombstone, and no view shows it any more.
 //!
-//! An installation that nothing was received from may be made up. Its promise waits here for as long as the store keeps
-//! reports, in case another collector's WAL still has some, and is then forgotten. So made-up deletions leave nothing in
-//! the store. Waiting promises are bounded: beyond, only deletions of installations that the store knows are accepted.
+//! An installation without received reports may be made up. Its promise waits here for as long as the store keeps
+//! reports, in case another collector's WAL still has some of its reports. Then it is forgotten, so made-up deletions
+//! leave nothing in the store. The number of waiting promises is bounded. At the bound only deletions of installations
+//! that the store knows are accepted.
 //!
 //! The bounded set in memory refuses late reports at once. Correctness does not depend on it: the writer hides deleted
 //! installations of each batch, and every view honours `hidden_installations`.
@@ -35,24 +36,24 @@ use crate::store::{Sink, SinkError};
 use crate::wal::WalOffset;
 use epwatch_server::Clock;
 
-/// Promises that the store does not hide: 64 MiB of the file.
+/// The most promises whose installations the store does not hide: 64 MiB of the file.
 const MAX_OPEN: usize = 1 << 20;
-/// Deletions a second of all callers: each costs a sync. Ten million devices that ask once in their life make less than
-/// one a second.
+/// The limit of all callers' deletions a minute, because each costs a sync. Ten million devices that ask once in their
+/// life make less than one deletion a second.
 const PER_MINUTE: u32 = 50 * 60;
 const BURST: u32 = 500;
 const BUSY: Duration = Duration::from_secs(2);
-/// Retry delay after a failed write.
+/// Delay before the retry of a failed write.
 const NO_DISK: Duration = Duration::from_secs(10);
-/// Tombstones of other collectors are this old at most when the writer inserts rows. Far less than the time for which
-/// an installation stays hidden.
+/// When the writer inserts rows, its list of other collectors' tombstones is at most this old. This is far less than
+/// the time for which an installation stays hidden.
 const STALE: Duration = Duration::from_secs(600);
 
 /// A deletion on disk that the store does not hide yet.
 #[derive(Debug, Clone, Copy)]
 struct Promise {
     tombstone: Tombstone,
-    /// Reports that this collector received before are below.
+    /// Reports that this collector received before the promise are below this offset.
     wal_end: WalOffset,
 }
 
@@ -63,20 +64,20 @@ enum NotWritten {
     Stopping,
 }
 
-/// One collector's deletions, and the other collectors' as far as they are loaded.
+/// One collector's deletions, and other collectors' deletions as far as they are loaded.
 #[derive(Debug)]
 pub(crate) struct Deletions {
     known: KnownDeletions,
-    /// `None` once the collector has stopped: the file is another process's then.
+    /// `None` once the collector has stopped, because another process may then own the file.
     log: Arc<Mutex<Option<DeletionLog>>>,
     /// The rate limit of all deletions.
     rate: Buckets<()>,
     clock: Arc<dyn Clock>,
     /// Promises to be looked up in the store.
     pending: Mutex<HashMap<InstallationId, Promise>>,
-    /// Promises for installations that the store did not have when it was last asked; the next to ask for is first.
+    /// Promises for installations that the store did not have at the last look-up. The first of them is looked up next.
     waiting: Mutex<VecDeque<Tombstone>>,
-    /// True until the warning about a full set was written.
+    /// True if the warning about a full set was not written yet.
     may_warn_full: AtomicBool,
     asked: Notify,
 }
@@ -111,7 +112,8 @@ impl Deletions {
         self.known.tombstoned_at(installation)
     }
 
-    /// Numbers of promises to be looked up in the store, and of those for installations that it does not know.
+    /// Returns two numbers: promises to be looked up in the store, and promises for installations that the store does
+    /// not know.
     pub(crate) fn n_open(&self) -> (usize, usize) {
         (self.pending.lock().len(), self.waiting.lock().len())
     }
@@ -127,7 +129,8 @@ impl Deletions {
         }
     }
 
-    /// True if only deletions of installations that the store knows are accepted. Logged once until there is room again.
+    /// True if only deletions of installations that the store knows are accepted. It is logged once until the set has
+    /// space again.
     pub(crate) fn is_full(&self) -> bool {
         let (pending, waiting) = self.n_open();
         let is_full = pending + waiting >= MAX_OPEN;
@@ -198,7 +201,7 @@ impl Deletions {
         Ok(at_ms)
     }
 
-    /// Hides deleted ones of these installations before their rows are inserted. The writer calls it.
+    /// Of these installations, hides the deleted ones before their rows are inserted. The writer calls it.
     pub(crate) async fn hide_again(
         &self,
         sink: &Sink,
@@ -215,13 +218,13 @@ impl Deletions {
         pending
     }
 
-    /// Moves promises to those that wait.
+    /// Moves promises to the waiting ones.
     fn wait_for(&self, unknown: &[Tombstone]) {
         self.remove_pending(unknown);
         self.waiting.lock().extend(unknown);
     }
 
-    /// Takes the next promises that wait; they are to be given back.
+    /// Takes the next waiting promises; the caller must give them back.
     fn take_waiting(&self, at_most: usize) -> Vec<Tombstone> {
         let mut waiting = self.waiting.lock();
         let n = at_most.min(waiting.len());
@@ -232,7 +235,7 @@ impl Deletions {
         self.waiting.lock().extend(waiting);
     }
 
-    /// Puts a promise that waited first among those to be carried out.
+    /// Moves promises that waited to the front of the promises to carry out.
     fn found(&self, received: impl IntoIterator<Item = Tombstone>) {
         let wal_end = WalOffset(0);
         let promises = received
@@ -246,13 +249,14 @@ impl Deletions {
         let some = done.to_vec();
         let written = self.write(move |log| log.note_hidden(&some)).await;
         if let Err(NotWritten::Disk(error)) = written {
-            // They are inserted again after a restart, which is harmless.
+            // The tombstones are inserted again after a restart, which is harmless.
             tracing::warn!(%error, "failed to write down that deletions are done");
         }
         self.remove_pending(done);
     }
 
-    /// Ends promises for installations that no collector had reports of. They were taken from those that wait.
+    /// Ends promises for installations from which no collector had reports. The caller took them from the waiting
+    /// promises.
     async fn forget(&self, unknown: Vec<Tombstone>) {
         let some = unknown.clone();
         match self.write(move |log| log.note_forgotten(&some)).await {
@@ -338,7 +342,8 @@ mod tests {
         assert!(last.contains(&id(1)));
     }
 
-    /// The next process has the folder once the collector has stopped; a cut call of the earlier one may go on.
+    /// Once the collector has stopped, the folder belongs to the next process. A cut call of the stopped collector may
+    /// go on.
     #[tokio::test]
     async fn nothing_is_promised_after_the_stop() {
         let dir = tempfile::tempdir().unwrap();

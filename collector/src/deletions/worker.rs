@@ -1,6 +1,7 @@
 //! Carries out deletions in the store. Inserts the tombstone of an installation that the store has reports of, and
 //! hides it from every view. Then rebuilds summaries that counted it, adds a row to `deletion_log`, and periodically
-//! erases the rows. Once they are gone for good, views need not hide it any more. Each step may be repeated.
+//! erases the rows. Once the rows are gone for good, views need not hide the installation any more. Each step may be
+//! repeated.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use epwatch_server::Backoff;
 const AT_ONCE: usize = 500;
 /// Promises of unknown installations that a refresh looks up again: a million of them in half an hour.
 const LOOKED_UP_AGAIN: usize = 20_000;
-/// Time for pending deletions at a stop.
+/// How long a stop tries to hide pending deletions.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
 /// Hidden installations whose rows are not erased yet.
@@ -40,8 +41,8 @@ const CAME_LATE: &str = "SELECT DISTINCT installation FROM (\
      UNION ALL SELECT installation FROM reports \
      WHERE installation IN (SELECT installation FROM hidden_installations)) \
      WHERE installation IN (SELECT installation FROM deletion_log WHERE step = 'erased')";
-/// An installation stays hidden at least this long: longer than any insert that began before, and longer than a writer may
-/// not know of it.
+/// An installation stays hidden at least this long. It is longer than any insert that began before, and longer than a
+/// writer may be unaware of the deletion.
 const HIDDEN_FOR_MS: i64 = 2 * 3_600_000;
 
 #[derive(Debug)]
@@ -113,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// Promises whose reports may still be in the WAL are looked up again soon.
+    /// Shortens the pause if promises wait for reports in the WAL, so that they are looked up again soon.
     fn pause_until(&self, next: Instant) -> Duration {
         let pause = next.saturating_duration_since(Instant::now());
         match self.deletions.n_open() {
@@ -128,7 +129,7 @@ impl Worker {
         next_erase: &mut Instant,
     ) -> Result<(), SinkError> {
         let config = &self.context.config;
-        // One that cannot be hidden from a summary must not hold up the steps of others.
+        // An installation that cannot be hidden from a summary must not hold up the others.
         let mut hidden = self.hide_pending().await;
         if Instant::now() >= *next_refresh {
             let known = &self.deletions.known;
@@ -139,7 +140,7 @@ impl Worker {
             *next_refresh = Instant::now() + config.refresh.0;
         }
         if Instant::now() >= *next_erase {
-            // One of several collectors is enough.
+            // It is enough if one of several collectors erases rows.
             if config.rollup.enabled {
                 let sql = "SELECT toUnixTimestamp64Milli(now64(3)) AS now";
                 let now_ms = self.context.sink.first::<i64>("the time", sql).await?;
@@ -156,16 +157,16 @@ impl Worker {
         hidden
     }
 
-    /// Hides pending installations that the store has reports of. The others wait, once reports that this collector
-    /// received before the promise are in the store.
+    /// Hides pending installations from which the store has reports. The others are moved to the waiting ones, once all
+    /// reports that this collector received before the promise are in the store.
     ///
     /// # Errors
-    /// The store did not answer, or a summary still counts some of them; these are tried again.
+    /// The store did not answer, or a summary still counts some installations; these are tried again.
     async fn hide_pending(&self) -> Result<(), SinkError> {
         let context = &self.context;
         let mut result = Ok(());
         for some in self.deletions.pending().chunks(AT_ONCE) {
-            // Read before the store is asked.
+            // The checkpoint is read before the store is queried.
             let stored = context.metrics.progress.checkpoint.load(Relaxed);
             let tombstones: Vec<Tombstone> = some.iter().map(|one| one.tombstone).collect();
             let found = received(&context.sink, &tombstones).await?;
@@ -184,8 +185,9 @@ impl Worker {
         result
     }
 
-    /// Looks up some of the promises that wait: another collector's WAL may have had reports of them. Forgets those that
-    /// waited for as long as the store keeps reports. Returns whether some can be hidden now.
+    /// Looks up some of the waiting promises, because another collector's WAL may have had reports of their
+    /// installations. Forgets promises that waited for as long as the store keeps reports. Returns whether some
+    /// installations can be hidden now.
     async fn look_up_again(&self) -> Result<bool, SinkError> {
         let taken = self.deletions.take_waiting(LOOKED_UP_AGAIN);
         if taken.is_empty() {
@@ -218,15 +220,15 @@ impl Worker {
         self.deletions.show_open(&self.context.metrics);
     }
 
-    /// Hides installations. Returns those that no view and no summary shows any more, and why others are still counted in a
-    /// summary.
+    /// Hides installations. Returns the installations that no view or summary shows any more, and why a summary still
+    /// counts the others.
     async fn hide(
         &self,
         some: &[Tombstone],
     ) -> Result<(Vec<Tombstone>, Option<SinkError>), SinkError> {
         let rows: Vec<HiddenRow> = some.iter().map(HiddenRow::from).collect();
         let sink = &self.context.sink;
-        // Tombstones last; views read `hidden_installations`.
+        // Tombstones are kept for ever; views read only `hidden_installations`.
         for table in ["tombstones", "hidden_installations"] {
             sink.insert::<HiddenRow>(table, &rows, None).await?;
         }
@@ -275,7 +277,8 @@ impl Worker {
         Ok((done, error))
     }
 
-    /// Returns the installations that a failed summary still counts, out of `list` (SQL). Their deletion has to wait.
+    /// Returns the installations in `list` (SQL) that a summary still counts because its rebuild failed. Their deletion
+    /// has to wait.
     async fn still_counted(
         &self,
         list: &str,
@@ -314,8 +317,8 @@ impl Worker {
         }
     }
 
-    /// Erases the rows of some installations that `which` selects, those `after` another one. Returns the last of them
-    /// if there may be more.
+    /// Erases the rows of the next installations that `which` selects, in order, beginning after the installation
+    /// `after`. Returns the last of them if there may be more.
     async fn erase(
         &self,
         which: &'static str,
@@ -328,7 +331,7 @@ impl Worker {
             return Ok(None);
         }
         let list = id_list(found.iter().map(|row| &row.installation));
-        // Plus the count of earlier erasures, because this row replaces theirs.
+        // Adds the count of earlier erasures, because this row replaces their row.
         let sql = format!(
             "SELECT installation, sum(n) AS reports FROM (\
              SELECT installation, count() AS n FROM reports \
@@ -344,7 +347,8 @@ impl Worker {
             .into_iter()
             .map(|row| (row.installation, row.reports))
             .collect();
-        // All rows with an id, as `docs/privacy.md` promises. Views hide them before and during the erasure.
+        // Erases all rows that have an installation id, as `docs/privacy.md` promises. Views hide them before and
+        // during the erasure.
         for table in ["reports", "report_copies"] {
             let condition = format!("installation IN ({list})");
             sink.delete(table, &condition).await?;
@@ -360,8 +364,8 @@ impl Worker {
         Ok(last_of(&found, AT_ONCE))
     }
 
-    /// Ends the hiding of installations whose rows were erased, so that views stay quick whatever is deleted. The writer
-    /// hides one again before it inserts a late row.
+    /// Ends the hiding of installations whose rows were erased, so that views stay quick however much is deleted.
+    /// Before the writer inserts a late row, it hides the installation again.
     async fn end_hiding(&self, before_ms: i64) -> Result<(), SinkError> {
         let sink = &self.context.sink;
         let before = format!("hidden_at < fromUnixTimestamp64Milli(toInt64({before_ms}), 'UTC')");
@@ -389,7 +393,7 @@ impl Worker {
 }
 
 /// Returns the query of the next installations that `which` selects. Each call of one pass goes on after the last
-/// installation. So a pass ends although a deletion of rows is not seen yet, or had no effect. The next pass is hours
+/// installation. So a pass ends even if a deletion of rows is not visible yet or had no effect. The next pass is hours
 /// later.
 fn next_ids(which: &str, after: Option<[u8; 16]>, at_most: usize) -> String {
     let after = after.map_or_else(String::new, |last| {
@@ -398,7 +402,7 @@ fn next_ids(which: &str, after: Option<[u8; 16]>, at_most: usize) -> String {
     format!("SELECT installation FROM ({which}) {after}ORDER BY installation LIMIT {at_most}")
 }
 
-/// Returns the last of a full page.
+/// Returns the last installation if the page is full.
 fn last_of(found: &[IdRow], at_most: usize) -> Option<[u8; 16]> {
     let last = found.last().filter(|_| found.len() == at_most);
     last.map(|row| row.installation)

@@ -33,11 +33,11 @@ struct SessionHead {
     model: Option<v1::Model>,
 }
 
-/// One report's fields that scopes name.
+/// The values of one report that scopes can name.
 #[derive(Debug, Clone, PartialEq)]
 struct ReporterFacts {
     app_id: String,
-    /// As the device and as this collector normalise it; the SDK compares its own.
+    /// The chipset in two forms: as the device normalised it, which the SDK compares, and as this collector does.
     chipsets: [String; 2],
     firmware: String,
     /// Ids and versions.
@@ -46,7 +46,7 @@ struct ReporterFacts {
 
 pub(super) type InstallationBytes = [u8; 16];
 
-/// The distinct facts and installations of a call's reports, mostly one of each.
+/// The distinct values and installations of a call's reports, mostly one of each.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     facts: Vec<ReporterFacts>,

@@ -1,5 +1,5 @@
 //! Distribution of directives. An operator signs them elsewhere; devices verify the signature. The collector has no
-//! signing key, so it can neither make nor change one.
+//! signing key, so it can neither make nor change a directive.
 //!
 //! [`store`] reads and writes the table, for the collector and the command. Every upload is matched against
 //! `DirectiveBook`, which counts the devices that each directive was sent to.
@@ -31,7 +31,7 @@ const MAX_ANSWER_BYTES: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(crate) struct DirectiveBook {
     live: RwLock<Arc<Vec<PublishedDirective>>>,
-    /// Saves the matching while there are none, which is nearly always.
+    /// False while there are no directives, which is nearly always the case; then nothing is matched.
     has_any: AtomicBool,
     sent: SentCounts,
 }
@@ -44,8 +44,8 @@ impl DirectiveBook {
         *self.live.write() = Arc::new(live);
     }
 
-    /// Returns the directives for the sender of `reports`, without those it holds, within the limits of an answer. Reports
-    /// beyond the key's scope are skipped.
+    /// Returns the directives for the sender of `reports`, except those that the sender has, within the limits of an
+    /// answer. Reports beyond the key's scope are skipped.
     pub(crate) fn for_reporter(
         &self,
         scope: &Scope,
@@ -101,8 +101,8 @@ impl DirectiveBook {
     }
 }
 
-/// Reloads published directives and writes how many devices they were sent to, every `refresh` until `stop` is cancelled
-/// and once after that. The counts of a process are stored under `started_at_ms`.
+/// Every `refresh`, reloads the published directives and writes how many devices they were sent to. Goes on until
+/// `stop` is cancelled, and does it once more after that. The counts of a process are stored under `started_at_ms`.
 pub(crate) async fn keep_fresh(
     context: Arc<Context>,
     book: Arc<DirectiveBook>,
@@ -202,7 +202,7 @@ mod tests {
             ),
         ]);
         check(&book, &one, &[], 1_500, &["off", "all"]);
-        // Before `not_before`, so that the device has it in time.
+        // The directive is sent before its `not_before`, so that the device has it in time.
         check(&book, &one, &[], 0, &["off", "all"]);
         check(&book, &one, &["off"], 1_500, &["all"]);
         check(&book, &one, &[], 2_000, &[]);

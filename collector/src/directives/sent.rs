@@ -1,5 +1,5 @@
-//! Devices that this process sent each directive to. `keep_fresh` writes the totals to `directive_deliveries`; the rows have
-//! no ids of installations.
+//! Counts the devices to which this process sent each directive. `keep_fresh` writes the totals to
+//! `directive_deliveries`; the rows have no ids of installations.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::matching::InstallationBytes;
 use crate::store::{Sink, SinkError};
 
-/// Pairs of directive and installation that are remembered, some 4 MB. Beyond that the set starts anew, and a device that
-/// does not keep a directive counts again.
+/// How many pairs of directive and installation are remembered, some 4 MB. When the set is full it starts anew, and a
+/// device that does not keep a directive counts again.
 const MAX_KNOWN: usize = 1 << 18;
 
 #[derive(Debug, Default)]
@@ -78,7 +78,8 @@ impl SentCounts {
         }
     }
 
-    /// Forgets written totals of directives that are not on offer, so that the table stays as small as theirs.
+    /// Forgets the written totals of directives that are no longer live, so that this map does not outgrow the table of
+    /// directives.
     pub(super) fn keep(&self, is_live: impl Fn(&str) -> bool) {
         let mut counts = self.counts.lock();
         counts
@@ -86,7 +87,8 @@ impl SentCounts {
             .retain(|id, total| total.devices > total.written || is_live(id));
     }
 
-    /// Writes the totals that grew. A repeated row replaces the one before, so a failed call is repeated as it is.
+    /// Writes the totals that grew. A repeated row replaces the earlier row, so a failed call may be repeated
+    /// unchanged.
     pub(super) async fn write(&self, sink: &Sink, counter: Counter) -> Result<(), SinkError> {
         let grown = self.grown();
         let rows: Vec<DeliveryRow<'_>> = grown

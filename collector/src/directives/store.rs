@@ -11,7 +11,7 @@ use crate::store::{Sink, SinkError};
 /// Limit of live directives that are not revoked, and of revocations without a live target. A revocation of a live
 /// directive is always accepted, so there are at most twice as many.
 pub const MAX_LIVE: usize = 4_096;
-/// Limit of a collector's memory: all directives and revocations that [`publish`] accepts.
+/// The number of rows that a collector keeps in memory: all directives and revocations that [`publish`] accepts.
 const MAX_HELD: usize = 3 * MAX_LIVE;
 
 /// A directive of the table.
@@ -19,15 +19,15 @@ const MAX_HELD: usize = 3 * MAX_LIVE;
 pub struct PublishedDirective {
     /// The content of `signed`, decoded.
     pub directive: Directive,
-    /// As published, for devices to verify.
+    /// The signed bytes as published, for devices to verify.
     pub signed: SignedDirective,
     /// Time of publication, in milliseconds since 1970.
     pub published_at_unix_ms: i64,
-    /// Another directive revokes it.
+    /// True if another directive revokes it.
     pub is_revoked: bool,
 }
 
-/// A directive was not published, or the list could not be read.
+/// The reason why a directive was not published, or why the list could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DirectiveError {
@@ -49,13 +49,13 @@ pub enum DirectiveError {
         /// Id in the directive.
         id: String,
     },
-    /// There is no room.
+    /// The limit of live directives or revocations is reached.
     #[error(
         "failed to publish: {MAX_LIVE} directives, or as many revocations, are live already; revoke \
          directives, or wait until revocations are over"
     )]
     TooMany,
-    /// The store did not do it.
+    /// The store did not carry out the query.
     #[error("failed to reach the store's directives")]
     Store(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -192,14 +192,14 @@ pub fn list(client: &Client) -> BoxFuture<'_, Result<Vec<PublishedDirective>, Di
     })
 }
 
-/// Returns unexpired directives and their revocations. The choice for a device is `DirectiveBook`'s.
+/// Returns unexpired directives and their revocations. `DirectiveBook` chooses from them for a device.
 pub(super) async fn live(sink: &Sink, now_ms: i64) -> Result<Vec<PublishedDirective>, SinkError> {
     let is_live = format!("expires > fromUnixTimestamp64Milli(toInt64({now_ms}), 'UTC')");
     let condition = format!("{is_live} OR revokes IN (SELECT id FROM directives WHERE {is_live})");
     let mut live = fetch(sink, &condition).await?;
-    // Oldest first: answers follow the order of publication.
+    // Puts the oldest first, because answers follow the order of publication.
     live.reverse();
-    // The cut takes revoked directives first, and never a revocation before its target.
+    // The cut drops revoked directives first, and never a revocation before its target.
     live.sort_by_key(|known| (revoked_by(&known.directive).is_none(), known.is_revoked));
     live.truncate(MAX_HELD);
     Ok(live)

@@ -1,5 +1,5 @@
-//! First reports of an app, model, version and chipset since the start, for the log. The encoder finds them, after names
-//! beyond the limits were replaced: a name that a sender made up is not news.
+//! The first report of each app, model, version and chipset since the start, for the log. The encoder finds them after
+//! names above the limits were replaced, so that a made-up name is not logged.
 
 use std::collections::HashSet;
 use std::hash::BuildHasher;
@@ -9,7 +9,7 @@ use foldhash::quality::RandomState;
 use super::cardinality::OTHER;
 use super::stored::Stored;
 
-/// Beyond this many no further ones are found.
+/// After this many combinations, further first reports are not found.
 const MAX_KNOWN: usize = 100_000;
 
 /// Names of a first report.
@@ -26,7 +26,7 @@ pub(crate) struct FirstReport {
 pub(super) struct FirstReports {
     hasher: RandomState,
     known: HashSet<u64>,
-    /// Found, and not taken yet.
+    /// First reports that were found and not taken yet.
     found: Vec<FirstReport>,
 }
 

@@ -1,5 +1,6 @@
 //! Encodes WAL records as rows of the store's tables. The same records always make the same rows, so that a repeated
-//! batch is the same batch; for names [`cardinality`] ensures it. The writer calls this; nothing here reaches the store.
+//! batch is the same batch. For names [`cardinality`] ensures this. The writer calls this; nothing here reaches the
+//! store.
 
 mod cardinality;
 mod column;
@@ -41,10 +42,10 @@ use crate::refusal_counts::bucket_of;
 use crate::wal::Record;
 use crate::wal_record::{RecordError, ReportRecord};
 
-/// Reports parsed before their columns are filled.
+/// How many reports are parsed as a group before their columns are filled.
 const PARSED_AT_ONCE: usize = 16;
 
-/// Such groups parsed ahead of the columns.
+/// How many groups may be parsed before the columns need them.
 const PARSED_AHEAD: usize = 4;
 
 /// Encodes the batches of one collector. The memory of the columns is reused for each batch.
@@ -73,13 +74,13 @@ pub(crate) struct EncodedBatch {
     pub(crate) reports: EncodedBlock,
     /// Start times of the reports' buckets, in seconds.
     pub(crate) buckets: BTreeSet<u32>,
-    /// Of the reports; one may be there several times.
+    /// The installations of the reports; an installation may occur several times.
     pub(crate) installations: Vec<InstallationId>,
     /// Errors of unreadable records. A newer version wrote them: reports are validated before the WAL.
     pub(crate) unreadable: Vec<String>,
     /// Names that the limiter replaced.
     pub(crate) limited: Limited,
-    /// Of a batch that may be inserted.
+    /// The first reports of a batch that may be inserted.
     pub(crate) first_reports: Vec<FirstReport>,
 }
 
@@ -102,7 +103,8 @@ impl Encoder {
         &mut self.names
     }
 
-    /// As [`Self::encode`], and saves admitted names before the insert, so that a crash does not change the decision.
+    /// Encodes as [`Self::encode`] does, and saves admitted names before the insert, so that a crash does not change
+    /// the decision.
     ///
     /// After an error the caller encodes the batch again, and its placements count as new again.
     pub(crate) fn encode_and_persist_names(
@@ -123,7 +125,7 @@ impl Encoder {
     }
 
     /// Encodes records in the sorting order of `reports`, so that the store need not sort. The order depends on the
-    /// records only, so names are admitted alike after a crash. Placements of earlier batches are left out.
+    /// records only, so the same names are admitted after a crash. Placements of earlier batches are left out.
     pub(crate) fn encode(&mut self, records: &[Record]) -> EncodedBatch {
         let Self {
             collector_id,
@@ -223,8 +225,8 @@ fn by_sorting_key(records: &[Record], bucket: Duration) -> Vec<Logged<'_>> {
     logged
 }
 
-/// Parses records in the sorting order of `reports`, on another thread: parsing is half of a row's cost. `take` gets a
-/// few reports at a time, because a parsed report is large.
+/// Parses records in the sorting order of `reports`, on another thread, because parsing is half of a row's cost. `take`
+/// gets a few reports at a time, because a parsed report is large.
 fn parse_in_order(
     records: &[Record],
     bucket: Duration,
@@ -246,14 +248,14 @@ fn parse_in_order(
     });
 }
 
-/// The column `content`: reports with one key and other contents are a conflict. Collectors of all versions compare it
-/// over one store, so its making never changes.
+/// The column `content`: two reports with the same key and different contents are a conflict. Collectors of all
+/// versions compare it in one store, so its algorithm never changes.
 fn content_of(report: &[u8]) -> u32 {
     let hash = Sha256::digest(report);
     u32::from_le_bytes(hash[..4].try_into().expect("four bytes"))
 }
 
-/// An error names the WAL offset.
+/// Parses a record's report. An error names the WAL offset.
 fn read(logged: &Logged<'_>, collector_id: u64) -> Result<Stored, String> {
     let offset = logged.record.offset;
     let unreadable = |error: &dyn std::fmt::Display| format!("{offset}: {error}");

@@ -10,7 +10,8 @@ use foldhash::quality::RandomState;
 use super::column::{TIME, U32S, WORD, WORDS};
 use super::stored::Stored;
 
-/// A fleet has hundreds. Beyond this the set is cleared, which costs repeated rows that the table merges.
+/// A fleet has hundreds of placements. At this number the set is cleared, which costs repeated rows that the table
+/// merges.
 const MAX_KNOWN: usize = 100_000;
 
 /// Hashes of written placements.
@@ -36,7 +37,7 @@ impl KnownPlacements {
     }
 }
 
-/// The report's sessions with placements that are not in `known`.
+/// Returns the report's sessions whose placements are not in `known`.
 pub(super) fn new_ones<'a>(
     stored: &'a Stored,
     known: &mut KnownPlacements,

@@ -1,5 +1,6 @@
-//! Rows of `reports`, column by column; `migrations/0002_reports.sql` documents each. A number absent on the wire is 0 or
-//! NULL as in the schema, an enum is its name. Times are milliseconds since 1970, buckets seconds.
+//! Rows of `reports`, column by column; `migrations/0002_reports.sql` documents each. A number that is absent on the
+//! wire is 0 or NULL, as in the schema; an enum is stored as its name. Times are milliseconds since 1970, buckets
+//! seconds.
 
 use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
@@ -188,7 +189,7 @@ fn requested(session: &Session) -> impl Iterator<Item = &String> {
     requested.filter(|ep| *ep != CPU_EP)
 }
 
-/// From 1; 0 where there is no such session.
+/// Returns the session's number, counted from 1; 0 if the report has no such session.
 fn place_of_session(report: &Report, series: &LatencySeries) -> u16 {
     let mut uids = report.sessions.iter().map(|session| session.uid);
     let place = uids.position(|uid| uid == series.session_uid);

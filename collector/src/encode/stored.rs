@@ -12,17 +12,17 @@ pub(crate) struct Stored {
     pub(super) received_ms: i64,
     pub(super) bucket: u32,
     pub(super) occurred: EventTime,
-    /// As the app key proved.
+    /// The app that the app key proved.
     pub(super) app_id: String,
     pub(super) environment: String,
     pub(super) mark: SenderMark,
-    /// The chipset as this collector normalises the raw text.
+    /// The chipset, which this collector normalised from the raw text.
     pub(super) chipset: String,
-    /// The chipsets that the cohorts of its sessions are named by, one for each session.
+    /// The chipsets in the names of its sessions' cohorts, one for each session.
     pub(super) session_chipsets: Vec<String>,
-    /// The same for each session that could not be created; empty if the CPU was asked for.
+    /// The chipset for each session that could not be created; empty if the session was to run on the CPU.
     pub(super) start_failure_chipsets: Vec<String>,
-    /// A hash of its bytes as they came in.
+    /// A hash of the received bytes.
     pub(super) content: u32,
     pub(super) report: Report,
 }

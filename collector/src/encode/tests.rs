@@ -1,5 +1,5 @@
-//! Varied reports through the WAL and the embedded engine: what the tables then hold is written down in
-//! `tests/written.txt`, column by column.
+//! Sends varied reports through the WAL into the embedded engine. `tests/written.txt` has the expected content of the
+//! tables, column by column.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ use crate::wal::{Batch, Wal, WalOffset, WalOptions};
 use crate::wal_record;
 use epwatch_server::ManualClock;
 
-/// A report with every field set, and one with those only that must be.
+/// A report with every field set, and a report with only the required fields.
 pub(super) const FULL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_full.bin");
 const MINIMAL: &[u8] = include_bytes!("../../../tests/fixtures/wire/report_minimal.bin");
 const WRITTEN: &str = include_str!("tests/written.txt");
 
-/// The year 2096: older rows would be gone by their TTL one day.
+/// A time in the year 2096: the TTL would remove older rows one day.
 const RECEIVED_US: u64 = 4_000_000_000_123_456;
 const BUCKET: Duration = Duration::from_secs(3600);
 
@@ -35,7 +35,7 @@ fn full(sequence: u64) -> Report {
     report
 }
 
-/// Several sessions, one of which nothing is known of, series of two of them.
+/// A report with several sessions, one of them without any data, and with series of two of them.
 fn many_sessions() -> Report {
     let mut report = full(43);
     let mut second = report.sessions[0].clone();
@@ -99,7 +99,7 @@ fn many_sessions() -> Report {
     report
 }
 
-/// No session came to be, and much was lost.
+/// A report in which no session could be created and much was lost.
 fn failures_and_losses() -> Report {
     let mut report = full(44);
     report.sessions.clear();
@@ -170,7 +170,7 @@ pub(super) async fn logged(dir: &std::path::Path, reports: &[Vec<u8>]) -> Vec<Re
 
 fn prepared(records: &[Record]) -> EncodedBatch {
     let mut encoder = Encoder::new(7, BUCKET, CardinalityLimiter::default());
-    // Twice: a batch finds nothing of the one before.
+    // Encodes the batch twice, because a batch must not contain rests of the batch before it.
     encoder.encode(records);
     encoder.known = KnownPlacements::default();
     encoder.encode(records)
@@ -271,7 +271,7 @@ async fn varied_reports_become_the_rows_that_are_written_down() {
     assert_eq!(found, WRITTEN);
 }
 
-/// So many words that their places take two bytes, next to columns whose words are all alike.
+/// So many distinct words that their indexes take two bytes, next to columns that repeat one word.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_many_reports_keeps_its_own_words() {
     let dir = tempfile::tempdir().unwrap();
@@ -285,7 +285,7 @@ async fn each_of_many_reports_keeps_its_own_words() {
     let rows = prepared(&logged(dir.path(), &reports).await);
     let engine = start_engine(dir.path()).await;
     store(&engine, &rows).await;
-    // A batch whose lists are all empty, so that most of its columns hold nothing.
+    // A batch whose lists are all empty, so that most of its columns are empty.
     let bare = tempfile::tempdir().unwrap();
     let rows = prepared(&logged(bare.path(), &[MINIMAL.to_vec()]).await);
     store(&engine, &rows).await;

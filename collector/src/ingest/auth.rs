@@ -1,8 +1,9 @@
 //! App keys and their scopes. A key ships inside an app, so it is public: it admits reports of its own app, and nothing
 //! else. Only hashes are kept. The device port calls [`AppKeys::prove`] before it reads a body.
 //!
-//! A key is found by a few bits of its hash and then compared as a whole in constant time. Timing of the first step is
-//! of no use against 256 random bits. The table is replaced during operation, so a revoked key ends with the next call.
+//! A key is found by a few bits of its hash, and then its whole hash is compared in constant time. The timing of the
+//! first step does not help against 256 random bits. The table is replaced during operation, so a revoked key ends with
+//! the next call.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -26,10 +27,10 @@ use crate::metrics::KeyMetrics;
 
 const ANY: &str = "*";
 const UPLOAD: &str = "Upload";
-/// Calls that need a key which no app carries.
+/// Calls that need a key of kind `pipeline`, which no app contains.
 const CERTIFYING: [&str; 2] = ["PutModelManifest", "PutCertifiedPlacement"];
 const SCHEME: &str = "Bearer";
-/// A known key whose client has no certificate, and needs one.
+/// The metric's label for a known key whose client needs a certificate and has none.
 const UNCERTIFIED: &str = "without_certificate";
 
 /// Keys of the config and of `keys_file`, which a reload replaces while calls go on.
@@ -47,7 +48,7 @@ pub(crate) struct AppKeys {
 
 #[derive(Debug, Default)]
 struct KeyTable {
-    /// No key is configured: a collector on a loopback address.
+    /// True if no key is configured, which is allowed only on a loopback address.
     is_open: bool,
     /// Entries of the keys file.
     n_in_file: usize,
@@ -60,25 +61,25 @@ struct Entry {
     hash: KeyHash,
     scope: Arc<Scope>,
     is_revoked: bool,
-    /// Calls with a key of this name and state.
+    /// Counts calls with a key of this name and state.
     requests: Counter,
 }
 
-/// Permissions of a key; `None` is any app, any environment.
+/// Permissions of a key; `None` means any app or any environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Scope {
     /// The configured name of the key.
     name: String,
     app: Option<String>,
     environment: Option<String>,
-    /// `None`: no key is configured.
+    /// The kind of the key; `None` if no key is configured.
     kind: Option<KeyKind>,
-    /// Keys of other apps are in force too.
+    /// True if keys of other apps are in force too.
     is_one_of_several: bool,
 }
 
 impl Scope {
-    /// True if a report of this app and environment may come with the key.
+    /// True if the key admits a report of this app and environment.
     #[must_use]
     pub(crate) fn admits(&self, app: &str, environment: &str) -> bool {
         let fits = |allowed: &Option<String>, found| allowed.as_ref().is_none_or(|a| a == found);
@@ -122,7 +123,7 @@ impl Scope {
         self.environment.as_deref().unwrap_or(ANY)
     }
 
-    /// True if the devices are the operator's own, and trusted as they are.
+    /// True if the devices belong to the operator, so that their reports are trusted.
     #[must_use]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self.kind, None | Some(KeyKind::Own))
@@ -134,7 +135,7 @@ impl Scope {
         self.is_one_of_several
     }
 
-    /// Refuses a call that the key's kind does not open.
+    /// Refuses a call that keys of this kind may not make.
     ///
     /// # Errors
     /// `PERMISSION_DENIED`.
@@ -158,9 +159,9 @@ impl Scope {
 pub(crate) struct Caller {
     /// Scope of the proved app key.
     pub(crate) scope: Arc<Scope>,
-    /// `None`: unknown, or no network has a limit.
+    /// The sender's network; `None` if it is unknown, or if networks have no limit.
     pub(crate) network: Option<Network>,
-    /// The address of a peer without a network: of a proxy that the config does not name, or of a device nearby.
+    /// The private address of a peer: a proxy that the config does not name, or a device nearby.
     pub(crate) private_peer: Option<IpAddr>,
 }
 
@@ -200,7 +201,7 @@ impl AppKeys {
         Ok(keys)
     }
 
-    /// Reloads the keys file. On an error the keys stay. A file without any key is an error if it had some before. An
+    /// Reloads the keys file. On an error the loaded keys stay. An empty file is an error if it had keys before. An
     /// editor or a full disk may have emptied it, and its devices would be locked out.
     ///
     /// # Errors
@@ -240,8 +241,9 @@ impl AppKeys {
         table.by_prefix.values().flatten().any(is_public)
     }
 
-    /// Returns the scope of the call's key. Without configured keys, which only a loopback address allows, any call has
-    /// the widest scope. `has_certificate`: the connection's client has proved a certificate of `tls.client_ca`.
+    /// Returns the scope of the call's key. If no keys are configured, which only a loopback address allows, any call
+    /// has the widest scope. `has_certificate` is true if the connection's client presented a certificate of
+    /// `tls.client_ca`.
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, after which a device does not retry with this key for long.
@@ -340,7 +342,7 @@ impl KeyTable {
         let is_one_of_several = apps.len() > 1;
         for KeyEntry { config, hash } in entries {
             n_valid += usize::from(!config.revoked);
-            // Created here, so that an unused key shows zero.
+            // The counter is created here, so that an unused key shows zero.
             let result = if config.revoked {
                 "revoked"
             } else {
@@ -348,7 +350,8 @@ impl KeyTable {
             };
             let labels = [("key", config.name.clone()), ("result", result.to_owned())];
             let requests = metrics.requests.get_or_create(&labels).clone();
-            // The usual mistake; the other outcomes follow with their first report.
+            // This outcome shows the usual mistake, so it starts at zero; other outcomes appear with their first
+            // report.
             let wrong_app = Outcome::RefusedWrongApp.label().to_owned();
             let labels = [("key", config.name.clone()), ("outcome", wrong_app)];
             drop(metrics.refused_reports.get_or_create(&labels));
@@ -498,12 +501,12 @@ mod tests {
         assert_eq!((counted("", "unknown"), counted("", "missing")), (1, 1));
     }
 
-    /// An editor, or a full disk, truncated it.
+    /// An editor, or a full disk, truncated the file.
     #[test]
     fn an_emptied_keys_file_takes_no_key_away() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.toml");
-        // A key of the config itself does not make up for the file's keys.
+        // A key in the config itself does not replace the file's keys.
         let of_config = AppKeyConfig {
             sha256: "0".repeat(64),
             app: "of.config".into(),

@@ -1,5 +1,6 @@
 //! A bounded set of report keys, which answers repeated reports without the store. It holds only durable reports, since
-//! `duplicate` is an ack. A forgotten key costs one more row in the store, where the key table decides.
+//! `duplicate` is an ack. A forgotten key costs one more row in the store, where the table of copies decides which one
+//! counts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
@@ -7,14 +8,14 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use epwatch_proto::ReportKey;
 use parking_lot::Mutex;
 
-/// Relation of a report to an earlier one of the same key.
+/// Relation of a report to an earlier report with the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyLookup {
     /// Unknown, or forgotten.
     New,
-    /// The same bytes are durable here.
+    /// A report with the same bytes is durable on this collector.
     Duplicate,
-    /// Other bytes are durable here.
+    /// A report with other bytes is durable on this collector.
     Conflict,
 }
 
@@ -66,12 +67,12 @@ pub(crate) struct SeenKeys {
     generations: Mutex<Generations>,
     /// Keyed by random bits of this process, so that no sender can make two keys collide.
     hasher: RandomState,
-    /// A faster one, for hashes whose collision harms only its sender.
+    /// A faster hasher, for hashes whose collision harms only the sender.
     quick: foldhash::quality::RandomState,
     capacity: usize,
 }
 
-/// When the young half is full it becomes the old one, and the old one is cleared.
+/// Two halves of the set. When the young half is full it becomes the old one, and the old one is cleared.
 #[derive(Debug, Default)]
 struct Generations {
     young: Marks,
@@ -90,7 +91,7 @@ impl SeenKeys {
         }
     }
 
-    /// Keys are an app's own: whoever knows the key of another app's report changes nothing there.
+    /// Keys are hashed with their app, so a sender who knows the key of another app's report cannot interfere with it.
     #[must_use]
     pub(crate) fn mark(&self, app_id: &str, key: ReportKey, bytes: &[u8]) -> ReportHashes {
         ReportHashes {

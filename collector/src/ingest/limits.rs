@@ -1,9 +1,9 @@
-//! Rate limits of keys, installations and networks: token buckets that time fills and reports empty. A key can be read
-//! out of its app, so its holders are unknown. Reports above a limit are refused as a quota, retryable, and never reach
-//! the WAL.
+//! Rate limits of keys, installations and networks: token buckets that time fills and reports empty. A key can be
+//! extracted from its app, so anyone may hold it. Reports above a limit are refused as over quota, may be retried, and
+//! never reach the WAL.
 //!
-//! Memory is bounded. A bucket that is full again is dropped, which changes nothing. While a table is full of others, new
-//! senders share one bucket.
+//! Memory is bounded. A bucket that is full again is dropped, which changes nothing. While all buckets of a table are
+//! in use, new senders share one bucket.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,8 +21,8 @@ use crate::ingest::auth::Caller;
 const MAX_BUCKETS: usize = 1 << 18;
 /// A sweep of a full table takes some milliseconds.
 const SWEEP_PERIOD_US: u64 = 100_000;
-/// A table of this size stays in the processor's caches. It is swept when it has doubled since the last sweep, so that
-/// each new sender pays for two buckets.
+/// A table of this size stays in the processor's caches. A larger table is swept when it has doubled since the last
+/// sweep. So the sweeps cost each new sender the visit of two buckets.
 const SMALL: usize = 1 << 12;
 
 /// The limits of one collector's reports.
@@ -65,7 +65,7 @@ impl ReportLimits {
         self.keys.open().take(key(), n_reports, now_us)
     }
 
-    /// Gives back what [`Self::take_call`] took, for a call that nothing was kept of.
+    /// Gives back what [`Self::take_call`] took, for a call of which no report was kept.
     pub(crate) fn give_back_call(&self, key: impl FnOnce() -> String, n_reports: usize) {
         if !self.keys.is_unlimited() {
             let n_reports = n_reports.max(1) as u64;
@@ -101,8 +101,8 @@ impl DeletionLimits {
         }
     }
 
-    /// Takes one deletion of a caller; `Err` is the delay until the next. A network over its limit takes nothing from its
-    /// key's.
+    /// Takes one deletion of a caller; `Err` is the delay until the next. A deletion from a network over its limit
+    /// takes nothing from the limit of its key.
     pub(crate) fn take(&self, caller: &Caller, now_us: u64) -> Result<(), Duration> {
         if let Some(network) = caller.network {
             self.networks.open().take(network, 1, now_us)?;
@@ -112,7 +112,7 @@ impl DeletionLimits {
     }
 }
 
-/// The limits of what one key of kind `pipeline` stores, so that a stolen one does not fill the store.
+/// The limits on what one key of kind `pipeline` stores, so that a stolen key does not fill the store.
 #[derive(Debug)]
 pub(crate) struct PipelineLimits {
     pub(crate) manifests: Buckets<String>,
@@ -134,7 +134,7 @@ impl PipelineLimits {
 /// Token buckets of one rate.
 #[derive(Debug)]
 pub(crate) struct Buckets<K> {
-    /// Microseconds to refill one report; 0 turns the limit off.
+    /// Microseconds in which the bucket refills by one report; 0 turns the limit off.
     refill_us: u64,
     /// Microseconds to fill an empty bucket.
     full_us: u64,
@@ -144,9 +144,9 @@ pub(crate) struct Buckets<K> {
 
 #[derive(Debug)]
 struct BucketTable<K> {
-    /// Time at which each bucket is full; a full bucket equals an unknown one.
+    /// Time at which each bucket is full. A full bucket is equivalent to a missing one.
     full_at_us: HashMap<K, u64>,
-    /// The shared bucket of senders without one.
+    /// The time at which the shared bucket is full, for senders without a bucket of their own.
     others_full_at_us: u64,
     swept_at_us: u64,
     /// Number of buckets that triggers a sweep.
@@ -154,7 +154,7 @@ struct BucketTable<K> {
 }
 
 impl<K: Eq + Hash> Buckets<K> {
-    /// Takes the number a minute, where 0 turns the limit off, and the burst.
+    /// Returns buckets for a rate a minute, where 0 turns the limit off, and a burst.
     pub(crate) fn new((per_minute, burst): (u32, u32), most: usize) -> Self {
         let refill_us = 60_000_000_u64.checked_div(per_minute.into());
         let refill_us = refill_us.map_or(0, |us| us.max(1));
@@ -182,8 +182,8 @@ impl<K: Eq + Hash> Buckets<K> {
         }
     }
 
-    /// A report delays the bucket's full time by its refill time. A call larger than the bucket passes when that is full,
-    /// since otherwise it never could.
+    /// A report delays the time at which the bucket is full by its refill time. A call larger than the bucket passes
+    /// when the bucket is full, because otherwise it could never pass.
     fn take_from(&self, full_at_us: &mut u64, n: u64, now_us: u64) -> Result<(), Duration> {
         let most = now_us.saturating_add(self.full_us);
         // After the clock was set back, a bucket must not stay empty for longer than it takes to fill.
@@ -199,7 +199,7 @@ impl<K: Eq + Hash> Buckets<K> {
     }
 }
 
-/// Locked token buckets; without a limit there is nothing to lock.
+/// Locked token buckets; if the limit is off, nothing is locked.
 #[derive(Debug)]
 pub(crate) struct OpenBuckets<'a, K> {
     buckets: &'a Buckets<K>,
@@ -299,7 +299,7 @@ mod tests {
         assert!(takes("a", 3) && !takes("a", 1));
         buckets.open().give_back(&"a", 2);
         assert!(takes("a", 2) && !takes("a", 1));
-        // More than a bucket holds.
+        // Gives back more than a bucket can contain.
         buckets.open().give_back(&"a", 100);
         assert!(takes("a", 3) && !takes("a", 1));
         // Senders without a bucket share one.
@@ -338,7 +338,7 @@ mod tests {
         let passed = (0..1_000).filter(|n| buckets.open().take(*n, 1, now).is_ok());
         assert_eq!(passed.count(), 101);
         assert_eq!(buckets.table.lock().full_at_us.len(), 100);
-        // Once buckets are full again they make room.
+        // Once buckets are full again, they are dropped and make space for others.
         assert_eq!(buckets.open().take(5_000, 1, now + 10 * SECOND), Ok(()));
         assert_eq!(buckets.table.lock().full_at_us.len(), 1);
     }

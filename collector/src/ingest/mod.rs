@@ -40,17 +40,17 @@ use crate::server::retry;
 use crate::wal::{Batch, Retry, WalError, WalOffset};
 use crate::wal_record::{self, SenderMark};
 
-/// Retry delay of errors without one of their own.
+/// Retry delay of errors that have no delay of their own.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// Retry delay for a device over its installation's quota: at the default rate, the quota of one request is
 /// back by then.
 const QUOTA_RETRY_MS: u64 = 15_000;
 
-/// Retry delay of an app that holds its share: as of a full WAL.
+/// Retry delay of an app that has used up its share of the WAL; the same as for a full WAL.
 const SHARE_RETRY: Duration = Duration::from_secs(30);
 
-/// Reports without a network from which a warning says so: fewer are an operator's own.
+/// From this many reports without a network on, a warning is logged; fewer may come from the operator's own devices.
 const MANY_UNWEIGHED: u64 = 100;
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub(crate) struct Ingest {
     pub(crate) calls: Calls,
     pub(crate) limits: Arc<ReportLimits>,
     pub(crate) admission: Arc<Admission>,
-    /// True until the warning about unknown networks was written.
+    /// True if the warning about unknown networks was not written yet.
     pub(crate) may_warn_unweighed: AtomicBool,
     pub(crate) proxy_watch: ProxyWatch,
 }
@@ -74,7 +74,7 @@ type Validated<'a> = Result<(ReportHashes, ValidReport<'a>), RefusedReport>;
 /// The reports of one call that go into the WAL.
 struct AcceptedReports {
     marks: Vec<ReportHashes>,
-    /// Of each of them, whose quota it took.
+    /// The installation of each report, from whose quota it took.
     installations: Vec<InstallationId>,
     /// Latency series that the writer leaves out.
     n_dropped_series: u64,
@@ -84,7 +84,8 @@ struct AcceptedReports {
 struct SortedReports {
     batch: Batch,
     accepted: AcceptedReports,
-    /// With their index in the call. Not counted yet: if the append fails, the device sends all of them again.
+    /// Refused reports with their index in the call. They are not counted yet, because the device sends all of them
+    /// again if the append fails.
     refused: Vec<(usize, RefusedReport)>,
 }
 
@@ -162,7 +163,7 @@ impl Ingest {
                 Err(refusal) => refused.push((index, refusal)),
             }
         }
-        // All of them came from one network.
+        // All reports of a call came from one network.
         let sender = self.admission.sender(scope.is_own(), network);
         self.count_unweighed(sender, network, kept.len());
         let is_unproven = |(report, _): &(ValidReport<'_>, _)| {
@@ -193,7 +194,7 @@ impl Ingest {
         }
     }
 
-    /// Counts reports of public keys whose network is unknown, and says once if they are most.
+    /// Counts reports of public keys whose network is unknown, and warns once if they are most of the reports.
     fn count_unweighed(&self, sender: SenderMark, network: Option<Network>, n_reports: usize) {
         if sender.is_own || n_reports == 0 {
             return;
@@ -225,7 +226,7 @@ impl Ingest {
         reports.iter().map(check).collect()
     }
 
-    /// Refuses valid reports by key, deletion, dedup and quota.
+    /// Refuses valid reports that the key, a deletion, dedup or a quota rules out.
     fn admit_all<'a>(
         &self,
         scope: &Scope,
@@ -257,8 +258,8 @@ impl Ingest {
         checked
     }
 
-    /// Takes the remaining reports from their installations' quotas, unless the call holds the same report before. All
-    /// calls share this table's lock, so nothing else is done here.
+    /// Takes the remaining reports from their installations' quotas, except repetitions within the call. All calls
+    /// share this table's lock, so nothing else is done here.
     fn take_quota(
         &self,
         checked: &[Validated<'_>],
@@ -283,7 +284,7 @@ impl Ingest {
         checked.iter().flatten().map(take).collect()
     }
 
-    /// Refuses a report by its key's scope, its installation's deletion, or dedup.
+    /// Refuses a report that its key's scope, its installation's deletion or dedup rules out.
     fn admit(
         &self,
         scope: &Scope,
@@ -323,7 +324,7 @@ impl Ingest {
             self.warnings
                 .reports(key, || scope.describe(), outcome.label(), (app, 1));
         }
-        // The app is not proven here: a label of the sender's choice.
+        // In this case the app is not proven, so the label would be the sender's choice.
         let named = app.as_ref().filter(|_| outcome != Outcome::RefusedWrongApp);
         let named = named.map_or(("", ""), |(app, env)| (app, env));
         context
@@ -338,7 +339,8 @@ impl Ingest {
         }
     }
 
-    /// Checks that the key's app holds less than its share of the WAL and of the store, if others are served too.
+    /// Checks that the key's app uses less than its share of the WAL and of the store, if the collector serves other
+    /// apps too.
     fn check_share(&self, scope: &Scope, n_bytes: u64) -> Result<(), ShareError> {
         if !scope.is_one_of_several() {
             return Ok(());
@@ -360,8 +362,8 @@ impl Ingest {
         }
     }
 
-    /// Makes the accepted reports of a call durable, and returns the end of their group in the WAL. If the append fails,
-    /// all reports of the call are refused, and what they took from quotas is given back: the device sends them again.
+    /// Makes the accepted reports of a call durable, and returns the end of their group in the WAL. If the append
+    /// fails, all reports of the call are refused and their quota is given back, because the device sends them again.
     async fn keep(
         &self,
         batch: Batch,
@@ -377,7 +379,7 @@ impl Ingest {
             installations,
             n_dropped_series,
         } = accepted;
-        // Dropped with `done` by a WAL that takes nothing.
+        // If the WAL does not take the batch, it drops `done`, and the quota is given back.
         let mut taken = TakenQuota {
             limits: self.limits.clone(),
             scope: scope.clone(),
@@ -404,9 +406,9 @@ impl Ingest {
                 }
                 Err(error) => call_counts.count(outcome_of(error)),
             }
-            // Before the answer, after which the device may come again.
+            // The quota is given back before the answer, because the device may come again right after it.
             drop(taken);
-            // A device that disconnected sends again and gets `duplicate`.
+            // If the device disconnected, it sends the reports again and gets `duplicate`.
             let _ = answer.send(end);
         };
         if let Err(error) = self.context.wal.submit(batch, done) {
@@ -417,7 +419,7 @@ impl Ingest {
         answered.await.unwrap_or(Err(WalError::Closed))
     }
 
-    /// Takes the reports of a call whose key is proved, and answers once they are on disk.
+    /// Takes the reports of a call whose key was checked, and answers once they are on disk.
     async fn take_call(
         &self,
         caller: Caller,
@@ -508,7 +510,7 @@ fn refused(outcome: Outcome, detail: String, report: &ValidReport<'_>) -> Refuse
     }
 }
 
-/// A report whose key is known: a duplicate, or a conflict.
+/// Returns the refusal of a report whose key is known: a duplicate, or a conflict.
 fn refused_as(known: KeyLookup, report: &ValidReport<'_>) -> RefusedReport {
     if known == KeyLookup::Duplicate {
         return refused(Outcome::Duplicate, String::new(), report);

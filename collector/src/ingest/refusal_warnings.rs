@@ -1,7 +1,7 @@
-//! Log lines about refused reports and calls: one at once, then one an hour for each key and outcome. Ingest and the key
-//! check call it. Metrics count each refusal; the log names the sender's mistake.
+//! Log lines about refused reports and calls. For each key and outcome, the first is logged at once, then at most one
+//! an hour. Ingest and the key check call it. Metrics count each refusal; the log names the sender's mistake.
 //!
-//! Memory is bounded: keys come from the config, outcomes are a list, and only some of the apps are kept.
+//! Memory is bounded: keys come from the config, outcomes are a fixed list, and only a limited number of apps is kept.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 const PERIOD: Duration = Duration::from_secs(3_600);
-/// App ids counted by name for a key and outcome; further ones share a count. A sender chooses its ids, so their
-/// number is unbounded.
+/// How many app ids are counted by name for a key and outcome; further ids share one count. A sender chooses its app
+/// ids, so their number is unbounded.
 const MAX_APPS: usize = 100;
 
 #[derive(Debug, Default)]
@@ -25,11 +25,11 @@ struct Pending {
     other_apps: HashSet<String>,
 }
 
-/// A line that is due.
+/// A log line that is due.
 #[derive(Debug, PartialEq, Eq)]
 struct Warning {
     n_refused: u64,
-    /// The first app id since the last line, escaped.
+    /// The first refused app id since the last line, escaped.
     app: String,
     n_other_apps: usize,
 }

@@ -1,10 +1,11 @@
-//! The part of the WAL and of the store's disk that one app may hold where a collector serves several. A key ships in an
-//! app, so anyone may send reports with it: they must not fill what the other apps need.
+//! Limits how much of the WAL and of the store's disk one app may use if a collector serves several. A key ships in an
+//! app, so anyone may send reports with it. These reports must not fill the space that other apps need.
 //!
-//! An app may hold [`TIMES_FREE`] times what is free. So one app alone gets seven eighths of the space. However many
-//! apps fill up their parts, some space is left for one that comes later. This is the dynamic threshold of Choudhury
-//! and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998). A refused call may come
-//! again. The WAL's space is free once the store took the reports, the store's space once its oldest day expired.
+//! An app may use [`TIMES_FREE`] times the space that is free. So one app alone gets seven eighths of the space.
+//! However many apps fill up their shares, some space is left for an app that comes later. This is the dynamic
+//! threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998). A
+//! refused call may be retried. The WAL's space is free once the store took the reports, the store's space once its
+//! oldest day expired.
 //!
 //! Reports in the WAL at the start belong to no app.
 
@@ -14,12 +15,12 @@ use parking_lot::Mutex;
 
 use crate::wal::WalStats;
 
-/// What an app may hold, as a multiple of what is free for all.
+/// The most space that an app may use, as a multiple of the space that is free for all.
 const TIMES_FREE: u64 = 7;
-/// Parts of the WAL whose bytes are counted together.
+/// How many parts the WAL is divided into; the bytes of a part are counted together.
 const BLOCKS: u64 = 256;
 
-/// What is full for an app.
+/// The space in which an app has used up its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedSpace {
     Wal,
@@ -37,7 +38,7 @@ impl SharedSpace {
     }
 }
 
-/// An app holds its share.
+/// An app has used up its share.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{app} holds its share of the {}: {held} bytes, and {free} are free for all apps",
@@ -57,7 +58,7 @@ pub(crate) struct AppShares(Mutex<Table>);
 struct Table {
     /// Bytes in the WAL that the store does not have. Apps come from the keys, so they are few.
     in_wal: HashMap<String, u64>,
-    /// The same by position, the oldest first.
+    /// The same bytes by their position in the WAL, the oldest first.
     blocks: VecDeque<Block>,
     in_store: HashMap<String, u64>,
     free_in_store: Option<u64>,
@@ -76,7 +77,7 @@ impl AppShares {
     /// Checks that an app may add so many bytes. `stored` is the WAL's position up to which the store has the reports.
     ///
     /// # Errors
-    /// It holds its share of the WAL or of the store.
+    /// The app has used up its share of the WAL or of the store.
     pub(crate) fn check(
         &self,
         app: &str,
@@ -91,7 +92,7 @@ impl AppShares {
         let held = table.in_store.get(app).copied().unwrap_or(0);
         for (space, held, free) in [in_wal, (SharedSpace::Store, held, table.free_in_store)] {
             let Some(free) = free else { continue };
-            // The WAL itself refuses what it has no space for.
+            // If nothing is free, the WAL itself refuses the reports.
             if free > 0 && held > free.saturating_mul(TIMES_FREE) {
                 let app = app.to_owned();
                 return Err(ShareError {
@@ -122,7 +123,7 @@ impl AppShares {
         }
     }
 
-    /// Takes the sizes of apps in the store, and its free bytes.
+    /// Sets the sizes of apps in the store, and the store's free bytes.
     pub(crate) fn set_store(&self, in_store: HashMap<String, u64>, free: u64) {
         let mut table = self.0.lock();
         table.in_store = in_store;

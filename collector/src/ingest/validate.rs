@@ -1,5 +1,5 @@
-//! Validation of a report before it goes into the WAL. A refusal names the field, and the writer finds only reports
-//! that it can store. It never decides about duplicates, quotas or keys: [`super`] does.
+//! Validates a report before it goes into the WAL, so that the writer reads only reports that it can store. A refusal
+//! names the field. It never decides about duplicates, quotas or keys: [`super`] does.
 
 use std::borrow::Cow;
 
@@ -21,13 +21,13 @@ impl ValidReport<'_> {
     }
 }
 
-/// A report that does not go into the WAL. A duplicate is one too, although its outcome is an ack.
+/// A report that does not go into the WAL. This includes duplicates, although their outcome is an ack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RefusedReport {
     pub(crate) outcome: Outcome,
-    /// The field and what was expected of it.
+    /// The field and its expected content.
     pub(crate) detail: String,
-    /// Also present if the report is invalid after its key.
+    /// Also present if the report is invalid, as long as its key could be read.
     pub(crate) key: Option<ReportKey>,
     /// App and environment; `None` if the report is invalid.
     pub(crate) app: Option<(String, String)>,
@@ -38,7 +38,7 @@ pub(crate) fn validate_report<'a>(
     bytes: &'a [u8],
     validator: &mut FastValidator<'a>,
 ) -> Result<ValidReport<'a>, RefusedReport> {
-    // Nearly all reports are valid, which the fast pass finds without an allocation.
+    // Nearly all reports are valid, and the fast pass confirms this without an allocation.
     if let Some(valid) = validator.validate(bytes) {
         return Ok(ValidReport {
             key: valid.key,

@@ -1,21 +1,22 @@
 //! Closes buckets. Once every collector's checkpoint has passed a bucket's end, no further report falls into it. Then
-//! its summary is built from rows counted once. `collector.rs` calls it on a timer, the workers of requests and of
-//! deletions for rebuilds.
+//! its summary is built from rows counted once. `collector.rs` calls it on a timer; the workers of rebuilds and of
+//! deletions call it to build summaries again.
 //!
-//! The order of steps makes an interrupted build and two builders at once harmless. The bucket's surplus copies are
-//! named, the summary is written under a new revision, the revision is published, then the watermark moves. Readers use
-//! the latest published revision. Finally the builder checks for rows that arrived during the build, and records the
-//! check. If that record is missing, the next builder rebuilds those buckets, one at a time.
+//! The order of steps makes an interrupted build and two builders at once harmless. First the bucket's surplus copies
+//! are listed. Then the summary is written under a new revision, the revision is published, and the watermark moves.
+//! Readers use the latest published revision. Finally the builder checks for rows that arrived during the build, and
+//! records the check. If that record is missing, the next builder rebuilds those buckets, one at a time.
 //!
-//! A bucket that cannot be built by itself holds up the others for [`TRIES`] attempts only. Then it is closed without a
-//! summary, and its rebuild is requested like one of a backlog. Views of summaries lack it, and the alert says so.
+//! If a bucket cannot be built even alone, it holds up the others for [`TRIES`] attempts only. Then it is closed
+//! without a summary, and its rebuild is requested as after a backlog. Until then the views of summaries lack it, and
+//! an alert says so.
 //!
 //! A collector that comes back with a backlog writes into closed buckets. Its writer requests their rebuild before its
 //! checkpoint moves, and [`crate::rebuilds`] carries it out.
 //!
-//! A replica may show rows late, and a summary lacks what was hidden from its builder. So no step reads back what the
-//! step before wrote unless it waits until that is visible. And [`recheck`] compares each build with its rows once more
-//! after `rollup.recheck_after`.
+//! A replica may show rows late, and a summary lacks rows that its builder could not see. So a step that reads rows of
+//! the step before waits until they are visible. And [`recheck`] compares each build with its rows once more after
+//! `rollup.recheck_after`.
 
 mod recheck;
 
@@ -32,14 +33,14 @@ use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 /// Buckets closed in one build, so that a build after a long pause stays small.
 pub(crate) const MAX_BUCKETS: usize = 48;
 
-/// Failed builds of one bucket before it is closed without a summary. A store that was overloaded for a moment leaves no
-/// bucket without one.
+/// Failed builds of one bucket before it is closed without a summary. A store that is overloaded only for a moment does
+/// not leave a bucket without one.
 const TRIES: u32 = 3;
 
-/// How often each bucket that is to be closed could not be built.
+/// For each bucket that is to be closed, how often its build failed.
 pub(crate) type FailedBuilds = BTreeMap<u32, u32>;
 
-/// Inputs of the decision how far buckets can be closed; times in seconds since 1970.
+/// Inputs of the decision how many buckets can be closed; times in seconds since 1970.
 #[derive(Debug)]
 struct ClosingState {
     /// Buckets that start before this are closed.
@@ -58,7 +59,8 @@ fn closable(
 ) -> Option<Range<u64>> {
     let now_ms = i64::try_from(now_us / 1000).unwrap_or(i64::MAX);
     let timeout_ms = i64::try_from(collector_timeout.as_millis()).unwrap_or(i64::MAX);
-    // Rows of the last moments may be hidden, so silence is measured by what is visible of all.
+    // The latest rows may not be visible yet, so a collector's silence is measured from the latest visible row of any
+    // collector.
     let heard = state.collectors.iter().map(|c| c.updated_at).max()?;
     let silent = now_ms.min(heard).saturating_sub(timeout_ms);
     let is_waited_for = |c: &&CollectorCheckpoint| c.updated_at > silent;
@@ -69,7 +71,7 @@ fn closable(
         .map(|c| c.passed_until)
         .min()?;
     let length = bucket.as_secs();
-    // A collector that drained and stopped has passed all times; the present is the limit then.
+    // A collector that drained and stopped has passed all times, so the present is the limit then.
     let passed_secs = u64::try_from(passed.min(now_ms)).ok()? / 1000;
     let end = passed_secs - passed_secs % length;
     // Empty buckets need no summary: the range begins at the first reports.
@@ -80,7 +82,7 @@ fn closable(
 }
 
 /// Returns a revision above the latest one and above `last_ms`, even if the clock was set back: readers use the highest
-/// revision. Builders of two collectors differ by the id.
+/// revision. The collector's id keeps revisions of two collectors apart.
 fn revision_after(last_ms: u64, now_ms: u64, latest: u64, collector_id: u64) -> u64 {
     let ms = now_ms.max((latest >> 16) + 1).max(last_ms + 1);
     (ms << 16) | (collector_id & 0xffff)
@@ -90,7 +92,7 @@ fn revision_after(last_ms: u64, now_ms: u64, latest: u64, collector_id: u64) -> 
 /// and rows of two builds under one revision would count twice.
 static LAST_MS: AtomicU64 = AtomicU64::new(0);
 
-/// [`revision_after`] all earlier revisions of this process.
+/// Returns a [`revision_after`] all earlier revisions of this process.
 fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
     let after = |last_ms| revision_after(last_ms, now_ms, latest, collector_id);
     let last_ms = LAST_MS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last_ms| {
@@ -104,9 +106,9 @@ fn next_revision(now_ms: u64, latest: u64, collector_id: u64) -> u64 {
 enum CheckProgress {
     /// All closed buckets are checked.
     Done,
-    /// One bucket was rebuilt; there may be more.
+    /// One bucket was rebuilt; others may remain.
     GoesOn,
-    /// To be tried again.
+    /// The check failed and is to be tried again.
     Failed,
 }
 
@@ -114,7 +116,7 @@ enum CheckProgress {
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) slices: u64,
-    /// Buckets, slices of them and the reasons of those that could not be built.
+    /// Slices that could not be built: the bucket, the slice and the reason.
     pub(crate) failed: Vec<(u32, u8, SinkError)>,
 }
 
@@ -133,9 +135,9 @@ pub(crate) fn among(buckets: impl IntoIterator<Item = u32>) -> String {
 }
 
 impl RollUp {
-    /// Buckets that start before this time (seconds since 1970) may have lost reports, and keep their summary. It is a day
-    /// less than the retention, because whole days expire at once. A shorter retention of the store counts, and so does
-    /// an earlier TTL that may have removed reports ([`crate::schema::retention`]).
+    /// Buckets that start before this time (seconds since 1970) may have lost reports, and keep their summary. It is a
+    /// day less than the retention, because whole days expire at once. A shorter retention of the store also counts,
+    /// and so does an earlier TTL that may have removed reports ([`crate::schema::retention`]).
     pub(crate) async fn raw_since(&self) -> Result<u64, SinkError> {
         const DAY: Duration = Duration::from_secs(86_400);
         let sql = "SELECT argMax(raw_retention.raw_days, changed_at) AS raw_days, \
@@ -173,7 +175,7 @@ impl RollUp {
         let Some(mut range) = closable(&state, now_us, bucket, rollup.collector_timeout()) else {
             return Ok(look == CheckProgress::GoesOn);
         };
-        // From the watermark, since the buckets before the range's first report are empty.
+        // The condition begins at the watermark, because the buckets before the range's first report are empty.
         let since = format!("bucket >= toDateTime({}, 'UTC')", state.closed_until);
         let until = |end: u64| format!("{since} AND bucket < toDateTime({end}, 'UTC')");
         let has_reports = state.first_open.is_some_and(|first| first < range.end);
@@ -190,7 +192,8 @@ impl RollUp {
                 (range.end, unbuilt) = self.build_each(range.clone(), failed).await?;
                 if range.end < all {
                     within = until(range.end);
-                    // Of fewer buckets it is not known, so they are looked at once more.
+                    // For this smaller range the number of rows before the build is unknown, so its buckets are rebuilt
+                    // below.
                     rows_before = None;
                 }
             }
@@ -204,11 +207,11 @@ impl RollUp {
         );
         self.context.sink.execute("rollup_watermark", &sql).await?;
         if !unbuilt.is_empty() {
-            // Before they count as checked, so that a crash here loses none.
+            // Requests the rebuilds before the buckets count as checked, so that a crash here loses none.
             rebuild_requests::request(&self.context, &unbuilt).await?;
         }
-        // A silent collector may have stored reports here during the build. It reads the watermark after its insert:
-        // either it finds this one and rebuilds the buckets itself, or its rows are found now.
+        // A silent collector may have stored reports here during the build. It reads the watermark after its insert.
+        // Either it finds this watermark and rebuilds the buckets itself, or its rows are found now.
         if Some(self.n_rows(&within).await?) != rows_before {
             let sql =
                 format!("SELECT DISTINCT toUInt32(bucket) AS seconds FROM reports WHERE {within}");
@@ -217,7 +220,7 @@ impl RollUp {
             let raw_since = self.raw_since().await?;
             self.build_again(&buckets, raw_since, "check").await?;
         }
-        // The record would cover earlier buckets too.
+        // The record would also cover earlier buckets, so it is written only if they are checked.
         if look == CheckProgress::Done {
             self.note_checked(range.end).await?;
         }
@@ -226,11 +229,12 @@ impl RollUp {
         Ok(n_buckets == MAX_BUCKETS as u64 || look == CheckProgress::GoesOn)
     }
 
-    /// Builds the buckets of a range one by one, after the attempt to build them together failed. Returns the end of the
-    /// buckets that can be closed, and the buckets that close without a summary because it failed too often.
+    /// Builds the buckets of a range one by one, after the attempt to build them together failed. Returns the end of
+    /// the buckets that can be closed, and the buckets that close without a summary because their builds failed too
+    /// often.
     ///
     /// # Errors
-    /// The first one cannot be built, and is tried again.
+    /// The first bucket cannot be built, and is tried again.
     async fn build_each(
         &self,
         range: Range<u64>,
@@ -262,13 +266,13 @@ impl RollUp {
         Ok((at.min(range.end), unbuilt))
     }
 
-    /// Rebuilds a bucket whose builder stopped, or may stop, before it checked for rows that arrived during the build. One
-    /// bucket per call, so that closing goes on.
+    /// Rebuilds a bucket whose builder stopped, or may stop, before it checked for rows that arrived during the build.
+    /// It rebuilds one bucket per call, so that closing goes on.
     async fn check(&self, closed_until: u64) -> Result<CheckProgress, SinkError> {
         let sql = "SELECT toUInt32(max(checked_until)) AS seconds FROM rollup_checks \
                    HAVING count() > 0";
         let recorded = self.first::<u32>("rollup_checks", sql).await?;
-        // Without any record, closed buckets count as checked.
+        // Without a record, closed buckets count as checked.
         let checked = recorded.map_or(closed_until, u64::from);
         let raw_since = self.raw_since().await?;
         let since = checked.max(raw_since);
@@ -318,8 +322,8 @@ impl RollUp {
         Ok(self.first("reports", &sql).await?.unwrap_or(0))
     }
 
-    /// Rebuilds the closed buckets that change with a backlog's reports in `buckets` (start times in seconds). A bucket
-    /// whose reports may have expired stays, and is counted and logged.
+    /// Rebuilds the closed buckets that a backlog's reports in `buckets` (start times in seconds) change. A bucket
+    /// whose reports may have expired keeps its summary, and is counted and logged.
     pub(crate) async fn rebuild(&self, buckets: &BTreeSet<u32>) -> Result<(), SinkError> {
         let raw_since = self.raw_since().await?;
         self.build_again(buckets, raw_since, "backlog").await?;
@@ -336,7 +340,8 @@ impl RollUp {
         Ok(())
     }
 
-    /// As [`Self::build_again`]; if that fails, the rebuild is requested, so that these buckets hold up no others.
+    /// Does the same as [`Self::build_again`]. If that fails, requests the rebuild, so that these buckets hold up no
+    /// others.
     ///
     /// # Errors
     /// The store did not take the request.
@@ -353,8 +358,8 @@ impl RollUp {
         rebuild_requests::request(&self.context, buckets).await
     }
 
-    /// Rebuilds the closed ones of `buckets`, and buckets that counted a later copy of their reports so far. Buckets before
-    /// `raw_since` stay, because their reports may have expired.
+    /// Rebuilds the closed buckets among `buckets`, and buckets that so far counted another copy of their reports.
+    /// Buckets before `raw_since` keep their summaries, because their reports may have expired.
     async fn build_again(
         &self,
         buckets: &BTreeSet<u32>,
@@ -379,7 +384,7 @@ impl RollUp {
         );
         let sink = &self.context.sink;
         let affected = sink.fetch::<u32>("affected buckets", &sql).await?;
-        // Their own reports may be hidden still.
+        // The buckets are added themselves, because their reports may not be visible yet.
         let own = buckets.iter().copied().filter(is_whole);
         let affected = BTreeSet::from_iter(affected.into_iter().chain(own));
         let affected = Vec::from_iter(affected);
@@ -396,9 +401,9 @@ impl RollUp {
     }
 
     /// Rebuilds every slice of a bucket that counted one of `installations` (SQL), unless its reports may have expired.
-    /// Those that cannot be built hold up no other.
+    /// A slice that cannot be built does not hold up the others.
     ///
-    /// Open buckets too: a bucket that is closed right now may have been read before they were hidden, under
+    /// This includes open buckets. A bucket that is just being closed may have been read before they were hidden, under
     /// an older revision.
     pub(crate) async fn rebuild_without(&self, installations: &str) -> Result<Rebuilt, SinkError> {
         let raw_since = self.raw_since().await?;
@@ -462,8 +467,8 @@ impl RollUp {
         Ok(until.map_or(0, u64::from))
     }
 
-    /// Names the copies that do not count, for every key with a copy `within`, in buckets that start before `end`. Then
-    /// names the rows `within` that repeat an earlier row of their copy.
+    /// Lists the surplus copies of every key with a copy `within`, in buckets that start before `end`. Then lists the
+    /// rows `within` that repeat an earlier row of their copy.
     pub(crate) async fn name_surplus(&self, within: &str, end: u64) -> Result<(), SinkError> {
         let surplus = format!(
             "WITH keys AS (SELECT app_id, installation, stream_id, sequence FROM report_copies \
@@ -491,8 +496,8 @@ impl RollUp {
         self.list("repeated_rows", columns, &repeated).await
     }
 
-    /// Inserts the selected rows into a list that the next statement reads, and returns once it shows all of them. Rows that
-    /// become visible meanwhile may belong on the list too, so it inserts again.
+    /// Inserts the selected rows into a table that the next statement reads, and returns once the table shows all of
+    /// them. Rows that become visible meanwhile may belong there too, so the insert is repeated.
     async fn list(&self, table: &str, columns: &str, select: &str) -> Result<(), SinkError> {
         let sink = &self.context.sink;
         let any = format!("SELECT count() AS n FROM ({select})");
@@ -508,8 +513,8 @@ impl RollUp {
         sink.repeat_until_none(table, &insert, &n_lacking).await
     }
 
-    /// Writes and publishes the summary of the buckets `within`. A deletion in between builds them too, by another clock,
-    /// and either summary may have the higher revision. So slices with newly hidden ones are rebuilt.
+    /// Writes and publishes the summary of the buckets `within`. A deletion meanwhile builds them too, by another
+    /// clock, and either summary may have the higher revision. So slices with newly hidden installations are rebuilt.
     async fn build(&self, within: &str, reason: &str) -> Result<(), SinkError> {
         let mut before = self.hidden().await?;
         self.build_once(within, reason).await?;
@@ -526,7 +531,7 @@ impl RollUp {
         }
     }
 
-    /// Which installations are hidden, as a number a slice.
+    /// The hidden installations of each slice, as one number that changes with them.
     async fn hidden(&self) -> Result<BTreeSet<(u8, u64)>, SinkError> {
         let sql = "SELECT epwatch_slice(installation) AS slice, \
                    sum(DISTINCT cityHash64(installation)) AS n \
@@ -541,7 +546,7 @@ impl RollUp {
         let now_ms = self.context.clock.now_us() / 1000;
         let sql = format!("SELECT max(revision) AS n FROM bucket_revisions WHERE {within}");
         let latest = self.first("bucket_revisions", &sql).await?.unwrap_or(0);
-        // The collector's id is a part, so that builders of the same millisecond differ.
+        // The revision contains the collector's id, so that two collectors' revisions of the same millisecond differ.
         let revision = next_revision(now_ms, latest, self.context.collector_id());
         for (table, columns) in SUMMARIES {
             let sql = format!(
@@ -550,8 +555,8 @@ impl RollUp {
             );
             sink.execute(table, &sql).await?;
         }
-        // Of the reports, because the summary's rows may be hidden still. A slice whose last report was erased has none
-        // now, and needs a new revision too.
+        // The slices are read from the reports, because the summary's rows may not be visible yet. A slice whose last
+        // report was erased has no reports now, and also needs a new revision.
         let slice = "app_id, environment, bucket, slice";
         let sql = format!(
             "INSERT INTO bucket_revisions ({slice}, revision, reason, built_at) \
@@ -641,13 +646,13 @@ mod tests {
         );
     }
 
-    /// The store hides the rows of the last ten minutes.
+    /// The store does not show the rows of the last ten minutes.
     #[test]
     fn silence_is_measured_by_the_latest_row_of_any_collector() {
         let late = [(9_290, 9_300), (8_990, 9_295)];
         check(0, Some(8_040), &late, Some(8_040..8_940));
         check(0, Some(9_000), &[(9_290, 9_300)], Some(9_000..9_240));
-        // One whose clock is ahead makes no other one silent.
+        // A collector whose clock is ahead does not make other collectors look silent.
         let ahead = [(9_990, 99_999), (9_550, 9_990)];
         check(0, Some(9_000), &ahead, Some(9_000..9_540));
     }
@@ -666,7 +671,7 @@ mod tests {
         assert!(revision_after(0, 2_000, set_back, 7) > set_back);
     }
 
-    /// In the same millisecond, of the same bucket.
+    /// Two builds of the same bucket in the same millisecond.
     #[test]
     fn revisions_tell_builders_apart() {
         let of = |last_ms, collector_id| revision_after(last_ms, 1_000, 0, collector_id);

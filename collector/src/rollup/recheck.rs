@@ -1,7 +1,7 @@
-//! A second look at each build. Its builder may have read a replica that lagged: a summary then lacks reports that were
-//! acknowledged, or counts an installation that was just hidden. `rollup_builds` holds the rows of `reports` that each
-//! builder saw. After `rollup.recheck_after` they are counted again, and the buckets of another number are built again.
-//! Every collector does this by itself; a bucket that is built twice does no harm.
+//! Checks each build a second time. Its builder may have read a replica that lagged. Then a summary lacks reports that
+//! were acknowledged, or counts an installation that was just hidden. `rollup_builds` has the number of rows of
+//! `reports` that each builder saw. After `rollup.recheck_after` the rows are counted again, and buckets whose number
+//! differs are built again. Every collector does this by itself; a bucket that is built twice does no harm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ const AT_ONCE: usize = 100;
 /// as long.
 const LOOK_BACK_MS: i64 = 86_400_000;
 
-/// What a builder saw: times of buckets in seconds since 1970.
+/// The number of rows that a builder saw; times of buckets in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Row, Serialize)]
 struct BuildRow {
     build_from: u32,
@@ -36,7 +36,7 @@ struct StoredBuild {
     is_due: bool,
 }
 
-/// Returns the due builds, the first first, without those that a later build of the same buckets replaced.
+/// Returns the due builds, the earliest first. Leaves out builds that a later build of the same buckets replaced.
 fn due(builds: &[StoredBuild]) -> Vec<StoredBuild> {
     let mut latest = BTreeMap::new();
     for build in builds {
@@ -49,7 +49,7 @@ fn due(builds: &[StoredBuild]) -> Vec<StoredBuild> {
 }
 
 impl RollUp {
-    /// Writes down what is visible to the builder of `from..until`, before it reads.
+    /// Stores the number of rows that the builder of `from..until` can see, before it reads them.
     pub(super) async fn note_build(
         &self,
         from: u64,
@@ -65,7 +65,7 @@ impl RollUp {
         self.insert_builds(&[build]).await
     }
 
-    /// As [`Self::note_build`], for single buckets.
+    /// Does the same as [`Self::note_build`] for single buckets.
     pub(super) async fn note_builds(&self, buckets: &[u32]) -> Result<(), SinkError> {
         let within = among(buckets.iter().copied());
         let sql = format!(
@@ -91,7 +91,7 @@ impl RollUp {
         sink.insert::<BuildRow>("rollup_builds", builds, None).await
     }
 
-    /// Compares the builds that are old enough with their rows, and builds what differs again.
+    /// Compares the builds that are old enough with their rows, and repeats the builds that differ.
     pub(super) async fn recheck(&self) -> Result<(), SinkError> {
         let state = &self.context.rechecked_ms;
         let since_ms = state.load(Ordering::Relaxed);
@@ -129,11 +129,11 @@ impl RollUp {
             built_ms,
             ..
         } = *build;
-        // Reports before that expire.
+        // Reports before `raw_since` may have expired.
         let begins = u64::from(begins).max(raw_since);
         let within =
             format!("bucket >= toDateTime({begins}, 'UTC') AND bucket < toDateTime({ends}, 'UTC')");
-        // Those that the builder may not have known of.
+        // Reports of hidden installations that the builder may have counted.
         let after = self.context.config.rollup.recheck_after.0.as_millis();
         let hidden = format!(
             "SELECT count() AS n FROM report_copies WHERE {within} AND installation IN (\

@@ -67,7 +67,7 @@ fn normalised(chipset: String) -> Result<String, ParseError> {
     }
 }
 
-/// Empty, or a hash as reports have it.
+/// The firmware is empty, or a hash in the form that reports use.
 fn read_firmware(firmware: String) -> Result<String, ParseError> {
     match is_vendor_fingerprint_hash(&firmware) {
         true => Ok(firmware),
@@ -89,7 +89,7 @@ fn read_placement(bytes: &[u8]) -> Result<Placement, ParseError> {
     Placement::try_from(message).map_err(|e| e.inside("placement"))
 }
 
-/// Zeros without measured launches.
+/// Returns zeros if no launches were measured.
 fn read_latency(latency: Option<v1::CertifiedLatency>) -> Result<v1::CertifiedLatency, ParseError> {
     let Some(latency) = latency else {
         return Ok(v1::CertifiedLatency::default());
@@ -155,7 +155,7 @@ impl PlacementCall {
     /// Selects the model file that was certified last under this id and version; `None` if any may be stored.
     pub(super) fn certified_model_sql(&self) -> Option<String> {
         self.model.sha256.filter(|_| !self.replace)?;
-        // Names are text of a stranger.
+        // Names are untrusted text from the sender.
         let quoted = |text: &str| format!("unhex('{}')", hex(text.as_bytes()));
         Some(format!(
             "SELECT model_sha256 AS sha256 FROM certified_placements WHERE app_id = {} AND environment = {} \
@@ -167,7 +167,7 @@ impl PlacementCall {
         ))
     }
 
-    /// Returns why this placement may not be stored next to a placement of another model file.
+    /// Returns why this placement may not be stored, if the certified one is of another model file.
     pub(super) fn refusal(&self, certified: &CertifiedModel) -> Option<String> {
         let own = hash(self.model.sha256);
         (certified.sha256 != own).then(|| {

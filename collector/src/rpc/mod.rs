@@ -1,5 +1,5 @@
-//! All RPCs except Upload: deletion, manifests, certified placements. The device port has checked the app key before.
-//! Manifests and placements need a key that no app carries.
+//! All RPCs except Upload: deletion, manifests, certified placements. The device port has already checked the app key.
+//! Manifests and placements need a key of kind `pipeline`, which no app contains.
 //!
 //! Manifests and placements go directly into the store, unlike reports: a release pipeline sends them rarely, and a
 //! retry is harmless. They never touch the WAL.
@@ -28,7 +28,7 @@ use crate::server::retry;
 use crate::store::note_failure;
 use crate::wal::WalOffset;
 
-/// Manifests have up to 4 MiB, and many callers may hold a key that may send them.
+/// The most such calls at once: manifests have up to 4 MiB, and many callers may have a key that allows them.
 const AT_ONCE: usize = 4;
 const BUSY: Duration = Duration::from_secs(1);
 /// Retry delay while the store does not answer.
@@ -57,7 +57,7 @@ impl Calls {
         }
     }
 
-    /// The secret proves the ownership of the installation. The key only limits who can fill the list.
+    /// The secret proves that the caller owns the installation. The key only limits who can fill the list.
     pub(crate) async fn delete_installation(
         &self,
         mut request: Request<v1::DeleteInstallationRequest>,
@@ -65,7 +65,7 @@ impl Calls {
         let caller = Caller::of(&mut request);
         let secret = request.into_inner().secret;
         if secret.len() != SECRET_BYTES {
-            // Never the bytes themselves: they are the installation's password.
+            // The text never contains the bytes themselves, because they are the installation's password.
             let text = format!(
                 "secret: expected {SECRET_BYTES} bytes, got {}",
                 secret.len()
@@ -74,7 +74,7 @@ impl Calls {
         }
         let installation = InstallationId::from_secret(&secret);
         let tombstoned_at_unix_ms = match self.deletions.tombstoned_at(&installation) {
-            // A repetition costs nothing.
+            // A repeated deletion takes nothing from the limits.
             Some(at_ms) => at_ms,
             None => self.add_tombstone(&caller, installation).await?,
         };
@@ -103,8 +103,8 @@ impl Calls {
         Ok(at_ms)
     }
 
-    /// Refuses the deletion of an installation that the store does not know. One whose reports are still in a WAL is known
-    /// when its device asks again.
+    /// Refuses the deletion of an installation that the store does not know. If its reports are still in a WAL, the
+    /// store knows it by the time the device tries again.
     async fn check_received(&self, installation: InstallationId) -> Result<(), Status> {
         let asking = self.deletions.is_received(&self.context.sink, installation);
         match tokio::time::timeout(STORE_TIMEOUT, asking).await {
@@ -171,7 +171,7 @@ impl Calls {
         }))
     }
 
-    /// Refuses a second model file under one id and version, unless it is to replace the first.
+    /// Refuses a second model file under one id and version, unless the request asks to replace the first.
     async fn check_certified(&self, put: &PlacementCall) -> Result<(), Status> {
         let Some(sql) = put.certified_model_sql() else {
             return Ok(());

@@ -37,7 +37,7 @@ pub const MIGRATIONS: Migrations<'_> = Migrations {
 };
 
 /// Days that surplus copies are kept beyond `raw_days`. Whole days of reports expire together, up to a day late, and
-/// when the store gets to it.
+/// only when the store gets to it.
 const SURPLUS_EXTRA_DAYS: u16 = 2;
 
 /// The least `raw_days`: devices keep reports for 12 days, plus two for the upload. A copy that arrives after the first
@@ -50,10 +50,10 @@ pub const MAX_DAYS: u16 = 10_000;
 /// Retention of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Days that reports are kept. Devices keep theirs two days less, so that a late copy still finds the key
-    /// of the first.
+    /// Days for which reports are kept. Devices keep their reports two days less, so that a late copy still finds the
+    /// key of the first copy.
     pub raw_days: u16,
-    /// Days that summaries, verdicts and incidents are kept.
+    /// Days for which summaries, verdicts and incidents are kept.
     pub rollup_days: u16,
 }
 

@@ -1,9 +1,10 @@
-//! Changes the retention of an existing store to the config's.
+//! Changes the retention of an existing store to the retention of the config.
 //!
 //! A longer retention does not restore expired rows, and a summary must not be rebuilt from the rest of its reports. So
 //! `raw_retention` records each change and the time from which reports were complete; the roll-up reads it.
 //!
-//! A shorter retention removes rows for good. So it applies only if the config sets it; otherwise the store's stays.
+//! A shorter retention removes rows for good. So it is applied only if the config sets it. Otherwise the store keeps
+//! its retention.
 
 use epwatch_store::{
     MigrateError, StoreTarget, TableTtl, TemplateValues, client, stale_views, table_ttls,
@@ -17,7 +18,7 @@ const RAW: [&str; 2] = ["reports", "report_copies"];
 /// The tables of copies and rows that do not count.
 const SURPLUS: [&str; 2] = ["surplus_copies", "repeated_rows"];
 
-/// Retention of a config or a store; `None` is unset.
+/// Retention of a config or a store; `None` means unset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Days {
     /// Days of reports.
@@ -27,7 +28,7 @@ pub struct Days {
 }
 
 impl Days {
-    /// Returns these days; unset ones are taken from `kept`, then from the default.
+    /// Returns these days. Unset days are taken from `kept`, then from the default.
     #[must_use]
     pub fn over(self, kept: Days) -> Retention {
         let default = Retention::default();
@@ -42,7 +43,7 @@ impl Days {
     }
 }
 
-/// Returns the retention of a store: the longest if tables differ, unset without tables.
+/// Returns the retention of a store: the longest if tables differ, unset if there are no tables.
 ///
 /// # Errors
 /// A placeholder has no value, or the store did not answer.
@@ -67,8 +68,8 @@ fn is_raw(ttl: &TableTtl) -> bool {
     RAW.contains(&ttl.table.as_str())
 }
 
-/// Returns the statements, in order, that change the retention to `values`; none if it matches. For a store with all
-/// migrations. Changes nothing.
+/// Returns the statements, in order, that change the retention to `values`; none if it matches. The store must have all
+/// migrations. Changes nothing itself.
 ///
 /// # Errors
 /// A placeholder has no value, or the store did not answer.
@@ -88,12 +89,13 @@ async fn statements(
     ttls: Vec<TableTtl>,
 ) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
-    // Before the TTL itself: after an interruption the record is only repeated.
+    // The record comes before the TTL itself, so that after an interruption it is only repeated.
     statements.extend(said_of_raw(target, &ttls).await?);
     // Some views contain the retention of reports.
     statements.extend(stale_views(target, MIGRATIONS, values).await?);
     let mut changes: Vec<TableTtl> = ttls.into_iter().filter(TableTtl::differs).collect();
-    // What hides copies expires after them: last when shortened, first when extended.
+    // The rows that hide copies must expire after the copies. So their TTL changes last when days are shortened, and
+    // first when they are extended.
     changes.sort_by_key(|ttl| SURPLUS.contains(&ttl.table.as_str()) == (ttl.asked_days < ttl.days));
     statements.extend(changes.into_iter().flat_map(|ttl| ttl.statements));
     Ok(statements)
@@ -112,11 +114,12 @@ async fn said_of_raw(
         return Ok(None);
     };
     let whole_since = if ttls.iter().any(|ttl| is_raw(ttl) && ttl.differs()) {
-        // Whole days expire at once, the oldest first. A time before 1970 would wrap into the future.
+        // Whole days expire at once, the oldest first. The limit avoids a time before 1970, which would wrap into the
+        // future.
         let days = least.days.saturating_sub(1).min(u32::from(MAX_DAYS));
         format!("now('UTC') - INTERVAL {days} DAY")
     } else {
-        // A recorded change that was never made removed nothing.
+        // A change that was recorded but never made has removed nothing.
         let said = last_said(target).await?;
         if said.is_none_or(|said| u32::from(said) == least.asked_days) {
             return Ok(None);
@@ -155,7 +158,7 @@ async fn last_said(target: &StoreTarget) -> Result<Option<u16>, MigrateError> {
 /// Runs the statements of [`changes`] and returns them.
 ///
 /// # Errors
-/// As [`changes`], or the store refused a statement.
+/// The errors of [`changes`], or the store refused a statement.
 pub fn apply<'a>(
     target: &'a StoreTarget,
     values: &'a TemplateValues,

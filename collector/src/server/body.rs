@@ -1,5 +1,5 @@
-//! Request bodies: the time limit of one, the memory limit of all, and the drain of a body that a call did not read.
-//! [`super::dispatch`] wraps every request in them. Nothing here decodes a message.
+//! Request bodies: the time limit of each, the memory limit of all together, and the drain of a body that a call did
+//! not read. [`super::dispatch`] wraps every request in them. Nothing here decodes a message.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -21,11 +21,11 @@ use super::reject_reason::RejectReason;
 use super::retry;
 use crate::join_task::join_task;
 
-/// Retry delay while bodies use the whole budget; calls last milliseconds.
+/// Retry delay while bodies use the whole budget. It is short because calls last milliseconds.
 const BUSY: Duration = Duration::from_secs(1);
 
-/// Compressed bodies up to this size are inflated on the thread that has them. The limit of the ratio keeps that below
-/// a millisecond, and for most bodies a change of threads would cost more.
+/// Compressed bodies up to this size are inflated on the async worker that received them. The limit of the ratio keeps
+/// this below a millisecond, and for most bodies a change of threads would cost more.
 const INLINE_BYTES: usize = 4 << 10;
 
 /// Bytes of bodies, over all connections.
@@ -33,8 +33,8 @@ const INLINE_BYTES: usize = 4 << 10;
 pub(crate) struct BodyBudget {
     used: AtomicU64,
     max: u64,
-    /// Permits of larger bodies that are inflated at the same time, on threads for them. They are half of
-    /// the processors, at least one, so that the async workers have the others.
+    /// Permits for larger bodies, which are inflated on threads for blocking work. There are half as many permits as
+    /// processors, at least one, so that the async workers have the other processors.
     inflating: Arc<Semaphore>,
 }
 
@@ -70,7 +70,8 @@ impl Charge {
         })
     }
 
-    /// True if the call's body was cut, whatever the answer's status: tonic takes a cut body for one without a message.
+    /// True if the call's body was cut, whatever the answer's status is, because tonic takes a cut body for one without
+    /// a message.
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Relaxed)
     }
@@ -80,7 +81,7 @@ impl Charge {
         self.is_rest_left.load(Relaxed)
     }
 
-    /// Takes `n` bytes more.
+    /// Takes another `n` bytes from the budget.
     ///
     /// # Errors
     /// `RESOURCE_EXHAUSTED` with a delay.
@@ -98,10 +99,10 @@ impl Charge {
     }
 
     /// Inflates a body and takes the difference in size from the budget. Reports are slices of the inflated body, so it
-    /// is held until the call ends. A body that takes long leaves the async workers.
+    /// stays in memory until the call ends. A body that takes long is inflated outside the async workers.
     ///
     /// # Errors
-    /// As [`Self::take`], and `INVALID_ARGUMENT` for an invalid stream or a bomb.
+    /// The errors of [`Self::take`], and `INVALID_ARGUMENT` for an invalid stream or a bomb.
     pub(crate) async fn inflate(
         self: Arc<Self>,
         encoding: Encoding,
@@ -143,7 +144,7 @@ impl Drop for Charge {
     }
 }
 
-/// A body that arrives, or one that is complete.
+/// A body that is still arriving, or a complete body.
 pub(crate) type RequestBody = Either<Arriving, Full<Bytes>>;
 
 /// A body that must be complete within its time limit.
@@ -169,8 +170,9 @@ impl Arriving {
         }
     }
 
-    /// Receives and discards up to `max_bytes` of an unread body once the call has its answer. For HTTP/1.1, where many
-    /// clients send everything before they read: an earlier close resets the connection and loses the answer.
+    /// Receives and discards up to `max_bytes` of an unread body once the call has its answer. This is for HTTP/1.1,
+    /// where many clients send everything before they read. An earlier close would reset the connection and lose the
+    /// answer.
     pub(crate) fn drained(mut self, max_bytes: usize) -> Self {
         self.drain_bytes = max_bytes as u64;
         self
@@ -217,7 +219,7 @@ impl Body for Arriving {
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + limit)));
         match deadline.as_mut().poll(cx) {
             Poll::Ready(()) => {
-                // No drain after the time limit.
+                // A body that exceeded its time limit is not drained.
                 this.drain_bytes = 0;
                 let text = "the request's body took too long to arrive";
                 Poll::Ready(Some(Err(Status::deadline_exceeded(text))))
@@ -242,7 +244,7 @@ impl Drop for Arriving {
             return;
         }
         self.charge.is_rest_left.store(true, Relaxed);
-        // Without a runtime there is no connection either.
+        // Outside a runtime no connection exists, so nothing has to be drained.
         if let (Some(rest), Ok(runtime)) = (self.inner.take(), Handle::try_current()) {
             runtime.spawn(timeout(self.limit, discard(rest, self.drain_bytes)));
         }
@@ -265,7 +267,7 @@ async fn discard(mut body: Incoming, max_bytes: u64) {
 #[derive(Debug)]
 pub(crate) enum CollectError {
     TooLarge,
-    /// It did not arrive in full.
+    /// The body did not arrive in full.
     Failed(Status),
 }
 

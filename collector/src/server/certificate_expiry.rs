@@ -1,5 +1,5 @@
-//! The version of a certificate, and the begin and the end of its validity, for metrics and `config check`: RFC 5280, 4.1. `rustls`
-//! checks certificates of others and has no function for one's own.
+//! Reads the version of a certificate, and the beginning and end of its validity, for metrics and `config check` (RFC
+//! 5280, 4.1). `rustls` checks certificates of others and has no function for its own certificate.
 //!
 //! `Certificate ::= SEQUENCE { tbsCertificate SEQUENCE { [0] version?, serial, algorithm, issuer, validity { notBefore,
 //! notAfter }, ... }, ... }`. Only lengths are read on the way.
@@ -19,7 +19,7 @@ pub(crate) struct Validity {
     pub(crate) not_after: Timestamp,
 }
 
-/// How long before its end a certificate is called out, as the alert `EpwatchCertificateEnds` does.
+/// How long before its end a certificate is reported as ending soon, as in the alert `EpwatchCertificateEnds`.
 pub(crate) const ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Validity {
@@ -44,7 +44,7 @@ impl Validity {
     }
 }
 
-/// Returns when a certificate is valid; `None` for other bytes.
+/// Returns when a certificate is valid; `None` if the bytes are not a certificate.
 pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut fields, _) = element(certificate)?;
@@ -65,7 +65,8 @@ pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     })
 }
 
-/// Whether a certificate is of version 1, which has no extensions and so no name for its server. `false` for other bytes.
+/// Whether a certificate is of version 1, which has no extensions and so cannot name its server. `false` if the bytes
+/// are not a certificate.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {
     let fields = element(certificate).and_then(|(_, certificate, _)| element(certificate));
     fields.is_some_and(|(_, fields, _)| fields.first().is_some_and(|tag| *tag != VERSION))
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// By `openssl x509 -enddate`: Nov 1 23:47:04 2126 GMT.
+    /// The expected time is from `openssl x509 -enddate`: Nov 1 23:47:04 2126 GMT.
     #[test]
     fn the_end_of_a_real_certificate_is_found() {
         let pem = include_bytes!("../../tests/tls/one.pem");
@@ -118,7 +119,7 @@ mod tests {
         let end = validity(&certificate).unwrap().not_after;
         assert_eq!(end.as_second(), 4_949_250_424);
         for end in 0..certificate.len() {
-            // Never a panic, and no time from a part that lacks it.
+            // A truncated certificate never causes a panic, and never gives a time that it does not contain.
             let found = validity(&certificate[..end]);
             assert!(found.is_none(), "{end}");
             assert!(!is_version_1(&certificate[..end]), "{end}");

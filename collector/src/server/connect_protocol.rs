@@ -34,7 +34,7 @@ pub(crate) struct ConnectCall<M> {
     pub(crate) timeout: Option<Duration>,
 }
 
-/// Refuses by method and headers, before the body.
+/// Refuses a call by its method and headers, before its body is read.
 pub(crate) fn check_head(method: &Method, headers: &HeaderMap) -> Result<(), Box<Answer>> {
     if method != Method::POST {
         let mut answer = refuse(
@@ -95,7 +95,7 @@ pub(crate) async fn read<M: Message + Default>(
         Err(CollectError::TooLarge) => {
             let text = format!("request exceeds {max_bytes} bytes");
             let mut answer = refuse(StatusCode::PAYLOAD_TOO_LARGE, &Status::out_of_range(text));
-            // The rest of the body is not read.
+            // The rest of the body is not read, so the connection closes.
             let close = HeaderValue::from_static("close");
             answer.headers_mut().insert(header::CONNECTION, close);
             return Err(Box::new(answer));
@@ -117,7 +117,7 @@ pub(crate) async fn read<M: Message + Default>(
     Ok(ConnectCall { request, timeout })
 }
 
-/// At most ten digits, by the protocol.
+/// Reads the timeout, which the protocol limits to ten digits.
 fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     let Some(value) = headers.get(TIMEOUT) else {
         return Ok(None);
@@ -170,7 +170,7 @@ pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
     }
     let mut answer = Response::new(Full::new(Bytes::from(document.to_string())));
     *answer.status_mut() = http;
-    // As tonic does: refusals are counted by this extension.
+    // Sets the status as an extension, as tonic does, because refusals are counted by it.
     answer.extensions_mut().insert(status.clone());
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, JSON);

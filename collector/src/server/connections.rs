@@ -18,8 +18,9 @@ pub(crate) struct Connections {
     idle_timeout: Duration,
     began: Instant,
     next_id: AtomicU64,
-    /// Connections that are not closing, the one idle longest first as of the last search. The end of a call moves no
-    /// entry, since that would take the lock. So an entry may be too far in front, never too far behind.
+    /// Connections that are not closing. At the last search, they were ordered by idle time, the longest first. The end
+    /// of a call does not move its entry, because that would take the lock. So an entry may be too far in front, and
+    /// never too far behind.
     open: Mutex<BTreeMap<IdleRank, Arc<ConnectionState>>>,
     metrics: Arc<Metrics>,
 }
@@ -33,7 +34,7 @@ struct ConnectionState {
     n_calls: AtomicU32,
     /// End of the last call; milliseconds since the port was opened.
     idle_since_ms: AtomicU64,
-    /// The first part of its place in the map; changes under the map's lock.
+    /// The first part of its key in the map; changed only under the map's lock.
     placed_ms: AtomicU64,
     close: CancellationToken,
 }
@@ -80,7 +81,7 @@ impl Connections {
         });
         let mut open = self.open.lock();
         if open.len() >= self.max {
-            // The new one is not in the map; ids break ties in favour of the newer.
+            // The new connection is not in the map yet. Ids break ties in favour of the newer one.
             match idlest(&mut open).and_then(|place| open.remove(&place)) {
                 Some(idlest) => idlest.close.cancel(),
                 None => state.close.cancel(),
@@ -124,8 +125,8 @@ impl Connections {
     }
 }
 
-/// Finds the connection that has been idle longest. Entries in front of it that were used since move to their places;
-/// each call costs at most one such move.
+/// Finds the connection that has been idle longest. Entries in front of it that were used since then are moved to their
+/// new positions. Each call causes at most one such move.
 fn idlest(open: &mut BTreeMap<IdleRank, Arc<ConnectionState>>) -> Option<IdleRank> {
     let mut idlest = None;
     let mut moved = Vec::new();
@@ -188,7 +189,7 @@ impl Drop for Connection {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        // The time first, so that a sweep in between finds a call or a fresh time.
+        // Stores the time first, so that a sweep in between finds a call under way or a fresh time.
         self.state.idle_since_ms.store(self.all.now_ms(), Relaxed);
         self.state.n_calls.fetch_sub(1, Relaxed);
     }
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(all.metrics.connections.get(), 0);
     }
 
-    /// A connection used since the last search is not closed before one that was not.
+    /// A connection that was used since the last search is not closed before an unused one.
     #[test]
     fn a_connection_used_since_the_last_search_is_not_the_idlest() {
         let all = connections(3);

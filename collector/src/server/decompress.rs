@@ -1,6 +1,6 @@
-//! Inflates request bodies with three hard limits: the inflated size, its ratio to the compressed size, and the number of
-//! members. The first bounds memory, the second stops a bomb early. The third bounds time, because an empty member
-//! costs 20 bytes and its own set-up. One body of a few MB could hold 150,000 of them.
+//! Inflates request bodies with three hard limits: the inflated size, its ratio to the compressed size, and the number
+//! of members. The first limit bounds memory, and the second stops a bomb early. The third bounds time, because an
+//! empty member takes only 20 bytes and still needs its own set-up. One body of a few MB could contain 150,000 of them.
 
 use std::io::Read;
 
@@ -13,7 +13,8 @@ const FREE_BYTES: usize = 64 << 10;
 /// The largest window of a zstd frame: 8 MiB, which RFC 8878 recommends that decoders support.
 const MAX_WINDOW_LOG: u32 = 23;
 const CHUNK_BYTES: usize = 16 << 10;
-/// Members of a gzip stream, or frames of a zstd stream. Every known client sends one; a proxy may join a few.
+/// The most members of a gzip stream, or frames of a zstd stream. Every known client sends one; a proxy may concatenate
+/// a few.
 const MAX_MEMBERS: usize = 4;
 
 /// Compression of a body.
@@ -27,7 +28,7 @@ impl Encoding {
     /// All encodings as a header value.
     pub(crate) const NAMES: &str = "gzip, zstd, identity";
 
-    /// Parses a header value; `Ok(None)` is uncompressed.
+    /// Parses a header value; `Ok(None)` means uncompressed.
     pub(crate) fn parse(name: &str) -> Result<Option<Self>, ()> {
         match name.trim() {
             "" => Ok(None),
@@ -39,7 +40,7 @@ impl Encoding {
     }
 }
 
-/// Why a body was not inflated. None of these succeeds at a retry.
+/// The reason why a body was not inflated. A retry would fail in the same way.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InflateError {
     #[error("inflated request exceeds {max_bytes} bytes")]
@@ -65,7 +66,7 @@ pub(crate) fn inflate(
     };
     let mut rest = compressed;
     let mut n_members = 0;
-    // An empty body is not a gzip stream. For zstd it is an empty message, which no call is.
+    // An empty body is not a gzip stream. For zstd it is an empty message, which no call accepts.
     while !rest.is_empty() || (n_members == 0 && encoding == Encoding::Gzip) {
         n_members += 1;
         if n_members > MAX_MEMBERS {
@@ -195,7 +196,7 @@ mod tests {
                 Err(InflateError::Members(encoding))
             );
         }
-        // Frames of zstd without any content are skipped, and count.
+        // Skippable frames of zstd are skipped, and still count as members.
         let skippable = [0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0].repeat(100_000);
         assert_eq!(
             inflate(Encoding::Zstd, &skippable, MAX),
@@ -210,7 +211,7 @@ mod tests {
             (Encoding::Zstd, zstd(b"report report")),
         ] {
             for bytes in [&whole[..whole.len() - 1], b"no stream at all", &[]] {
-                // zstd reads an empty input as an empty body; decoding it finds no message.
+                // zstd inflates an empty input to an empty body, in which decoding then finds no message.
                 let inflated = inflate(encoding, bytes, MAX);
                 let is_refused = inflated == Err(InflateError::Corrupt(encoding));
                 assert!(is_refused || bytes.is_empty(), "{encoding:?} {inflated:?}");

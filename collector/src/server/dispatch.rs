@@ -1,5 +1,5 @@
 //! Routes a request by its protocol: `application/grpc` to tonic, anything else to the Connect protocol. Both call the
-//! same four functions. No byte of a body is kept, inflated or decoded before the call's key is proved.
+//! same four functions. No byte of a body is kept, inflated or decoded before the call's key is checked.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ use crate::metrics::Metrics;
 const GRPC: &str = "application/grpc";
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
-/// A flag and a length before each gRPC message.
+/// The bytes of the flag and the length before each gRPC message.
 const FRAME_BYTES: usize = 5;
 
 /// The body of any answer.
@@ -55,7 +55,7 @@ pub(crate) struct Origin {
     pub(crate) network: Option<Network>,
     /// The peer's address, if it is a private one.
     pub(crate) private_peer: Option<IpAddr>,
-    /// Whether the client of the connection has proved a certificate of `tls.client_ca`.
+    /// Whether the client of the connection presented a certificate of `tls.client_ca`.
     pub(crate) has_certificate: bool,
 }
 
@@ -69,7 +69,7 @@ impl<S: CollectorService> Dispatch<S> {
         budget: Arc<BodyBudget>,
     ) -> Self {
         let calls = Arc::new(calls);
-        // Messages are inflated before tonic gets them; the two encodings are for its answer header.
+        // Messages are inflated before tonic gets them. The two encodings are set only for tonic's answer header.
         let grpc = CollectorServiceServer::from_arc(calls.clone())
             .max_decoding_message_size(max_bytes)
             .accept_compressed(CompressionEncoding::Gzip)
@@ -96,7 +96,7 @@ impl<S: CollectorService> Dispatch<S> {
         let charge = Charge::new(self.budget.clone());
         let (mut head, body) = request.into_parts();
         let admitted = self.admit(&mut head, origin);
-        // Held until the answer is made, as long as the decoded message lives.
+        // The charge lasts until the answer is made, which is as long as the decoded message lives.
         let body = Arriving::new(body, charge.clone(), self.body_timeout);
         let body = match head.version < Version::HTTP_2 {
             true => body.drained(self.max_bytes),
@@ -126,7 +126,7 @@ impl<S: CollectorService> Dispatch<S> {
         }))
     }
 
-    /// Proves the call's key and adds its scope to the request.
+    /// Checks the call's key and adds its scope to the request.
     fn admit(&self, head: &mut Parts, origin: Origin) -> Result<(), Status> {
         let scope = self.keys.prove(&head.headers, origin.has_certificate)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
@@ -173,7 +173,7 @@ impl<S: CollectorService> Dispatch<S> {
             .unwrap_or_else(|status| status.into_http())
     }
 
-    /// Replaces a compressed message by the inflated one. tonic has a limit of the size, but none of the ratio.
+    /// Replaces a compressed message by the inflated one. tonic limits the size, but not the ratio.
     async fn inflated(&self, request: Request<Arriving>) -> Result<Request<RequestBody>, Status> {
         let (mut head, body) = request.into_parts();
         let name = head.headers.get(GRPC_ENCODING);
@@ -241,7 +241,7 @@ impl<S: CollectorService> Dispatch<S> {
     }
 }
 
-/// A call without an answer. A drop in that state means that the client disconnected.
+/// A call that has no answer yet. If it is dropped in this state, the client disconnected.
 struct UnderWay<S> {
     dispatch: Arc<Dispatch<S>>,
     charge: Arc<Charge>,
@@ -273,7 +273,7 @@ impl<S> UnderWay<S> {
         let reason = match answer.extensions().get::<Status>() {
             _ if self.charge.is_cut() => RejectReason::Cancelled,
             Some(status) => RejectReason::of(status),
-            // tonic answers an unknown call with a header only.
+            // tonic answers an unknown call with a header only, without this extension.
             None => RejectReason::Unsupported,
         };
         self.dispatch.metrics.count_refusal(reason);

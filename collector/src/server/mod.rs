@@ -1,9 +1,8 @@
 //! The device port: connections, TLS, and two protocols for the same calls. `collector.rs` starts it.
 //!
-//! A client may be slow, silent, or hostile. Each connection has a limit for its handshake, for the
-//! head of a request, for a body, and for being idle. The number of connections is bounded, and the
-//! one that has been idle longest makes room for a new one. The bytes of all bodies together are
-//! bounded too. Nothing here looks into a message.
+//! A client may be slow, silent, or hostile. Each connection has a limit for its handshake, for the head of a request,
+//! for a body, and for being idle. The number of connections is bounded; at the bound a new connection replaces the one
+//! that has been idle longest. The bytes of all bodies together are bounded too. Nothing here reads a message.
 
 mod body;
 mod certificate_expiry;
@@ -52,7 +51,7 @@ use crate::config::CollectorConfig;
 use crate::ingest::auth::AppKeys;
 use crate::metrics::Metrics;
 
-/// A request's head; HTTP/1.1 and HTTP/2 alike.
+/// The largest head of a request, in HTTP/1.1 and HTTP/2.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 const MAX_HEADERS: usize = 64;
 /// Calls under way on one connection.
@@ -62,13 +61,13 @@ const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Silent clients are pinged, so that half-open connections end.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
-/// Streams that a client opened and reset before they were accepted, and streams that the server had to reset (rapid
-/// reset, CVE-2023-44487 and similar).
+/// The most streams that a client opened and reset before they were accepted. Also the most streams that the server had
+/// to reset (rapid reset, CVE-2023-44487 and similar).
 const MAX_RESETS: usize = 64;
-/// Time for a connection to close gracefully; a call that just began takes less.
+/// The time in which a connection must close gracefully; a call that just began takes less.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Connections that close gracefully at the same time, at most half as many as may be open. Each is an open file beyond
-/// `connections.max`, which [`crate::server::open_files`] leaves room for. Further ones are closed at once.
+/// `connections.max`, for which [`crate::server::open_files`] keeps a reserve. Further connections are closed at once.
 const MAX_DRAINING: usize = 128;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -129,7 +128,7 @@ impl<S: CollectorService> DeviceServer<S> {
     pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
         let server = Arc::new(self);
         let mut handlers = JoinSet::new();
-        // Part of this task, so that connections are not served without it.
+        // The sweep is part of this task, so that connections are never served without it.
         let sweeping = server.connections.clone().sweep(stop.clone());
         tokio::pin!(sweeping);
         loop {
@@ -243,7 +242,7 @@ impl<S: CollectorService> DeviceServer<S> {
             () = connection.closing() => {}
             () = stop.cancelled() => {
                 serving.as_mut().graceful_shutdown();
-                // The collector's own time for closing bounds this.
+                // The collector's own close timeout bounds this wait.
                 tokio::select! {
                     _ = serving.as_mut() => return,
                     () = connection.closing() => {}
@@ -254,7 +253,7 @@ impl<S: CollectorService> DeviceServer<S> {
         if let Ok(_permit) = self.draining.try_acquire() {
             let _ = timeout(self.drain_timeout, serving).await;
         } else if serving.as_mut().now_or_never().is_none() {
-            // The first poll yields before its last write (see `write_coalescing`); this one writes it.
+            // The first poll yields before its last write (see `write_coalescing`); this second poll writes it.
             let _ = serving.now_or_never();
         }
     }
@@ -282,7 +281,7 @@ fn builder(header_timeout: Duration) -> Builder<TokioExecutor> {
     builder
 }
 
-/// The client disconnected before the accept.
+/// Whether an error of accept concerns one connection only: its client disconnected before.
 fn is_of_one_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,14 +1,15 @@
-//! The limit of open files, shared between connections and the rest of the collector. Each connection is a file. Without
-//! files for the WAL and the store, acks stop for all devices. `collector.rs` calls this once, before the port opens.
+//! Divides the limit of open files between connections and the rest of the collector. Each connection is a file. If no
+//! files are left for the WAL and the store, acks stop for all devices. `collector.rs` calls this once, before the port
+//! opens.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are not for served connections: the WAL's, connections to the store and to the admin endpoint, and
-/// draining connections. The draining ones take half of the reserve at most.
+/// Files that are not for served connections: the files of the WAL, connections to the store and to the admin endpoint,
+/// and draining connections. The draining connections take half of the reserve at most.
 const RESERVE: u64 = 256;
 
 /// Returns how many connections may be open at once, at most `max`. Raises the soft limit of open files as far as the
-/// hard one allows, and logs a warning if that is too little.
+/// hard limit allows, and logs a warning if this is too little.
 pub(crate) fn room_for_connections(max: usize) -> usize {
     let limit = raise(max as u64 + RESERVE);
     let room = connections_within(limit).min(max);
@@ -25,7 +26,7 @@ pub(crate) fn room_for_connections(max: usize) -> usize {
     room
 }
 
-/// Raises the soft limit to `wanted`, or to the hard one if that is lower. Returns the limit in force.
+/// Raises the soft limit to `wanted`, or to the hard limit if that is lower. Returns the limit in force.
 fn raise(wanted: u64) -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     // `None` means that the system sets no limit.
@@ -42,8 +43,8 @@ fn raise(wanted: u64) -> u64 {
 }
 
 fn connections_within(limit: u64) -> usize {
-    // With a low limit, connections get half of the files. Draining ones may take another quarter; the last quarter
-    // stays for the WAL and the store.
+    // If the limit is low, connections get half of the files. Draining connections may take another quarter; the last
+    // quarter stays for the WAL and the store.
     let room = limit.saturating_sub(RESERVE).max(limit / 2);
     usize::try_from(room).unwrap_or(usize::MAX)
 }

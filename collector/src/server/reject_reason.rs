@@ -9,23 +9,23 @@ use tonic::{Code, Status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.label())]
 pub(crate) enum RejectReason {
-    /// No key, or one that is not valid now.
+    /// The call has no key, or a key that is not valid now.
     Unauthenticated,
     /// The key's scope does not allow the call.
     Forbidden,
     /// The message or a header violates the contract.
     Malformed,
-    /// No such call, method or encoding.
+    /// The server does not have this call, method or encoding.
     Unsupported,
-    /// Larger than `max_request_bytes`, compressed or inflated.
+    /// The body is larger than `max_request_bytes`, compressed or inflated.
     TooLarge,
-    /// Inflates beyond the allowed ratio.
+    /// The body inflates beyond the allowed ratio.
     Bomb,
     /// All bodies together use `ConnectionsConfig::max_body_bytes`.
     BodyBudget,
     /// The key's quota is used up.
     Quota,
-    /// The WAL is full or closing, or too many such calls are under way.
+    /// The WAL is full or closing, or too many calls of this kind are under way.
     Overloaded,
     /// The WAL's disk or the store failed.
     Unavailable,
@@ -36,7 +36,7 @@ pub(crate) enum RejectReason {
 }
 
 impl RejectReason {
-    /// In the order of the variants.
+    /// The labels, in the order of the variants.
     pub(crate) const LABELS: [&str; 12] = [
         "unauthenticated",
         "forbidden",
@@ -73,7 +73,7 @@ impl RejectReason {
             Code::DeadlineExceeded => Self::Timeout,
             Code::Unimplemented => Self::Unsupported,
             Code::Cancelled => Self::Cancelled,
-            // tonic uses `Internal` for bytes that are no message.
+            // tonic uses `Internal` for bytes that are not a message.
             Code::InvalidArgument | Code::Internal => Self::Malformed,
             _ => Self::Unavailable,
         })

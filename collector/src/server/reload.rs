@@ -1,7 +1,7 @@
 //! Reloads key and certificate files when they change and on SIGHUP. Invalid files change nothing and are logged.
 //!
-//! Files are polled once a second, without a watch of the file system. The reason is that they are replaced by renames,
-//! by symbolic links of secret mounts, and over network file systems. Polling four files costs nothing.
+//! Files are polled once a second, without a watch of the file system. A watch could miss replacements by renames, by
+//! symbolic links of secret mounts, and over network file systems. Polling four files costs nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,9 +21,9 @@ use crate::metrics::Metrics;
 use crate::server::tls::Tls;
 
 const PERIOD: Duration = Duration::from_secs(1);
-/// How often the log names a certificate that is not valid, or not for long.
+/// How often the log names a certificate that is not valid, or will soon end.
 const WARN_PERIOD: Duration = Duration::from_secs(86_400);
-/// Time for a renewal that writes certificate and key one after the other.
+/// The time that a renewal has to write certificate and key one after the other.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Inode, size and modification time of each file; `None` while it cannot be read.
@@ -50,9 +50,9 @@ struct Watched {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The collector uses what the files hold.
+    /// The collector uses the current content of the files.
     Current,
-    /// The files are not usable since then; they may be half of a renewal.
+    /// The files have been unusable since this time; they may be half of a renewal.
     Trying(Instant),
     /// The files stayed unusable, which was logged.
     Failed,
@@ -75,13 +75,13 @@ impl Watched {
 
     fn poll(&mut self, is_forced: bool, now: Instant, metrics: &Metrics) {
         let stamps = stamp(&self.files);
-        // The files may have changed since they were read at the start, so the first poll reads them, and says nothing.
+        // The files may have changed since they were read at the start, so the first poll reads them. It logs nothing.
         let is_first = self.seen.is_none();
         let is_changed = self.seen.as_ref() != Some(&stamps);
         if !is_changed && !is_forced && !matches!(self.state, State::Trying(_)) {
             return;
         }
-        // Taken before the reload: a later write is found by the next poll.
+        // The stamps are taken before the reload, so that the next poll finds a later write.
         self.seen = Some(stamps);
         let result = match ((self.reload)(), self.state) {
             (Ok(()), _) => {
@@ -118,7 +118,7 @@ impl Watched {
     }
 }
 
-/// Logs a certificate that ends soon, or that no device accepts.
+/// Logs a warning if the certificate ends soon or no device accepts it.
 fn warn_of_the_end(tls: &Tls) {
     let problem = tls.validity().and_then(|of| of.problem(Timestamp::now()));
     match problem {
@@ -241,14 +241,14 @@ mod tests {
         };
         fs::write(&file, "one").unwrap();
         assert_eq!(poll(0, false), (0, 0, 0), "the first poll is no reload");
-        // Half of a renewal, then the other half.
+        // First one half of a renewal is written, then the other half.
         is_sound.store(false, Relaxed);
         fs::write(&file, "two").unwrap();
         assert_eq!(poll(1, false), (0, 0, 0));
         assert_eq!(poll(10, false), (0, 0, 0));
         is_sound.store(true, Relaxed);
         assert_eq!(poll(11, false), (1, 0, 1), "without a change of this file");
-        // Files that stay wrong are reported once, and a renewal ends it.
+        // Files that stay wrong are reported once, until a renewal replaces them.
         is_sound.store(false, Relaxed);
         fs::write(&file, "three").unwrap();
         assert_eq!(poll(12, false), (1, 0, 1));

@@ -1,5 +1,5 @@
 //! The retry delay of a refusal: `google.rpc.RetryInfo` in the status's details, and gRFC A6 pushback for clients that
-//! read only that. A refusal with neither is final, except for codes of the transport.
+//! read only the pushback. A refusal with neither is final, except for codes of the transport.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ struct ProtoDuration {
     nanos: i32,
 }
 
-/// The encoded `RetryInfo` of a delay.
+/// Encodes a delay as `RetryInfo`.
 pub(crate) fn retry_info(delay: Duration) -> Vec<u8> {
     let retry_delay = Some(ProtoDuration {
         seconds: i64::try_from(delay.as_secs()).unwrap_or(i64::MAX),
@@ -56,7 +56,7 @@ pub(crate) fn retry_info(delay: Duration) -> Vec<u8> {
     RetryInfo { retry_delay }.encode_to_vec()
 }
 
-/// A refusal whose call may succeed after `delay`.
+/// Returns a refusal whose call may succeed after `delay`.
 pub(crate) fn later(code: Code, message: impl Into<String>, delay: Duration) -> Status {
     let message = message.into();
     let details = RpcStatus {

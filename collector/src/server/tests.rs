@@ -49,8 +49,8 @@ async fn call_once(address: SocketAddr) -> (h2::client::SendRequest<bytes::Bytes
     (sender.await, connection)
 }
 
-/// A client that is not polled never acknowledges GOAWAY. If accepts waited for draining connections, no more than
-/// `max` and those would get in here.
+/// A client that is not polled never acknowledges GOAWAY. If accepts waited for draining connections, only `max`
+/// connections and the draining ones would be accepted here.
 #[tokio::test]
 async fn accepts_do_not_wait_for_draining_connections() {
     const MAX: usize = 50;
@@ -99,7 +99,7 @@ async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
     stop.cancel();
     serving.abort();
     let _ = serving.await;
-    // This completes the body; it is an unknown field.
+    // These bytes complete the body; they are an unknown field.
     let _ = calling.write_all(&[0x78, 0]);
     let mut answer = Vec::new();
     // A reset ends the connection too.

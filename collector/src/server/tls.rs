@@ -3,7 +3,7 @@
 //!
 //! A handshake uses the current files; open connections stay. Files that do not match, as during a renewal, change
 //! nothing. A client without a certificate passes the handshake: its key decides later
-//! ([`crate::ingest::auth::AppKeys::prove`]). One with a certificate of another authority does not.
+//! ([`crate::ingest::auth::AppKeys::prove`]). A client with a certificate of another authority does not pass.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,13 +55,13 @@ impl Tls {
         Ok(Self { files, current })
     }
 
-    /// The settings of a new connection's handshake. They begin without sessions, so that no client of an earlier
-    /// authority resumes one.
+    /// The settings of a new connection's handshake. They start without TLS sessions, so that no client of an earlier
+    /// authority can resume one.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         self.current.read().config.clone()
     }
 
-    /// Returns when the certificate in use and all authorities are valid; `None` if that cannot be read.
+    /// Returns the time in which the certificate in use and all authorities are valid; `None` if it cannot be read.
     pub(crate) fn validity(&self) -> Option<Validity> {
         self.current.read().validity
     }
@@ -84,7 +84,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the files whose changes load them again.
+    /// Returns the files that are reloaded when they change.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let TlsFiles {
             cert_file,
@@ -135,7 +135,7 @@ pub(crate) fn load(files: &TlsFiles) -> Result<LoadedFiles, TlsError> {
             for authority in authorities {
                 roots.add(authority).map_err(|error| unusable(&error))?;
             }
-            // A phone has none. The key decides later whether one is needed.
+            // A phone has no client certificate. The key decides later whether a certificate is needed.
             let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
                 .allow_unauthenticated()
                 .build()

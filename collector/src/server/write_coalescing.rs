@@ -1,8 +1,8 @@
 //! Coalesces the answers of a connection into one write.
 //!
 //! A WAL group completes many calls at once. The runtime polls a connection right after its first call ends, so each
-//! answer would be a packet and a system call of its own. Here the first write after a flush yields once to all tasks
-//! that are ready. After that the connection's other answers are in the same write.
+//! answer would be a packet and a system call of its own. So the first write after a flush yields once to all tasks
+//! that are ready. By then the connection's other answers are ready and go into the same write.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 #[derive(Debug)]
 pub(crate) struct CoalescedWrites<S> {
     stream: S,
-    /// A write has yielded since the last flush.
+    /// True if a write has yielded since the last flush.
     has_yielded: bool,
 }
 
@@ -26,7 +26,7 @@ impl<S> CoalescedWrites<S> {
         }
     }
 
-    /// Yields the first time after a flush: a task that wakes itself is queued after the ready ones.
+    /// Yields the first time after a flush. A task that wakes itself is queued behind the tasks that are ready.
     fn poll_turn(&mut self, cx: &Context<'_>) -> Poll<()> {
         if std::mem::replace(&mut self.has_yielded, true) {
             return Poll::Ready(());

@@ -1,4 +1,4 @@
-//! Options, batches and statistics of the WAL: the types of its callers.
+//! Options, batches and statistics of the WAL: the types that its callers use.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::frame::{MAX_PAYLOAD_BYTES, push_unsealed};
 /// Options to open a WAL with.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
-    /// Created if it does not exist.
+    /// The WAL's directory; created if it does not exist.
     pub dir: PathBuf,
     /// Size of a segment file.
     pub segment_bytes: u64,
@@ -22,12 +22,12 @@ pub struct WalOptions {
     pub max_in_flight_bytes: usize,
     /// Appends are refused below this much free space on the disk. 0 turns the limit off.
     pub min_free_bytes: u64,
-    /// Time for which a group gathers before it is written. Under load it then holds many batches, which share the cost of
-    /// one sync. Zero writes at once.
+    /// Time for which a group gathers before it is written. Under load a group then has many batches, which share the
+    /// cost of one sync. With zero each group is written at once.
     pub gather: Duration,
     /// Stamps receive times.
     pub clock: Arc<dyn Clock>,
-    /// Watches the WAL's threads and its task.
+    /// The set that watches the WAL's threads and its task.
     pub tasks: TaskSet,
 }
 
@@ -51,7 +51,7 @@ impl Batch {
     /// Adds one record whose payload is `parts` joined.
     ///
     /// # Errors
-    /// `WalError::PayloadSize` if that is empty or longer than `MAX_PAYLOAD_BYTES`.
+    /// `WalError::PayloadSize` if the payload is empty or longer than `MAX_PAYLOAD_BYTES`.
     pub fn push(&mut self, parts: &[&[u8]]) -> Result<(), WalError> {
         let len = parts.iter().map(|part| part.len()).sum();
         if len == 0 || len > MAX_PAYLOAD_BYTES {
@@ -62,13 +62,13 @@ impl Batch {
         Ok(())
     }
 
-    /// Bytes that it takes in the WAL.
+    /// Bytes that the batch takes in the WAL.
     #[must_use]
     pub fn n_bytes(&self) -> usize {
         self.frames.len()
     }
 
-    /// True without any record.
+    /// True if the batch has no record.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.n_records == 0
@@ -90,7 +90,8 @@ pub struct WalStats {
     pub failed_groups: u64,
     /// Microseconds spent writing and syncing.
     pub sync_us: u64,
-    /// Lead of receive times over the clock in microseconds, after the clock was set back: receive times never fall.
+    /// How far receive times are ahead of the clock, in microseconds. They are ahead after the clock was set back,
+    /// because they never fall.
     pub ahead_us: u64,
     /// Free bytes on the WAL's volume; `u64::MAX` if unknown.
     pub free_bytes: u64,

@@ -1,5 +1,6 @@
-//! The writer's checkpoint: one small file, replaced as a whole. It holds two records of 56 bytes: the checkpoint, then the
-//! one before it. If the first is damaged, the other is a lower bound: records above it may be in the store already.
+//! The writer's checkpoint: one small file, replaced as a whole. It has two records of 56 bytes: the checkpoint, then
+//! the checkpoint before it. If the first record is damaged, the other is a lower bound: WAL records above it may be in
+//! the store already.
 //!
 //! | at | size | field |
 //! |---|---|---|
@@ -27,9 +28,9 @@ const LEN: usize = 56;
 /// Progress of the writer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// Everything below is in the store.
+    /// All records below this offset are in the store.
     pub offset: WalOffset,
-    /// No record at or after `offset` was received before this time, microseconds since 1970.
+    /// No record at or after `offset` was received before this time, in microseconds since 1970.
     pub time_us: u64,
     /// End of the batch that begins at `offset`, if one was begun.
     pub batch_end: Option<WalOffset>,
@@ -73,21 +74,21 @@ impl Checkpoint {
 /// Content of the file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SavedCheckpoint {
-    /// The latest; `None` if it is damaged or missing.
+    /// The latest checkpoint; `None` if it is damaged or missing.
     pub(crate) latest: Option<Checkpoint>,
-    /// The one before it. Also `None` after the first save.
+    /// The checkpoint before the latest. Also `None` after the first save.
     pub(crate) before: Option<Checkpoint>,
     pub(crate) is_there: bool,
 }
 
 impl SavedCheckpoint {
-    /// The highest one that is whole.
+    /// The highest undamaged checkpoint.
     pub(crate) fn known(&self) -> Option<Checkpoint> {
         self.latest.or(self.before)
     }
 }
 
-/// Reads the file. Damage is not an error, and a file that the disk cannot read is not one either.
+/// Reads the file. Neither damage nor a file that the disk cannot read is an error.
 pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<SavedCheckpoint> {
     let Some(bytes) = read(storage)? else {
         return Ok(SavedCheckpoint::default());
@@ -101,7 +102,7 @@ pub(crate) fn load(storage: &dyn Storage, wal_id: &[u8; 16]) -> io::Result<Saved
     })
 }
 
-/// Reads the file. Makes it in a WAL without segments, so that a missing one was lost.
+/// Reads the file, or makes it in a WAL without segments. So a file that is missing later must have been lost.
 pub(crate) fn load_or_make(
     storage: &dyn Storage,
     wal_id: &[u8; 16],
@@ -115,7 +116,7 @@ pub(crate) fn load_or_make(
     load(storage, wal_id)
 }
 
-/// `None` without the file.
+/// Reads the file's bytes; `None` if there is none.
 fn read(storage: &dyn Storage) -> io::Result<Option<Vec<u8>>> {
     let file = match storage.open(FILE) {
         Ok(file) => file,
@@ -132,7 +133,7 @@ fn read(storage: &dyn Storage) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Returns the id of the WAL whose checkpoint this is, if one of its records is whole.
+/// Returns the id of the WAL to which the checkpoint belongs, if one of its records is undamaged.
 pub(crate) fn wal_id(storage: &dyn Storage) -> io::Result<Option<[u8; 16]>> {
     let bytes = read(storage)?.unwrap_or_default();
     let records = bytes.as_chunks::<LEN>().0;
@@ -143,7 +144,7 @@ pub(crate) fn wal_id(storage: &dyn Storage) -> io::Result<Option<[u8; 16]>> {
     Ok(ids.next_back())
 }
 
-/// Replaces the checkpoint, durably. After an error the file holds the old or the new one.
+/// Replaces the checkpoint, durably. After an error the file has either the old checkpoint or the new one.
 pub(crate) fn save(
     storage: &dyn Storage,
     wal_id: &[u8; 16],
@@ -180,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Whatever one byte does to the file, one of the two is still there.
+    /// Whichever byte of the file is damaged, one of the two checkpoints is still readable.
     #[test]
     fn the_checkpoint_before_stays_when_the_latest_is_damaged() {
         let (storage, id) = (FaultyStorage::default(), [3; 16]);

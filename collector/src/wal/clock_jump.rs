@@ -1,15 +1,15 @@
-//! Receive times are not taken from a clock that jumped ahead. They never fall, so all later reports would get one
+//! Prevents receive times from a clock that jumped ahead. Receive times never fall, so all later reports would get one
 //! wrong time until the clock has caught up with it.
 
 use super::error::WalError;
 
-/// Steps by less are corrections, for example of a clock that was never set before.
+/// Smaller steps count as corrections, for example of a clock that was never set before.
 const MAX_JUMP_US: u64 = 3_600_000_000;
 
-/// Compares a wall clock with one that nobody sets.
+/// Compares a wall clock with a steady clock, which nobody sets.
 #[derive(Debug, Default)]
 pub(super) struct ClockJump {
-    /// The latest wall time, and the steady one then.
+    /// The latest wall time, and the steady clock's time at that moment.
     reference: Option<(u64, u64)>,
 }
 
@@ -17,7 +17,7 @@ impl ClockJump {
     /// Returns the wall time if it may be taken; `newest_us` is the latest receive time.
     ///
     /// # Errors
-    /// `WalError::ClockJumped` for as long as the wall clock is ahead of what passed.
+    /// `WalError::ClockJumped` for as long as the wall clock is ahead of the time that passed.
     pub(super) fn check(
         &mut self,
         wall_us: u64,
@@ -62,9 +62,9 @@ mod tests {
             "back: the WAL keeps its time"
         );
         assert!(check(1_005 * HOUR, 9 * HOUR, 0), "and forward again");
-        // The machine slept, and the steady clock did not stand still.
+        // The machine slept, and the steady clock went on.
         assert!(check(1_105 * HOUR, 109 * HOUR, 0));
-        // It was fast before the start, and is so again.
+        // The clock was ahead before the start, and is ahead again.
         assert!(check(3_000 * HOUR, 109 * HOUR, 3_000 * HOUR));
     }
 

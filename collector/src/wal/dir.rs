@@ -48,8 +48,8 @@ impl fmt::Debug for CollectorId {
 pub(crate) struct WalDir {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) collector_id: CollectorId,
-    /// Held until the WAL is closed; the kernel releases it at the end of the process. `None` after that, and in tests
-    /// without a directory.
+    /// The lock, until the WAL is closed; the kernel releases it at the end of the process. `None` once the WAL is
+    /// closed, and in tests without a directory.
     pub(crate) lock: Mutex<Option<File>>,
 }
 
@@ -65,7 +65,8 @@ impl WalDir {
             .open(dir.join(LOCK_FILE))
             .map_err(WalError::io("open wal lock file"))?;
         match lock.try_lock() {
-            // For whoever finds it locked. A full disk holds up no start.
+            // Writes the process id for a process that finds the directory locked. A full disk does not prevent a
+            // start.
             Ok(()) => {
                 let id = format!("{}\n", std::process::id());
                 let _ = lock.set_len(0).and_then(|()| lock.write_all(id.as_bytes()));
@@ -97,19 +98,20 @@ impl WalDir {
     /// Gives the directory to the next process. Handles of this WAL may live on; nothing may be written after this.
     pub(crate) fn release(&self) {
         if let Some(lock) = self.lock.lock().take() {
-            // A child process that is about to start may have a copy of the descriptor, which a drop alone would leave locked.
+            // A child process that is about to start may have a copy of the descriptor, and a drop alone would leave it
+            // locked.
             let _ = lock.unlock();
         }
     }
 
-    /// Moves the WAL's files into a folder of its directory: the next open makes a new WAL with a new id. The lock, spares,
-    /// deletions and names stay.
+    /// Moves the WAL's files into a folder of its directory. The next open then makes a new WAL with a new id. The
+    /// lock, spares, deletions and names stay.
     pub(crate) fn set_aside(&self, dir: &Path) -> io::Result<PathBuf> {
         let aside = dir.join(format!("set-aside-{}", self.collector_id));
         private_dir(&aside)?;
         let mut names = self.storage.list()?;
         names.retain(|name| super::segment::base_of(name).is_some());
-        // The id last: without it the rest would be a WAL that cannot be opened.
+        // The id moves last, because the remaining files without it would be a WAL that cannot be opened.
         names.extend([checkpoint::FILE.to_owned(), ID_FILE.to_owned()]);
         for name in names {
             match fs::rename(dir.join(&name), aside.join(&name)) {
@@ -122,15 +124,15 @@ impl WalDir {
     }
 }
 
-/// Reads the collector id, or makes one. Without segments and a whole checkpoint the used offsets are unknown, and the
-/// store would take a batch with used offsets for a repetition. The WAL then starts over with a new id.
+/// Reads the collector id, or makes one. Without segments and an undamaged checkpoint the used offsets are unknown. The
+/// store would take a batch with used offsets for a repetition, so the WAL starts over with a new id.
 pub(crate) fn load_or_make_id(storage: &dyn Storage) -> io::Result<CollectorId> {
     let is_segment = |name: &String| super::segment::base_of(name).is_some();
     let has_segments = storage.list()?.iter().any(is_segment);
     let stored = stored_id(storage)?;
     let known = match stored {
         Some(id) => Some(id),
-        // The id is part of every record's checksum, so another one would lose all of them.
+        // The id is part of every record's checksum, so another id would lose all records.
         None => id_of_its_files(storage)?,
     };
     if let Some(id) = known
@@ -175,7 +177,7 @@ fn write_id(storage: &dyn Storage, id: CollectorId) -> io::Result<()> {
     storage::replace(storage, ID_FILE, text.as_bytes())
 }
 
-/// `None` without the file, or if it is damaged.
+/// Returns the id in the file; `None` if the file is missing or damaged.
 fn stored_id(storage: &dyn Storage) -> io::Result<Option<CollectorId>> {
     let file = match storage.open(ID_FILE) {
         Ok(file) => file,
@@ -195,7 +197,8 @@ fn parse_id(text: &[u8]) -> Option<CollectorId> {
     id.filter(|_| is_whole).map(CollectorId)
 }
 
-/// Returns the id in the checkpoint or in a segment's header. If they have several, none is certain.
+/// Returns the id in the checkpoint or in a segment's header. Returns `None` if they have several ids, because then
+/// none is certain.
 fn id_of_its_files(storage: &dyn Storage) -> io::Result<Option<CollectorId>> {
     let mut found = checkpoint::wal_id(storage)?.map(CollectorId);
     for name in storage.list()? {
@@ -222,7 +225,7 @@ mod tests {
     use super::super::segment;
     use super::*;
 
-    /// With a checkpoint alone, with a segment alone, and with both.
+    /// The WAL has only a checkpoint, only a segment, or both.
     #[test]
     fn a_damaged_or_lost_id_is_found_in_the_wal_s_other_files() {
         for (has_checkpoint, has_segment) in [(true, false), (false, true), (true, true)] {

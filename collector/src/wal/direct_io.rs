@@ -1,11 +1,11 @@
 //! Direct I/O: appends and reads without the page cache.
 //!
 //! The writer reads each record once, soon after the append. A copy in the page cache would evict pages that are used
-//! again. It is expensive too: on a virtual machine whose host reclaims memory, a fresh cache page costs ten times the
+//! again. It is also expensive: on a virtual machine whose host reclaims memory, a fresh cache page costs ten times the
 //! copy.
 //!
-//! Direct writes need whole blocks. The last, partly filled block stays in memory and is written again, longer, with
-//! the next group. Its earlier content is written unchanged, so a crash in between loses nothing.
+//! Direct writes need whole blocks. The last, partly filled block stays in memory and is written again with more
+//! content in the next group. Its earlier content is written unchanged, so a crash in between loses nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use crate::buffer_pool::Buffer;
 
 /// Unit of direct writes on current file systems and disks.
 pub(crate) const BLOCK_BYTES: usize = 4096;
-/// Bytes of one write: the largest groups take a few.
+/// Bytes of one write; the largest groups take a few writes.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Memory aligned to blocks.
@@ -31,7 +31,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// As many whole blocks as `len` bytes need, with arbitrary content.
+    /// Returns as many whole blocks as `len` bytes need, with arbitrary content.
     pub(crate) fn for_bytes(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_BYTES);
         let memory = Buffer::of(len + BLOCK_BYTES);
@@ -43,7 +43,7 @@ impl Blocks {
         &mut self.memory.as_mut()[self.start..self.start + self.len]
     }
 
-    /// The bytes from `from` to `to`, without a copy.
+    /// Returns the bytes from `from` to `to`, without a copy.
     pub(crate) fn into_bytes(self, from: usize, to: usize) -> Bytes {
         Bytes::from_owner(self.memory).slice(self.start + from..self.start + to)
     }
@@ -53,7 +53,7 @@ impl Blocks {
 #[derive(Debug)]
 pub(crate) struct DirectFile {
     file: File,
-    /// Made by the first append, since most files are only read.
+    /// The state of appends; made by the first append, because most files are only read.
     appended: Mutex<Option<Appended>>,
 }
 
@@ -115,7 +115,7 @@ impl DirectFile {
         }
     }
 
-    /// Reads whole blocks until `buffer` is full or the file ends; returns how much.
+    /// Reads whole blocks until `buffer` is full or the file ends; returns the number of bytes.
     pub(crate) fn read(&self, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() {
@@ -141,7 +141,7 @@ pub(crate) fn are_blocks(position: u64, buffer: &[u8]) -> bool {
         && buffer.as_ptr().addr().is_multiple_of(BLOCK_BYTES)
 }
 
-/// Bytes of a position's block before it.
+/// Returns the number of bytes between the start of a position's block and the position.
 pub(crate) fn lead_of(position: u64) -> usize {
     usize::try_from(position % BLOCK_BYTES as u64).expect("below a block")
 }
@@ -170,14 +170,14 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Each append begins where the last one's bytes ended, or a little before it.
+        /// Each append begins at the end of the last append's bytes, or a little before it.
         #[test]
         fn what_is_appended_is_there_and_zeros_follow(
             appends in prop::collection::vec((0_usize..40, 1_usize..9_000), 1..12),
             large in 0_usize..3 << 20,
             reopens in any::<bool>(),
         ) {
-            // Next to the executable: the system's temporary folder may be in memory.
+            // The file is next to the executable, because the system's temporary folder may be in memory.
             let binary = std::env::current_exe().unwrap();
             let dir = tempfile::tempdir_in(binary.parent().unwrap()).unwrap();
             let path = dir.path().join("file");

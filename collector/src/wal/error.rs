@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time in which the writer stores a batch or an operator frees space; still soon for a device.
+/// In this time the writer stores a batch or an operator frees space. For a device it is still soon.
 const FULL_RETRY: Duration = Duration::from_secs(30);
-/// Time for a few groups.
+/// In this time a few groups are written.
 const BUSY_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum WalError {
     #[error("failed to lock wal directory {}: held by {}", dir.display(), holder(*process))]
     Locked {
         dir: PathBuf,
-        /// As it wrote it down.
+        /// The other process's id, as that process wrote it into the lock file.
         process: Option<u32>,
     },
     #[error("failed to read wal file {file}: its format is version {version}, this is {known}")]
@@ -57,7 +57,7 @@ pub enum WalError {
     },
     #[error("failed to read wal file {file}: it belongs to another collector's WAL")]
     Foreign { file: String },
-    /// An empty payload, or one longer than a record holds.
+    /// The payload is empty, or too long for a record.
     #[error("failed to append to wal: payload has {len} bytes, 1 to 33554432 fit")]
     PayloadSize { len: usize },
     /// Closed, or closing.

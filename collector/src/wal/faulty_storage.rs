@@ -22,7 +22,7 @@ pub(super) struct Disk {
     partial_bytes: usize,
     pub(super) free_bytes: u64,
     pub(super) is_full: bool,
-    /// The process has no file descriptor left.
+    /// True if the process has no file descriptor left.
     pub(super) opens_nothing: bool,
 }
 
@@ -76,7 +76,7 @@ impl FaultyStorage {
                 }
             }
             after.cached.clone_from(&after.durable);
-            // Handles of the dead process keep the old content.
+            // Handles of the ended process keep the old content.
             *content = Arc::new(Mutex::new(after));
         }
     }
@@ -105,7 +105,7 @@ impl Disk {
     }
 }
 
-/// A position or a length in memory.
+/// Converts a position or a length for use in memory.
 fn at(n: u64) -> usize {
     usize::try_from(n).expect("fits memory")
 }
@@ -143,7 +143,7 @@ impl Storage for FaultyStorage {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut disk = self.disk();
         let fails = disk.fails();
-        // A failed rename may have happened: by the parity of `partial_bytes`.
+        // A rename that failed may still have happened; the parity of `partial_bytes` decides.
         if !fails || disk.partial_bytes.is_multiple_of(2) {
             let content = disk.files.remove(from).ok_or(io::ErrorKind::NotFound)?;
             disk.files.insert(to.to_owned(), content);
@@ -189,7 +189,7 @@ impl SegmentFile for FaultyFile {
         }
     }
 
-    /// Like a direct write: whole blocks, the first one with the content before `position`.
+    /// Behaves like a direct write: it writes whole blocks, and the first contains the content before `position`.
     fn append_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
         let lead = lead_of(position);
         let mut blocks = vec![0; lead];

@@ -12,8 +12,8 @@ pub(super) enum FillLevel {
 }
 
 impl FillLevel {
-    /// Returns the next level. Each level is left well below the point where it is entered, so that a WAL at the edge
-    /// does not log repeatedly.
+    /// Returns the next level. A level ends well below the point where it begins, so that a WAL at the edge does not
+    /// log repeatedly.
     pub(super) fn after(self, held: u64, limit: u64, was_refused: bool) -> Self {
         let is_above = |percent: u64| held >= limit / 100 * percent;
         match self {
@@ -72,7 +72,7 @@ mod tests {
             (980, false, FillLevel::High),
             (980, true, FillLevel::Full),
             (100, false, FillLevel::Low),
-            // A large batch does not fit where small ones do.
+            // A large batch was refused, although small batches would still fit.
             (100, true, FillLevel::Full),
             (100, false, FillLevel::Low),
         ] {

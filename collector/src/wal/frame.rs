@@ -9,15 +9,15 @@
 //! | 20 | 4 | CRC-32C of WAL id, record offset and bytes 0..20 |
 //!
 //! The header's checksum binds a record to its WAL and its offset. So neither old content of a recycled segment nor a
-//! crafted payload is ever taken for a record. The search for the next record after damage costs one small checksum per
-//! 8 bytes.
+//! crafted payload is ever taken for a record. After damage, the search for the next record costs one small checksum
+//! per 8 bytes.
 
 use std::ops::Range;
 
 /// Bytes before each payload.
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The longest payload of one record. Requests are far smaller; this bounds the allocation for a damaged length.
+/// The longest payload of one record. Requests are far smaller; the limit bounds the allocation if a length is damaged.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = 32 << 20;
 
 /// A position in the WAL: bytes of frames since its start.
@@ -32,7 +32,7 @@ impl std::fmt::Display for WalOffset {
 
 const ALIGNMENT: usize = 8;
 
-/// Binds records to one WAL: a checksum over its random id, which each header continues.
+/// Binds records to one WAL: a checksum over its random id. Each header's checksum continues it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameKey(u32);
 
@@ -71,7 +71,8 @@ pub(crate) fn push_unsealed(out: &mut Vec<u8>, parts: &[&[u8]]) {
     out.resize(end, 0);
 }
 
-/// Adds the receive time and the header's checksum to each frame; the first one is at `offset`. Returns their number.
+/// Adds the receive time and the header's checksum to each frame; the first frame is at `offset`. Returns the number of
+/// frames.
 pub(crate) fn seal(key: FrameKey, frames: &mut [u8], offset: u64, received_at_us: u64) -> u64 {
     let mut at = 0;
     let mut n_frames = 0;
@@ -131,7 +132,7 @@ pub(crate) fn parse(key: FrameKey, bytes: &[u8], offset: u64) -> Parsed {
 }
 
 /// Finds the first valid header in `bytes` at or after `from`, a multiple of 8. `bytes` begin at `offset` of the WAL.
-/// `Err` is the index up to which there is none.
+/// `Err` has the index up to which no header was found.
 pub(crate) fn find_header(
     key: FrameKey,
     bytes: &[u8],

@@ -35,7 +35,7 @@ impl WalSegmentFuzz {
         found
     }
 
-    /// Reads the small files of a WAL: `bytes` are both.
+    /// Reads the small files of a WAL, each with `bytes` as its content.
     pub(crate) fn checkpoint(&self, bytes: &[u8]) {
         let storage = FaultyStorage::default();
         for name in [checkpoint::FILE, dir::ID_FILE] {

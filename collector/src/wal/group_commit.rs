@@ -1,6 +1,6 @@
-//! Group commit. One thread writes and syncs groups, one does housekeeping (spare segments, removal, disk and clock
-//! checks). A task on the runtime completes appends, so that a group costs one wake-up across threads.
-//! [`super::Wal`] is the handle; the bytes are [`super::log`]'s.
+//! Group commit. One thread writes and syncs groups, another does housekeeping (spare segments, removal, disk and clock
+//! checks). A task on the runtime completes appends, so that a group costs one wake-up across threads. [`super::Wal`]
+//! is the handle; [`super::log`] writes the bytes.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,15 +24,15 @@ use super::fill_level::FillLevel;
 use super::frame::WalOffset;
 use super::log::{Log, Recovery};
 
-/// Pause between probes of a failing disk. Readiness moves traffic away, so appends alone would not find that the
-/// disk is back.
+/// Pause between probes of a failing disk. A collector that is not ready gets no traffic, so without probes no append
+/// would find that the disk is back.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
-/// Lead of receive times over the clock that is not logged: clocks are often corrected by seconds.
+/// How far receive times may be ahead of the clock without a log line, because clocks are often corrected by seconds.
 const MAX_AHEAD_US: u64 = 60_000_000;
 
 /// The thread that writes and syncs groups.
 const WRITER: &str = "wal-writer";
-/// The thread of spare segments, removal and checks.
+/// The thread that makes spare segments, removes segments and runs checks.
 const HOUSEKEEPER: &str = "wal-housekeeper";
 
 type Outcome = Result<WalOffset, WalError>;
@@ -56,18 +56,19 @@ impl fmt::Debug for Waiting {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Vec<Waiting>,
-    /// Including the group that is being written.
+    /// Bytes in flight, including the group that is being written.
     in_flight_bytes: usize,
     is_closed: bool,
-    /// Appends under way are finished, and new ones refused.
+    /// True if new appends are refused while appends under way are finished.
     is_ending: bool,
     is_writer_asleep: bool,
 }
 
 #[derive(Debug)]
 struct ReceiveTime {
-    /// Never falls, even if the clock is set back: the store relies on it. It is not known here which of two times is
-    /// wrong. A time too late loses no report; a time too early may, because the store expires old reports.
+    /// Never falls, even if the clock is set back: the store relies on it. Nothing here can tell which of two times is
+    /// wrong. A time that is too late loses no report. A time that is too early may lose one, because the store expires
+    /// old reports.
     newest_us: u64,
     /// End of all stamped frames, durable or not.
     end: u64,
@@ -75,13 +76,13 @@ struct ReceiveTime {
 }
 
 impl ReceiveTime {
-    /// Returns the clock's time, unless that jumped ahead.
+    /// Returns the clock's time, unless the clock jumped ahead.
     fn now_us(&mut self, clock: &dyn Clock) -> Result<u64, WalError> {
         let (wall_us, steady_us) = (clock.now_us(), clock.steady_us());
         self.jump.check(wall_us, steady_us, self.newest_us)
     }
 
-    /// Moves on with the clock.
+    /// Moves the latest receive time on to the clock's time.
     fn advance(&mut self, clock: &dyn Clock) -> Result<u64, WalError> {
         self.newest_us = self.now_us(clock)?.max(self.newest_us);
         Ok(self.newest_us)
@@ -107,9 +108,10 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     wake_writer: Condvar,
     stamp: Mutex<ReceiveTime>,
-    /// Of groups and records; [`Shared::stats`] fills the other fields.
+    /// Counts of groups and records; [`Shared::stats`] fills the other fields.
     counts: Mutex<WalStats>,
-    /// Segments below are freed. An atomic, because a chore is dropped while the queue of them is full.
+    /// Segments below this offset are freed. It is an atomic, because a chore is dropped while the queue of chores is
+    /// full.
     free_below: AtomicU64,
     chores: std_mpsc::SyncSender<Chore>,
     /// Cancelled once the WAL is being closed, so that its threads may end.
@@ -132,10 +134,11 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Waits for the threads, and then releases the directory's lock: calls that were cut may hold handles for longer.
+    /// Waits for the threads and then releases the directory's lock. A drop would come too late, because calls that
+    /// were cut may keep handles for longer.
     pub(crate) fn join(&self) {
         for thread in self.running.lock().drain(..) {
-            // A panic was printed by its thread; the WAL is closed in any case.
+            // A panicking thread has printed its panic; the WAL is closed in any case.
             let _ = thread.join();
         }
         self.shared.dir.release();
@@ -162,8 +165,8 @@ pub(crate) fn start(
     let checkpoint = writers_start(&found, &log, &mut recovery);
     let end = log.end();
     let (chores, chores_received) = std_mpsc::sync_channel(16);
-    // Segments that the previous process did not remove. If no record waits for the store, no later checkpoint would
-    // remove them, and they could fill the WAL.
+    // Frees segments that the previous process did not remove. If no record waits for the store, no later checkpoint
+    // would remove them, and they could fill the WAL.
     let _ = chores.try_send(Chore::FreeSegments);
     let shared = Arc::new(Shared {
         log,
@@ -219,7 +222,7 @@ pub(super) fn writers_start(
     let mut checkpoint = found.known().unwrap_or_default();
     recovery.is_checkpoint_lost = found.latest.is_none() && recovery.segments > 0;
     if recovery.is_checkpoint_lost && checkpoint.offset.0 < log.start() {
-        // Segments are freed below the checkpoint that was lost.
+        // The segments below the lost checkpoint are already freed, so the writer begins at the first one left.
         checkpoint.offset = WalOffset(log.start());
         checkpoint.batch_end = None;
     }
@@ -242,7 +245,7 @@ fn spawn(
         .map_err(WalError::io("start wal thread"))
 }
 
-/// Refuses appends once the writing thread ends, however it ends. Without it calls would wait for a sync that never
+/// Refuses appends once the writing thread ends, however it ends. Otherwise calls would wait for a sync that never
 /// comes.
 struct RefuseAtEnd<'a>(&'a Shared);
 
@@ -252,7 +255,7 @@ impl Drop for RefuseAtEnd<'_> {
         queue.is_closed = true;
         let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);
-        // Each of them is answered with `WalError::Closed`.
+        // The drop answers each waiting append with `WalError::Closed`.
         drop(waiting);
     }
 }
@@ -270,7 +273,7 @@ impl Shared {
             }
             return Err(error);
         }
-        // A single batch above the limit passes, since it never fits.
+        // A batch above the limit passes if it is alone, because otherwise it could never pass.
         if queue.in_flight_bytes > 0
             && queue.in_flight_bytes + n_bytes > self.options.max_in_flight_bytes
         {
@@ -327,7 +330,8 @@ impl Shared {
     }
 
     pub(crate) fn save_checkpoint(&self, checkpoint: &Checkpoint) -> Result<(), WalError> {
-        // The directory's lock is not released during this, and nothing is saved once it may be another process's.
+        // The directory's lock is not released during the save. Nothing is saved once the directory may belong to
+        // another process.
         let _lock = self.dir.lock.lock();
         if self.closing.is_cancelled() {
             return Err(WalError::Closed);
@@ -336,14 +340,14 @@ impl Shared {
             .map_err(WalError::io("save wal checkpoint"))?;
         let offset = checkpoint.offset.0;
         self.free_below.store(offset, Ordering::Relaxed);
-        // If the housekeeper is behind, it frees them once it is idle.
+        // If the housekeeper is behind, it frees the segments once it is idle.
         let _ = self.chores.try_send(Chore::FreeSegments);
         Ok(())
     }
 
     pub(crate) fn watermark(&self) -> (u64, WalOffset) {
         let mut stamp = self.stamp.lock();
-        // Of a clock that jumped, the time before holds.
+        // If the clock jumped ahead, the time before the jump stays.
         let _ = stamp.advance(&*self.options.clock);
         (stamp.newest_us, WalOffset(stamp.end))
     }
@@ -378,8 +382,8 @@ impl Shared {
         }
     }
 
-    /// Looks for a jump of the clock. Logs once when receive times get far ahead of the clock, and once when the clock has
-    /// caught up.
+    /// Checks whether the clock jumped. Logs once when receive times get far ahead of the clock, and once when the
+    /// clock has caught up.
     fn check_clock(&self) {
         let now_us = self.stamp.lock().now_us(&*self.options.clock);
         self.note_jump(now_us.as_ref().err());
@@ -412,7 +416,7 @@ impl Shared {
 
     /// Updates the free space, and logs once when it gets too low or sufficient.
     fn check_disk(&self) {
-        // If the file system does not report it, only failed writes count.
+        // If the file system does not report free space, only failed writes show a full disk.
         let free = self.dir.storage.free_bytes().unwrap_or(u64::MAX);
         let before = self.free_bytes.swap(free, Ordering::Relaxed);
         let least = self.options.min_free_bytes;
@@ -538,11 +542,11 @@ fn write_groups(shared: &Shared, groups: &mpsc::UnboundedSender<Group>) {
         let n_bytes: usize = group.iter().map(|waiting| waiting.batch.frames.len()).sum();
         shared.queue.lock().in_flight_bytes -= n_bytes;
         let waiters = group.into_iter().map(|waiting| waiting.done).collect();
-        // Bounded by the bytes in flight. Without the runtime there are no waiting calls either.
+        // The channel's content is bounded by the bytes in flight. If the runtime is gone, no calls wait either.
         let _ = groups.send((waiters, outcome));
         if shared.log.wants_spare() {
-            // A new segment takes space. A check now keeps the overshoot below one segment and the bytes in flight,
-            // instead of all that a second can write.
+            // A new segment takes space. With a check now, the overshoot is at most one segment and the bytes in
+            // flight. Otherwise it could be all the bytes that are written in a second.
             shared.check_disk();
             let _ = shared.chores.try_send(Chore::PrepareSpare);
         }
@@ -590,7 +594,7 @@ fn housekeep(shared: &Shared, chores: &std_mpsc::Receiver<Chore>) {
             Ok(Chore::Stop) | Err(std_mpsc::RecvTimeoutError::Disconnected) => return,
         };
         if let Err(error) = done {
-            // Acks need neither; a failing disk shows in the writer.
+            // Acks need no housekeeping, so a warning is enough. The writer notices a failing disk itself.
             let error = &error as &(dyn std::error::Error + 'static);
             tracing::warn!(error, "wal housekeeping failed");
         }

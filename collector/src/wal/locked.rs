@@ -1,4 +1,4 @@
-//! A WAL that is locked and not opened, for repairs: no collector has it, and nothing is appended.
+//! A WAL that is locked but not opened, for repairs: no collector has it open, and nothing is appended.
 
 use std::path::{Path, PathBuf};
 
@@ -18,20 +18,21 @@ pub(crate) struct LockedWal {
 /// The outcome of [`LockedWal::rewind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rewound {
-    /// The checkpoint is at the oldest record now.
+    /// The checkpoint was moved to the oldest record.
     To {
         offset: WalOffset,
         records: u64,
     },
     HoldsNothing,
-    /// Records below the checkpoint are missing at the end: a lower checkpoint would let their offsets be used twice.
+    /// Records at the WAL's end, below the checkpoint, are missing. With a lower checkpoint their offsets could be used
+    /// twice.
     EndIsLost,
 }
 
 impl LockedWal {
     /// Locks an existing WAL.
     pub(crate) fn open(dir: &Path) -> Result<Self, WalError> {
-        // Without it the lock would make a new WAL.
+        // Fails without a WAL, because taking the lock would make a new one.
         super::wal_files(dir)?;
         Ok(Self {
             locked: WalDir::open(dir)?,

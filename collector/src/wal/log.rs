@@ -1,8 +1,9 @@
-//! Segments in order and the durable end: append, recovery, removal, reads. No threads; [`super::group_commit`] has them.
+//! The segments in order and the durable end: append, recovery, removal, reads. It starts no threads;
+//! [`super::group_commit`] does.
 //!
 //! A group of frames takes one write and one sync. If either fails, the group does not count: the segment ends at its
 //! durable end, and the next group opens a new segment. After a failed sync the kernel may have dropped the pages and
-//! report the next sync as a success. So a file is not used again after a failure.
+//! report the next sync as a success. So after a failure the file gets no more writes.
 
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::reader::{Chunk, Reader};
 use super::segment::{self, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::storage::{SegmentFile, Storage};
 
-/// One to use next, one that is made or recycled meanwhile.
+/// One spare to use next, and one that is made or recycled meanwhile.
 const MAX_SPARES: usize = 2;
 const SPARE_SUFFIX: &str = ".spare";
 const STRAY_SUFFIX: &str = ".stray";
@@ -32,11 +33,11 @@ pub struct Recovery {
     pub is_tail_torn: bool,
     /// Segments with a damaged header. Their records are still read.
     pub damaged_headers: u64,
-    /// Files with a segment's name that hold neither its header nor a record; they were renamed.
+    /// Files with a segment's name that contain neither its header nor a record; they were renamed.
     pub stray_files: u64,
-    /// The checkpoint is damaged or missing, so any held record may be stored already.
+    /// The checkpoint is damaged or missing, so any record in the WAL may be stored already.
     pub is_checkpoint_lost: bool,
-    /// No kept record was received after this time, microseconds since 1970.
+    /// No kept record was received after this time, in microseconds since 1970.
     pub newest_us: u64,
 }
 
@@ -75,8 +76,8 @@ struct Spares {
 }
 
 impl Log {
-    /// Opens the WAL in `storage`. Its end is never below `floor`, the highest offset in the checkpoint: offsets identify
-    /// batches in the store, so none is used twice.
+    /// Opens the WAL in `storage`. Its end is never below `floor`, the highest offset in the checkpoint. Offsets
+    /// identify batches in the store, so no offset may be used twice.
     pub(crate) fn open(
         storage: Arc<dyn Storage>,
         wal_id: [u8; 16],
@@ -130,7 +131,7 @@ impl Log {
                     recovery.damaged_headers += 1;
                     own.push(base);
                 }
-                // As a segment it would move the WAL's end to its name.
+                // If the file counted as a segment, its name would move the WAL's end.
                 _ => {
                     recovery.stray_files += 1;
                     tracing::error!(file, "no segment of this WAL: renamed to .stray");
@@ -145,7 +146,7 @@ impl Log {
         if let Some(&base) = bases.last() {
             end = self.recover_tail(base, &mut recovery)?;
             if end == base {
-                // Opened and never written. Its name may be used again.
+                // The segment was opened and never written. Its name may be used again.
                 self.storage
                     .remove(&segment::file_name(base))
                     .map_err(WalError::io("remove empty wal segment"))?;
@@ -225,7 +226,7 @@ impl Log {
         self.end.load(Ordering::Acquire)
     }
 
-    /// Offset of the oldest kept segment; 0 without one.
+    /// Offset of the oldest kept segment; 0 if there is none.
     pub(crate) fn start(&self) -> u64 {
         self.bases.lock().first().copied().unwrap_or(0)
     }
@@ -239,7 +240,7 @@ impl Log {
     /// Makes `frames` (see [`frame::push_unsealed`]) durable and returns the new end.
     ///
     /// # Errors
-    /// The disk's error. The group does not count then, and the next group opens a new segment.
+    /// The disk's error. Then the group does not count, and the next group opens a new segment.
     pub(crate) fn append_group(
         &self,
         frames: &mut Vec<u8>,
@@ -263,7 +264,7 @@ impl Log {
         let written = file.append_at(position, frames).and_then(|()| file.sync());
         frames.truncate(n_bytes);
         if let Err(error) = written {
-            // Frees the space; the segment's end is the base of the next one.
+            // Truncating frees the unused space; the segment's end is the base of the next segment.
             let _ = file.set_len(position);
             *active = None;
             return Err(error);
@@ -288,7 +289,7 @@ impl Log {
             base,
             not_before_us,
         };
-        // With the zeros after a finished group of no frames.
+        // Zeros follow the header, as after a finished group without frames.
         let mut first = header.encode().to_vec();
         first.resize(first.len() + HEADER_BYTES, 0);
         let named = file
@@ -300,7 +301,7 @@ impl Log {
             return Err(error);
         }
         let mut bases = self.bases.lock();
-        // A segment whose first group failed is replaced by this one, under its name.
+        // This segment replaces a segment of the same name whose first group failed.
         if bases.last() != Some(&base) {
             bases.push(base);
         }
@@ -312,9 +313,9 @@ impl Log {
         self.spares.lock().ready.is_empty()
     }
 
-    /// Makes a file for the next segment with allocated space, so that appends to it do not find the disk full half-way.
-    /// (Writing zeros would save the first syncs a metadata change, but write every byte twice. Recycled segments save
-    /// both.) Runs in parallel to the writer.
+    /// Makes a file for the next segment with allocated space, so that the disk cannot become full in the middle of it.
+    /// (Writing zeros would save the first syncs a metadata change, but write every byte twice. Recycled segments avoid
+    /// both costs.) Runs in parallel with the writer.
     pub(crate) fn prepare_spare(&self) -> io::Result<()> {
         let number = {
             let mut spares = self.spares.lock();
@@ -341,7 +342,7 @@ impl Log {
     /// Removes whole segments that end at or below `checkpoint`, or recycles their files as spares. Returns their number.
     ///
     /// # Errors
-    /// The disk's error. The segment and later ones are still held then, for a retry.
+    /// The disk's error. This segment and later ones are then kept for a retry.
     pub(crate) fn remove_below(&self, checkpoint: u64) -> io::Result<u64> {
         let mut n_removed = 0;
         loop {
@@ -357,10 +358,10 @@ impl Log {
             };
             match self.recycle(&segment::file_name(base)) {
                 Ok(()) => n_removed += 1,
-                // An earlier try failed after its rename.
+                // The file is already gone, because an earlier try failed after its rename.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => n_removed += 1,
                 Err(error) => {
-                    // Without this the file would stay until the next start.
+                    // Otherwise the file would stay until the next start.
                     self.bases.lock().insert(0, base);
                     return Err(error);
                 }
@@ -369,7 +370,7 @@ impl Log {
     }
 
     fn recycle(&self, name: &str) -> io::Result<()> {
-        // If it cannot be opened, it is removed: that takes no file descriptor.
+        // A file that cannot be opened is removed, which takes no file descriptor.
         let len = self.storage.open(name).and_then(|file| file.len());
         let is_whole =
             len.is_ok_and(|len| len >= self.segment_bytes && len <= self.segment_bytes + (1 << 20));
@@ -395,7 +396,7 @@ impl Log {
     }
 
     /// Reads durable records from `from` to `end` or the durable end, until their payloads reach `max_bytes` or
-    /// `max_records`; at least one if there is one.
+    /// `max_records`. Returns at least one record if there is one.
     pub(crate) fn read(
         &self,
         from: WalOffset,
@@ -411,7 +412,7 @@ impl Log {
         while let Some(span) = self.segment_at(chunk.next.0)? {
             let span_end = span.end.min(end.0);
             if span.base > chunk.next.0 {
-                // Whole segments are missing.
+                // Whole segments are missing before this one.
                 let resume = span.base.min(end.0.max(chunk.next.0));
                 chunk.skipped_bytes += resume - chunk.next.0;
                 chunk.next = WalOffset(resume);
@@ -437,11 +438,11 @@ impl Log {
         Ok(chunk)
     }
 
-    /// Opens the first segment that ends above `offset`; `None` without one.
+    /// Opens the first segment that ends above `offset`; `None` if there is none.
     fn segment_at(&self, offset: u64) -> io::Result<Option<Span>> {
         let durable_end = self.end();
         let bases = self.bases.lock();
-        // The last segment that begins at or before the offset, else the first one.
+        // Takes the last segment that begins at or before the offset, otherwise the first segment.
         let index = bases
             .partition_point(|&base| base <= offset)
             .saturating_sub(1);

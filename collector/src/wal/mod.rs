@@ -5,15 +5,15 @@
 //! offset) identifies a record.
 //!
 //! [`Wal::append`] hands records to one writer thread. All batches that gather during the last sync, and for a moment
-//! longer, form the next group: one write, one `fdatasync`, one wake-up. Segments have their space allocated
-//! beforehand and are recycled below the checkpoint, so that a sync changes no metadata of the file system. Beyond the
-//! limits of bytes in flight or held, appends are refused with a delay. A full disk refuses too, until it has space.
+//! longer, form the next group: one write, one `fdatasync`, one wake-up. Segments have their space allocated beforehand
+//! and are recycled below the checkpoint, so that a sync changes no metadata of the file system. At the limits of bytes
+//! in flight or kept, appends are refused with a delay. They are also refused while the disk is full.
 //!
-//! The WAL never looks into a payload: `wal_record.rs` is its format.
+//! The WAL never reads a payload; `wal_record.rs` defines its format.
 //!
-//! No crate fits (2026-11). `wal-db` syncs on the caller's thread and stops at the first damaged record. `mrecordlog`
-//! holds all records in memory. `okaywal` is unfinished and unmaintained. None of them preallocates. `frame.rs`,
-//! `segment.rs` and `checkpoint.rs` describe the formats, `direct_io.rs` the way to the disk.
+//! No existing crate fits (as of 2026-11). `wal-db` syncs on the caller's thread and stops at the first damaged record.
+//! `mrecordlog` holds all records in memory. `okaywal` is unfinished and unmaintained. None of them preallocates.
+//! `frame.rs`, `segment.rs` and `checkpoint.rs` describe the formats, `direct_io.rs` the access to the disk.
 
 mod api;
 mod checkpoint;
@@ -58,7 +58,7 @@ pub(crate) use self::offline_reader::WalRecords;
 pub(crate) use self::offline_reader::{WalFiles, forget_begun_batch, wal_files};
 pub(crate) use self::reader::{Chunk, Record};
 
-/// An open WAL. Cheap to clone; the drop of the last clone closes it, like [`Wal::close`].
+/// An open WAL. Cheap to clone; dropping the last clone closes it, like [`Wal::close`].
 #[derive(Debug, Clone)]
 pub struct Wal {
     shared: Arc<group_commit::Shared>,
@@ -77,7 +77,7 @@ impl WeakWal {
     }
 }
 
-/// A WAL with its state at the open.
+/// A WAL with its state when it was opened.
 #[derive(Debug)]
 pub struct Opened {
     pub wal: Wal,
@@ -91,8 +91,8 @@ impl Wal {
     /// a tokio runtime, which completes the appends.
     ///
     /// # Errors
-    /// `WalError::Locked` if another process has it open, `WalError::Format` and
-    /// `WalError::Foreign` for files that are not to be touched, `WalError::Io`.
+    /// `WalError::Locked` if another process has the WAL open, `WalError::Format` and `WalError::Foreign` for files
+    /// that must not be changed, `WalError::Io`.
     pub fn open(options: &WalOptions) -> Result<Opened, WalError> {
         Self::open_in(dir::WalDir::open(&options.dir)?, options)
     }
@@ -107,11 +107,11 @@ impl Wal {
         })
     }
 
-    /// Makes the batch durable and returns the end of the group it went with.
+    /// Makes the batch durable and returns the end of its group.
     ///
     /// # Errors
-    /// `WalError::Full` and `WalError::Busy` before a write. After any other error the batch is not acknowledged, but
-    /// may be found after a crash; dedup by key then decides.
+    /// `WalError::Full` and `WalError::Busy` come before any write. After any other error the batch is not
+    /// acknowledged, but its records may be read after a crash. Dedup by key then decides.
     pub async fn append(&self, batch: Batch) -> Result<WalOffset, WalError> {
         if batch.is_empty() {
             return Ok(WalOffset(self.shared.log.end()));
@@ -126,7 +126,7 @@ impl Wal {
     /// other completions, so it must be quick.
     ///
     /// # Errors
-    /// As [`Wal::append`], before a write; `done` is not called then.
+    /// The errors of [`Wal::append`] before a write; then `done` is not called.
     pub fn submit(
         &self,
         batch: Batch,
@@ -136,7 +136,7 @@ impl Wal {
     }
 
     /// Reads durable records from `from` to `end` or the durable end, until their payloads reach `max_bytes` or
-    /// `max_records`; at least one if there is one. Blocks on the disk.
+    /// `max_records`. Returns at least one record if there is one. Blocks on the disk.
     ///
     /// # Errors
     /// `WalError::Io`; damage is skipped and counted, not an error.
@@ -167,7 +167,7 @@ impl Wal {
         self.shared.watermark()
     }
 
-    /// Offset up to which records are synced to disk. It changes once a group.
+    /// Offset up to which records are synced to disk. It changes once for each group.
     #[must_use]
     pub fn durable(&self) -> watch::Receiver<WalOffset> {
         self.threads.durable.clone()
@@ -179,7 +179,8 @@ impl Wal {
         self.shared.dir.collector_id
     }
 
-    /// Moves the WAL's files into a folder of its directory and closes it. Nothing may have been appended. Blocks.
+    /// Moves the WAL's files into a folder of its directory and closes it. Nothing may have been appended since the
+    /// open. Blocks.
     pub(crate) fn set_aside(self) -> Result<PathBuf, WalError> {
         let shared = &self.shared;
         let moved = shared.dir.set_aside(&shared.options.dir);
@@ -197,8 +198,8 @@ impl Wal {
         self.shared.stats()
     }
 
-    /// Refuses further appends, and returns once those under way have ended. The durable end is final then; reads work
-    /// until [`Wal::close`].
+    /// Refuses further appends, and returns once those under way have ended. After that the durable end does not
+    /// change; reads work until [`Wal::close`].
     pub(crate) async fn finish_appends(&self) {
         const PAUSE: Duration = Duration::from_millis(1);
         self.shared.refuse_appends();
@@ -209,8 +210,8 @@ impl Wal {
         let _ = self.durable().wait_for(|durable| *durable >= end).await;
     }
 
-    /// Refuses further appends, finishes those under way, stops the threads, and releases the directory's lock, also if
-    /// handles are left. Blocks.
+    /// Refuses further appends, finishes appends under way, stops the threads, and releases the directory's lock, even
+    /// if handles are left. Blocks.
     pub fn close(&self) {
         self.shared.close();
         self.threads.join();

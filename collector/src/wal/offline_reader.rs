@@ -16,7 +16,7 @@ use super::{Record, WalError};
 pub(crate) struct WalRecords {
     storage: DirStorage,
     key: FrameKey,
-    /// Segments that are left, the next one last.
+    /// Segments that remain to be read, the next one last.
     bases: Vec<u64>,
     reading: Option<Reader>,
     skipped_bytes: u64,
@@ -58,7 +58,7 @@ impl WalRecords {
                 self.reading = None;
                 return Ok(None);
             };
-            // A segment that is gone was stored and freed.
+            // A segment that no longer exists was stored and freed.
             let Ok(file) = self.storage.open(&segment::file_name(base)) else {
                 continue;
             };
@@ -72,7 +72,7 @@ impl WalRecords {
         }
     }
 
-    /// Bytes between records that belong to none.
+    /// Bytes between records that belong to no record.
     #[must_use]
     pub(crate) fn skipped_bytes(&self) -> u64 {
         self.skipped_bytes
@@ -89,7 +89,7 @@ fn open_dir(dir: &Path) -> Result<(DirStorage, CollectorId), WalError> {
 #[derive(Debug)]
 pub(crate) struct WalFiles {
     pub(crate) collector_id: CollectorId,
-    /// 0 if the writer never saved one.
+    /// Offset of the checkpoint; 0 if the writer never saved one.
     pub(crate) checkpoint: u64,
     /// Every file, segments in order, then the rest.
     pub(crate) names: Vec<String>,
@@ -117,7 +117,7 @@ pub(crate) fn wal_files(dir: &Path) -> Result<WalFiles, WalError> {
     })
 }
 
-/// Removes the begun batch from a copied WAL's checkpoint: that batch may hold records that the copy lacks.
+/// Removes the begun batch from a copied WAL's checkpoint, because that batch may have records that the copy lacks.
 pub(crate) fn forget_begun_batch(dir: &Path) -> Result<(), WalError> {
     let (storage, id) = open_dir(dir)?;
     let failed = WalError::io("write checkpoint");

@@ -1,5 +1,6 @@
-//! Reads records in order and skips damage. A record with a wrong checksum is skipped by its length, other damage by a
-//! search for the next valid header. Every step moves forward, so damage costs counted bytes and never a loop.
+//! Reads records in order and skips damage. A record with a wrong checksum is skipped by its length. Other damage is
+//! skipped by a search for the next valid header. Every step moves forward, so damage costs counted bytes and never
+//! causes an endless loop.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use super::frame::{self, FrameKey, HEADER_BYTES, Parsed, WalOffset};
 use super::segment;
 use super::storage::SegmentFile;
 
-/// A batch takes few reads of this size, and several fit in memory.
+/// A batch takes few reads of this size, and several reads fit in memory.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// `EIO`: the disk cannot read this position.
 const UNREADABLE: i32 = 5;
@@ -19,9 +20,9 @@ const UNREADABLE: i32 = 5;
 /// One durable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// With the collector's id, it identifies the record.
+    /// The offset, which together with the collector's id identifies the record.
     pub offset: WalOffset,
-    /// Receive time, microseconds since 1970; never falls from record to record.
+    /// Receive time, in microseconds since 1970; it never falls from record to record.
     pub received_at_us: u64,
     pub payload: Bytes,
     pub(super) frame_bytes: u64,
@@ -49,7 +50,7 @@ pub struct Chunk {
     pub records: Vec<Record>,
     /// Start of the next read.
     pub next: WalOffset,
-    /// Bytes without a whole record.
+    /// Bytes that belong to no whole record.
     pub skipped_bytes: u64,
 }
 
@@ -65,7 +66,7 @@ pub(crate) struct Reader {
     buffer: Bytes,
     buffer_at: u64,
     pub(super) skipped_bytes: u64,
-    /// Skipped bytes before the last record: after it a segment has free space.
+    /// Skipped bytes before the last record. Bytes after it are left out, because a segment has free space there.
     pub(super) skipped_before_last: u64,
 }
 
@@ -142,7 +143,7 @@ impl Reader {
         let lead = direct_io::lead_of(position);
         let mut blocks = Blocks::for_bytes(lead + wanted);
         let n_read = read_past_damage(&*self.file, position - lead as u64, blocks.bytes())?;
-        // Bytes after the end may be under write.
+        // The writer may be writing the bytes after the end.
         let n_read = n_read.saturating_sub(lead).min(wanted);
         self.buffer = blocks.into_bytes(lead, lead + n_read);
         self.buffer_at = self.next;
@@ -156,7 +157,8 @@ impl Reader {
     }
 }
 
-/// Reads, with zeros for unreadable blocks. Zeros hold no record, so they are skipped and counted like other damage.
+/// Reads, and puts zeros in place of unreadable blocks. Zeros contain no record, so they are skipped and counted like
+/// other damage.
 fn read_past_damage(file: &dyn SegmentFile, position: u64, buffer: &mut [u8]) -> io::Result<usize> {
     match file.read_at(position, buffer) {
         Err(error) if error.raw_os_error() == Some(UNREADABLE) => {}

@@ -17,7 +17,8 @@ pub(crate) const SEGMENT_HEADER_BYTES: u64 = 64;
 const MAGIC: &[u8; 8] = b"EPWATWAL";
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".wal";
-/// Leaves room for additions to an offset: a gigabyte a second takes 146 years to get there.
+/// The highest base. It is low enough for additions to an offset; at a gigabyte a second it takes 146 years to get
+/// there.
 const MAX_BASE: u64 = u64::MAX >> 2;
 
 /// Returns the file name of the segment whose first frame is at `base`.
@@ -60,7 +61,7 @@ impl SegmentHeader {
         bytes
     }
 
-    /// Parses a header; `None` if it is damaged, which loses nothing: each frame is bound to its own offset.
+    /// Parses a header; `None` if it is damaged. This loses nothing, because each frame is bound to its own offset.
     ///
     /// # Errors
     /// [`WalError::Format`] for a valid header of another version, which must not be skipped as damage.

@@ -1,5 +1,5 @@
-//! File operations of the WAL as a trait. The implementation here is a directory; tests have one in memory that fails,
-//! tears writes and loses unsynced content.
+//! File operations of the WAL as a trait. The implementation here uses a directory. Tests use a storage in memory that
+//! fails, tears writes and loses unsynced content.
 
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
@@ -13,11 +13,11 @@ use super::direct_io::{self, DirectFile};
 /// A flat directory of files.
 pub(crate) trait Storage: Debug + Send + Sync {
     fn list(&self) -> io::Result<Vec<String>>;
-    /// Makes an empty file or empties an existing one. Not durable before [`Storage::rename`].
+    /// Makes an empty file or empties an existing one. The file is durable only after [`Storage::rename`].
     fn create(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>>;
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>>;
-    /// Renames durably, and replaces a file of the new name.
+    /// Renames durably, and replaces a file that has the new name.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, which may reappear after a power loss.
     fn remove(&self, name: &str) -> io::Result<()>;
@@ -74,7 +74,7 @@ impl Storage for DirStorage {
             if entry.file_type()?.is_dir() {
                 continue;
             }
-            // The WAL's own names are UTF-8.
+            // Other names are skipped, because the WAL's own names are UTF-8.
             if let Ok(name) = entry.file_name().into_string() {
                 names.push(name);
             }
@@ -114,7 +114,7 @@ impl Storage for DirStorage {
 #[derive(Debug)]
 struct DirFile {
     file: File,
-    /// For appends and reads of blocks; `None` if the file system has no direct I/O.
+    /// The file for appends and for reads of whole blocks; `None` if the file system has no direct I/O.
     direct: Option<DirectFile>,
 }
 
@@ -125,7 +125,7 @@ impl DirFile {
     }
 }
 
-/// True if the disk's blocks are larger than ours; the page cache is used then.
+/// True if the disk's blocks are larger than ours; then the page cache is used.
 fn is_unfit(error: &io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error())
 }
@@ -191,7 +191,7 @@ impl SegmentFile for DirFile {
     }
 }
 
-/// For file systems without `fallocate`.
+/// Writes zeros, for file systems without `fallocate`.
 fn fill_with_zeros(file: &dyn SegmentFile, len: u64) -> io::Result<()> {
     let zeros = vec![0; 1 << 20];
     let mut position = 0;

@@ -1,4 +1,5 @@
-//! Log lines about first reports that are in the store: a bounded number a minute, then a count. The writer calls it.
+//! Log lines about first reports that are in the store: a bounded number of lines a minute, then a count of the rest.
+//! The writer calls it.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ pub(super) struct ArrivalLog {
 }
 
 impl ArrivalLog {
-    /// Logs the first reports of a stored batch, and the number of those that the last minute left out. Called each round.
+    /// Logs the first reports of a stored batch, and how many the last minute left out. Called each round.
     pub(super) fn write(&mut self, first: &[FirstReport]) {
         let n_left_out = self.begin_period(Instant::now());
         if n_left_out > 0 {
@@ -50,7 +51,7 @@ impl ArrivalLog {
         std::mem::take(&mut self.n_left_out)
     }
 
-    /// Takes one line of this period.
+    /// Takes one line from this period's limit; returns whether one was left.
     fn has_room(&mut self) -> bool {
         let has_room = self.n_lines < MAX_LINES;
         self.n_lines += usize::from(has_room);

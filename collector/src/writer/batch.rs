@@ -1,4 +1,4 @@
-//! A range of the WAL as encoded rows, and the read of one while the previous one is stored.
+//! A range of the WAL as encoded rows, and the read of the next batch while the previous one is stored.
 
 use tokio::task::JoinHandle;
 
@@ -6,7 +6,7 @@ use crate::encode::EncodedBatch;
 use crate::join_task::join_task;
 use crate::wal::{Chunk, WalOffset};
 
-/// The latest end of a batch.
+/// The limits at which a batch ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchLimits {
     pub(super) end: WalOffset,
@@ -15,7 +15,7 @@ pub(super) struct BatchLimits {
 }
 
 impl BatchLimits {
-    /// The whole range up to `end`.
+    /// Limits of a batch that is the whole range up to `end`.
     pub(super) fn up_to(end: WalOffset) -> Self {
         Self {
             end,
@@ -31,10 +31,10 @@ pub(crate) struct RowBatch {
     pub(super) from: WalOffset,
     pub(super) next: WalOffset,
     pub(super) rows: EncodedBatch,
-    /// Receive time of its last record; `None` without records.
+    /// Receive time of its last record; `None` if it has no records.
     pub(super) newest_us: Option<u64>,
     pub(super) skipped_bytes: u64,
-    /// Ended by a limit, not by the end of the WAL.
+    /// True if a limit ended the batch, not the end of the WAL.
     pub(super) is_full: bool,
 }
 
@@ -58,7 +58,7 @@ impl RowBatch {
     }
 }
 
-/// The read of the next batch; a drop aborts it.
+/// The read of the next batch; dropping it aborts the read.
 #[derive(Debug)]
 pub(crate) struct ReadAhead(JoinHandle<RowBatch>);
 

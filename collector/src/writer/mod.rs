@@ -2,10 +2,10 @@
 //! thread of its own; it never decides whether a report counts.
 //!
 //! A batch is a range of the WAL. Its end is saved before the insert. So after a crash the same range is inserted again
-//! under the same token, and the store keeps it once. Rows of the key table go first: a reader in between misses a
-//! report for a moment, and never counts it twice. The checkpoint moves once all tables have the batch. While the store
-//! takes a full batch, the next one is read and encoded. If the store is away, the writer retries without end, and the
-//! WAL fills.
+//! under the same token, and the store keeps it once. Rows of `report_copies` are inserted first, so that a reader in
+//! between misses a report for a moment, and never counts it twice. The checkpoint moves once all tables have the
+//! batch. While the store takes a full batch, the next one is read and encoded. If the store is away, the writer
+//! retries without end, and the WAL fills.
 
 mod arrivals;
 mod batch;
@@ -42,14 +42,15 @@ pub(crate) struct Writer {
     deletions: Arc<Deletions>,
     encoder: Arc<Mutex<Encoder>>,
     checkpoint: Checkpoint,
-    /// Records below were there at the start. Any of them may be stored: the checkpoint may be lost, or an old copy.
+    /// Records below this offset were in the WAL at the start. Any of them may be stored already, because the
+    /// checkpoint may be lost or an old copy.
     in_doubt_until: u64,
     /// Bytes of the WAL in a full batch.
     full_bytes: u64,
-    /// The last batch was full.
+    /// True if the last batch was full.
     was_full: bool,
     ahead: Option<ReadAhead>,
-    /// The next batch, read, with its end saved.
+    /// The next batch, which is read and whose end is saved.
     begun: Option<RowBatch>,
     published: Option<PublishedProgress>,
     arrivals: ArrivalLog,
@@ -108,7 +109,7 @@ impl Writer {
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
         self.begin_names().await;
         if let Some(end) = self.checkpoint.batch_end {
-            // Saved before a crash: exactly this range.
+            // The end was saved before a crash, so exactly this range must be inserted again.
             let limits = BatchLimits::up_to(end);
             let batch = self.read_batch(self.checkpoint.offset, limits).await;
             self.begin_batch(&batch).await;
@@ -133,8 +134,8 @@ impl Writer {
             }
             self.show_progress();
             self.arrivals.write(&[]);
-            // Decided once, before the publication: a report acknowledged in between, followed by the stop, still has
-            // to be drained. After the stop no report arrives.
+            // This is decided once, before the publication. A report may be acknowledged in between, just before the
+            // stop, and still has to be drained. After the stop no report arrives.
             let is_leaving = stop.is_cancelled()
                 && self.checkpoint.offset >= *self.context.wal.durable().borrow();
             self.publish_state(is_leaving).await;
@@ -145,8 +146,8 @@ impl Writer {
         }
     }
 
-    /// Admits the names of the store's last days if the WAL's folder has none, with retries without end. Otherwise
-    /// made-up names could fill the limits of a new folder before the names that devices use.
+    /// Admits the names of the store's last days if the WAL's folder has none. Retries without end. Otherwise made-up
+    /// names could fill the limits of a new folder before the names that devices use.
     async fn begin_names(&self) {
         if !self.encoder.lock().names().is_empty() {
             return;
@@ -224,7 +225,7 @@ impl Writer {
         self.read(from, limits, Arc::default())
     }
 
-    /// As [`Self::read_batch`], without the records at these offsets.
+    /// Does the same as [`Self::read_batch`], without the records at these offsets.
     fn read(
         &self,
         from: WalOffset,
@@ -258,7 +259,7 @@ impl Writer {
         }
     }
 
-    /// Starts to read the next batch while the store takes a full one, if at least a quarter of it is there.
+    /// Starts to read the next batch while the store takes a full one, if the WAL already has at least a quarter of it.
     fn read_ahead(&mut self, batch: &RowBatch) {
         self.was_full = batch.is_full;
         if !batch.is_full {
@@ -286,7 +287,7 @@ impl Writer {
     }
 
     /// Stores the batch at the checkpoint, and moves the checkpoint. The same write saves the end of the next batch if
-    /// that was read ahead. `may_be_stored`: an earlier process may have stored all or a part of it.
+    /// it was read ahead. `may_be_stored` means that an earlier process may have stored all or a part of the batch.
     async fn store_batch(&mut self, batch: RowBatch, may_be_stored: bool) {
         let span = tracing::debug_span!(
             target: REPORT_PATH,
@@ -331,7 +332,7 @@ impl Writer {
         .await;
     }
 
-    /// Saves the checkpoint, with retries without end: without it a batch could have another end after a crash.
+    /// Saves the checkpoint, with retries without end, because otherwise a batch could have another end after a crash.
     async fn save(&mut self, checkpoint: Checkpoint) {
         let mut backoff = self.backoff();
         loop {
@@ -385,22 +386,23 @@ impl Writer {
             .await?;
         let installations = &rows.installations;
         self.deletions.hide_again(sink, installations).await?;
-        // Without a token: after a restart other placements are new, and the table merges equal rows.
+        // The insert has no token, because after a restart other placements count as new. The table merges equal rows.
         sink.insert_body("placements", &rows.placements, None)
             .await?;
         self.insert_once("reports", |rows| &rows.reports, batch, may_be_stored)
             .await?;
-        // A row, not the summary itself: one that cannot be built must not hold up the reports behind it.
+        // Only a request is stored here. The summary itself is built later, because a failing build must not hold up
+        // the reports behind it.
         rebuilds::ask(&self.rollup, &rows.buckets).await
     }
 
-    /// Inserts one table's rows of a batch, under a token by which the store drops a repetition. The store forgets tokens
-    /// after an hour or a number of batches, and a retry may be later. So if rows may be stored, they are queried first.
-    /// If some shards have theirs, only the missing rows are inserted.
+    /// Inserts one table's rows of a batch, under a token by which the store drops a repetition. The store forgets
+    /// tokens after an hour or a number of batches, and a retry may be later. So if the rows may be stored already,
+    /// they are queried first. If some shards have their rows, only the missing rows are inserted.
     ///
     /// The token stays the same, because the query may miss stored rows. An insert goes on after its client left, and a
     /// replica that died after its commit does not answer. A batch is one block, so a shard stores its rows of one day
-    /// as a whole or not at all. It has the token for each such day.
+    /// as a whole or not at all. It remembers the token for each such day.
     async fn insert_once(
         &self,
         table: &'static str,
@@ -418,13 +420,13 @@ impl Writer {
         if stored.is_empty() {
             return sink.insert_body(table, body, Some(&token)).await;
         }
-        // Counts do not say it: the store may have reports whose records are no longer in the WAL.
+        // Comparing counts is not enough, because the store may have reports whose records are no longer in the WAL.
         let limits = BatchLimits::up_to(end);
         let missing = self.read(first, limits, Arc::new(stored)).await.rows;
         sink.insert_body(table, of(&missing), Some(&token)).await
     }
 
-    /// WAL offsets of the batch's rows that a table has.
+    /// Returns the WAL offsets of the batch's rows that a table has.
     async fn stored_of(
         &self,
         table: &'static str,
@@ -457,7 +459,7 @@ fn note_disk_failure(error: &WalError) {
     tracing::error!(error, "the log's disk failed, trying again");
 }
 
-/// Runs a blocking function on a thread for them.
+/// Runs a blocking function on a thread for blocking work.
 async fn on_disk<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
     join_task(&mut tokio::task::spawn_blocking(run)).await
 }

@@ -24,7 +24,7 @@ pub(crate) struct PublishedProgress {
     at: Instant,
 }
 
-/// A row of `report_outcomes`: reports that ended so, in a bucket (seconds since 1970).
+/// A row of `report_outcomes`: the number of reports with an outcome, in a bucket (seconds since 1970).
 #[derive(Debug, Clone, Default, PartialEq, Row, Serialize)]
 pub(crate) struct RefusalCountRow {
     bucket: u32,
@@ -78,8 +78,8 @@ impl Writer {
         }
     }
 
-    /// Publishes this collector's progress before its first report. If the store is away that happens later: reports
-    /// that fall into a closed bucket then have it rebuilt.
+    /// Publishes this collector's progress before its first report. If the store is away, this happens later. Reports
+    /// that fall into a closed bucket then lead to its rebuild.
     pub(crate) async fn begin(&mut self) {
         let (complete_until_us, mark) = self.context.wal.watermark();
         if self.checkpoint.offset >= mark {
@@ -105,8 +105,8 @@ impl Writer {
             .await
     }
 
-    /// Sends the rows that the store did not take last time, under their token, then the counts since. Both, because
-    /// after a stop there is no next round.
+    /// Sends the rows that the store did not take last time, under their token, then the counts since then. It sends
+    /// both, because after a stop no round follows.
     async fn flush_refusals(&mut self) -> Result<(), SinkError> {
         self.send_refusals().await?;
         let counts = self.context.refusals.take();

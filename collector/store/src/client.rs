@@ -1,4 +1,4 @@
-//! Address of a ClickHouse, and the client for it: a server by URL or a Unix socket, with one code path.
+//! Address of a ClickHouse, and the client for it. A server by URL and a Unix socket share one code path.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,16 +26,16 @@ use crate::schema::CLUSTER_SETTINGS;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// Neither a URL nor `unix:/path`.
+    /// The address is neither a URL nor `unix:/path`.
     #[error(
         "store address {0:?} is not understood; expected http://host:8123, https://host:8443 or \
          unix:/path/to/store.sock"
     )]
     Address(String),
-    /// The URL holds more than an address.
+    /// The URL contains more than an address.
     #[error("store address must have no query and no fragment; database and user are settings")]
     Extra,
-    /// `unix:` with a relative path.
+    /// The address is `unix:` with a relative path.
     #[error("store address unix:{0} needs an absolute path")]
     RelativePath(String),
     /// The text holds no certificates of an authority.
@@ -51,7 +51,7 @@ pub struct StoreTarget {
     user: Option<String>,
     password: Option<String>,
     settings: BTreeMap<String, String>,
-    /// Authorities of the server's certificate; empty for the bundled web roots.
+    /// Authorities that may sign the server's certificate; if it is empty, the bundled web roots are used.
     ca: Vec<CertificateDer<'static>>,
 }
 
@@ -86,7 +86,7 @@ impl StoreTarget {
         }
         let user = Some(percent_decoded(url.username())).filter(|user| !user.is_empty());
         let password = url.password().map(percent_decoded);
-        // Headers carry the credentials. Both calls fail only for URLs without a host.
+        // Headers carry the credentials. The two calls fail only for URLs without a host.
         let _ = url.set_username("");
         let _ = url.set_password(None);
         Ok(StoreTarget {
@@ -172,7 +172,7 @@ impl StoreTarget {
         matches!(&self.address, Address::Url(url) if url.scheme() == "https")
     }
 
-    /// Returns the database; empty for none.
+    /// Returns the database; empty if there is none.
     pub fn database(&self) -> &str {
         &self.database
     }
@@ -203,8 +203,8 @@ impl fmt::Debug for StoreTarget {
 
 /// Returns a client for a target. Cloning it shares its connections.
 ///
-/// Inserts are synchronous (`async_insert=0`): an acknowledged one is stored. TLS uses ring and
-/// the bundled web roots or the target's own, so no process-wide provider is needed.
+/// Inserts are synchronous (`async_insert=0`), so an acknowledged insert is stored. TLS uses ring, with the bundled web
+/// roots or the target's authorities, so no process-wide provider is needed.
 pub fn client(target: &StoreTarget) -> Client {
     let client = match &target.address {
         Address::Url(url) if target.ca.is_empty() => Client::default().with_url(url.as_str()),

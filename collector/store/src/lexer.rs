@@ -1,4 +1,4 @@
-//! Tokens of ClickHouse SQL, just enough to separate code from quoted text and comments.
+//! Splits ClickHouse SQL into tokens, just enough to separate code from quoted text and comments.
 //!
 //! The checks of the engine's socket and the migrations runner use it. It never fails: an unclosed quote or comment
 //! runs to the end, and the engine then refuses the text.
@@ -38,7 +38,7 @@ impl<'a> Token<'a> {
         self.kind == TokenKind::Word && self.text.eq_ignore_ascii_case(word)
     }
 
-    /// Returns the name that a word or a quoted name stands for, escapes left as they are.
+    /// Returns the name that a word or a quoted name stands for, with escapes unchanged.
     pub(crate) fn name(&self) -> Option<&'a str> {
         match self.kind {
             TokenKind::Word => Some(self.text),
@@ -48,7 +48,7 @@ impl<'a> Token<'a> {
     }
 }
 
-/// Iterates over the tokens of `sql`, comments and white space left out.
+/// Iterates over the tokens of `sql`, without comments and white space.
 pub(crate) fn tokens(sql: &str) -> Tokens<'_> {
     Tokens { sql, at: 0 }
 }
@@ -128,13 +128,13 @@ impl<'a> Iterator for Tokens<'a> {
             }
         };
         self.at = end;
-        // Every end is after an ASCII byte or at the text's end, hence on a character boundary.
+        // Every end is after an ASCII byte or at the text's end, so it is on a character boundary.
         let text = self.sql.get(start..end)?;
         Some(Token { kind, text, start })
     }
 }
 
-/// Returns a name of the database in backquotes, as a statement holds it.
+/// Returns a name of the database in backquotes, as a statement needs it.
 #[must_use]
 pub fn quoted_name(name: &str) -> String {
     format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
@@ -148,7 +148,7 @@ fn is_blank(byte: u8) -> bool {
     byte.is_ascii_whitespace() || byte == 0x0b
 }
 
-/// Length of a comment, whose inner comments count.
+/// Returns the length of a comment, which may contain inner comments.
 fn comment_length(text: &[u8]) -> usize {
     let mut depth = 0_u32;
     let mut at = 0;

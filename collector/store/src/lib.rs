@@ -1,9 +1,9 @@
 //! ClickHouse for collector, detector and command: the client, the migrations runner, Native blocks, and the
 //! embedded engine as a child process.
 //!
-//! Its input is a [`StoreTarget`] (a server's URL or the embedded engine's socket), its output a
-//! `clickhouse::Client` that works the same on both. No table of ours is named here. The schema belongs to the
-//! collector, and the meaning of rows to the crates that write and read them.
+//! Its input is a [`StoreTarget`] (a server's URL or the embedded engine's socket), its output a `clickhouse::Client`
+//! that works the same on both. None of epwatch's tables is named here. The schema belongs to the collector, and the
+//! meaning of rows to the crates that write and read them.
 
 mod client;
 pub mod embedded;

@@ -23,7 +23,7 @@ use crate::support::{
 
 pub(crate) const SECRET: [u8; 32] = [42; 32];
 
-/// A report of the installation that [`SECRET`] owns.
+/// A report of the installation to which [`SECRET`] belongs.
 pub(crate) fn doomed(sequence: u64) -> v1::Report {
     let mut report = report(9, 1, sequence);
     let id = InstallationId::from_secret(&SECRET);
@@ -61,7 +61,7 @@ pub(crate) fn deletion() -> v1::DeleteInstallationRequest {
     }
 }
 
-/// As [`Store::check_views_show`], of installations with a report each.
+/// Checks the same as [`Store::check_views_show`], for installations with one report each.
 pub(crate) async fn check_views_show(store: &Store, installations: u64) {
     store.check_views_show(installations).await;
     for view in ["device_buckets_v1", "device_placements_v1"] {
@@ -75,14 +75,14 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     let store = Store::start().await;
     let mut first = config(&store.dir.path().join("wal-1"));
     first.refresh = Period(Duration::from_millis(50));
-    // Erased later in this test, by another collector.
+    // This collector erases nothing; a later one in this test does.
     first.erase_period = Period(Duration::from_secs(3600));
     let mut second = first.clone();
     second.wal.dir = store.dir.path().join("wal-2");
     let (first_config, first) = (first.clone(), start_with(&store, first).await);
     let second = start_with(&store, second).await;
     let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
-    // One installation of the same slice as the deleted one, and one of another.
+    // One installation is in the same slice as the deleted one, another is in a different slice.
     let slice = InstallationId::from_secret(&SECRET).as_bytes()[0] % 4;
     let reports = [doomed(1), report(4 + slice, 1, 1), report(5 + slice, 1, 1)];
     store_all(&mut to_first, &reports).await;
@@ -93,12 +93,12 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     let tombstoned = to_second.delete_installation(deletion()).await.unwrap();
     let tombstoned = tombstoned.into_inner();
     let tombstoned_at = tombstoned.tombstoned_at_unix_ms;
-    // The acknowledgement names what it is for.
+    // The acknowledgement names the deleted installation.
     let id = InstallationId::from_secret(&SECRET);
     assert_eq!(tombstoned.installation_id, id.as_bytes()[..]);
     let again = to_second.delete_installation(deletion()).await.unwrap();
     assert_eq!(again.into_inner().tombstoned_at_unix_ms, tombstoned_at);
-    // At once on the collector that was called, soon on the other.
+    // The deletion holds at once on the collector that was called, and soon on the other.
     let refused = send(&mut to_second, &[doomed(2), report(1, 1, 1)]).await;
     assert_eq!(refused.len(), 1);
     assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
@@ -122,7 +122,7 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     first.stop().await;
     second.stop().await;
 
-    // A restart forgets nothing; its rows go from the disk when it is time.
+    // A restart forgets no deletion; the installation's rows are erased from the disk once they are due.
     let mut again = first_config;
     again.erase_period = Period(Duration::from_millis(50));
     let again = start_with(&store, again).await;
@@ -164,18 +164,19 @@ async fn a_deletion_is_kept_while_the_store_is_away() {
     let refused = send(&mut device, &[doomed(2)]).await;
     assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
     let store = Store::start_in(dir).await;
-    // The acknowledged report is stored, or erased by now, and in no view.
+    // The acknowledged report is stored, or already erased, and no view shows it.
     let stored_or_erased = "SELECT toUInt64(assumeNotNull((SELECT count() FROM reports)) \
                             + assumeNotNull((SELECT sum(erased_reports) FROM deletions_v1))) AS n";
     store.eventually(stored_or_erased, 1).await;
-    // It is logged once it is hidden, and summaries that counted it are built again.
+    // The deletion is logged once the installation is hidden and the summaries that counted it are built again.
     let logged = "SELECT toUInt64(count() > 0) AS n FROM deletion_log";
     store.eventually(logged, 1).await;
     check_views_show(&store, 0).await;
     store.end(collector).await;
 }
 
-/// As after the backlog of a collector that was away during the erasure. Those rows leave the disk too.
+/// The late rows stand for the backlog of a collector that was away during the erasure. They are erased from the disk
+/// too.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_an_erased_installation_that_come_late_are_erased_too() {
     let store = Store::start().await;
@@ -200,7 +201,8 @@ async fn rows_of_an_erased_installation_that_come_late_are_erased_too() {
     store.eventually(erased, 1).await;
     store.eventually(rows, 0).await;
 
-    // No collector erases meanwhile: a row that comes between a count and its deletion is erased uncounted.
+    // No collector may erase meanwhile, because a row that arrives between the count and the deletion is erased without
+    // being counted.
     collector.stop().await;
     for table in ["reports", "report_copies"] {
         store
@@ -224,7 +226,7 @@ fn model(id: &str) -> Option<v1::Model> {
     })
 }
 
-/// A sound manifest of a model.
+/// A valid manifest of a model.
 pub(crate) fn manifest(model_id: &str) -> v1::PutModelManifestRequest {
     let node = |name: &str, macs| v1::NodeMacs {
         name: name.into(),
@@ -295,7 +297,7 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
                   AND firmware = '0123456789abcdef0123456789abcdef'";
     assert_eq!(store.number(stored).await, 3_022);
 
-    // A firmware is a cell of its own; the last certificate of a cell counts.
+    // Each firmware has a certificate of its own; of several for the same firmware the last one counts.
     for firmware in ["", "f".repeat(32).as_str(), ""] {
         let mut cell = put.clone();
         (cell.chipset, cell.firmware) = ("SM8550".into(), firmware.into());
@@ -305,7 +307,8 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
         "SELECT toUInt64(count()) AS n FROM certified_placements_v1 WHERE chipset = 'SM8550'";
     assert_eq!(store.number(cells).await, 2);
 
-    // Another file under the same version is refused, unless it is to replace the first; then it is the certified one.
+    // Another file under the same version is refused, unless the request asks to replace the first. Then the new file
+    // is the certified one.
     let with_file = |byte: u8, replace: bool| {
         let mut put = put.clone();
         put.chipset = "SM8635".into();
@@ -353,7 +356,7 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
         .await
         .unwrap_err();
     assert!(status.message().contains("placement.n_nodes"), "{status}");
-    // Two bytes each, over a hundred once decoded.
+    // Empty nodes: each has two bytes, and over a hundred once decoded.
     wrong.placement = [4_u8 << 3 | 2, 0].repeat(1 << 20).into();
     let status = pipeline.put_certified_placement(wrong).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -363,7 +366,7 @@ async fn manifests_and_certified_placements_are_stored_as_they_came() {
     let status = pipeline.put_model_manifest(wrong).await.unwrap_err();
     assert!(status.message().contains("manifest.total_macs"), "{status}");
 
-    // Without the store nothing is promised.
+    // Without the store the call is not acknowledged.
     store.engine.stop().await;
     let status = pipeline
         .put_model_manifest(manifest("x"))
@@ -378,7 +381,7 @@ async fn publish(client: &Client, directive: &Directive) -> SignedDirective {
     let signed = SignedDirective {
         directive: directive.to_bytes().into(),
         key_id: "ops".into(),
-        // The collector has no key to check it with.
+        // Any signature will do, because the collector has no key to check it with.
         signature: [7; 64],
     };
     store::publish(client, &signed, 1_000).await.unwrap();
@@ -449,7 +452,7 @@ async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
     assert_eq!(handed, [v1::SignedDirective::from(&signed)]);
     assert_eq!(upload(&["off"]).await, []);
 
-    // An id is taken for ever.
+    // An id can never be used again.
     let mut changed = off.clone();
     changed.action = DirectiveAction::Sampling(2);
     let forged = SignedDirective {
@@ -504,12 +507,13 @@ fn row(directive: &Directive) -> DirectiveRow {
     }
 }
 
-/// It is what stops harm, and the room that it makes can be used.
+/// A revocation must always be possible, because it stops harm. Afterwards its target no longer counts towards the
+/// limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_directive_can_be_revoked_where_no_other_has_room() {
     let store = Store::start().await;
     let all = || DirectiveScope::default();
-    // The other columns are for people.
+    // The other columns are only for people to read.
     let client = store.client.clone().with_validation(false);
     let insert = client.insert::<DirectiveRow>("directives").await;
     let mut insert = insert.unwrap();

@@ -1,5 +1,5 @@
-//! mTLS: clients with a certificate of the operator's authority, of another one, and without. The authorities are read
-//! again while the collector runs.
+//! mTLS: clients with a certificate of the operator's authority, with one of another authority, and with none. The
+//! authorities are read again while the collector runs.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn pem(name: &str) -> String {
     std::fs::read_to_string(fixture(name)).unwrap()
 }
 
-/// One upload on a connection of its own. `Err(None)`: the connection was refused.
+/// Uploads once on a new connection. `Err(None)` means that the connection was refused.
 async fn upload(
     address: SocketAddr,
     device: Option<&str>,
@@ -98,10 +98,10 @@ async fn a_key_of_own_devices_needs_a_certificate_of_their_authority() {
         &port.collector,
         &["epwatch_collector_key_requests_total{key=\"robots\",result=\"without_certificate\"} 1"],
     );
-    // Apps of phones have none, and a certificate does no harm.
+    // Apps on phones have no certificate, and presenting one does no harm.
     upload(address, None, &port.app).await.unwrap();
     upload(address, Some("device"), &port.app).await.unwrap();
-    // One of another authority ends the connection, whatever the key.
+    // A certificate of another authority ends the connection, whatever the key is.
     for key in [&port.own, &port.app] {
         let refused = upload(address, Some("other-device"), key).await;
         assert!(matches!(refused, Err(None)), "{refused:?}");

@@ -33,7 +33,7 @@ async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
     let values = schema::cluster(Retention::default(), cluster);
     let planned = plan(DATABASE, MIGRATIONS, &values).unwrap();
     let of_migrations = planned.migrations.iter().flat_map(|m| &m.statements);
-    // No database is chosen, as where `ON CLUSTER` brings a statement.
+    // No database is selected, as on a server that gets the statement by `ON CLUSTER`.
     let client = engine.client("");
     for sql in planned
         .databases
@@ -44,8 +44,8 @@ async fn run_schema(engine: &EmbeddedStore, cluster: Cluster) {
         let Err(error) = client.query_raw(sql).execute().await else {
             continue;
         };
-        // The engine's replicated tables are read-only, and refuse even a valid ALTER with that;
-        // `schema` runs those without replicas.
+        // The engine's replicated tables are read-only, so even a valid ALTER fails with this error. The test `schema`
+        // runs these statements without replicas.
         let is_read_only = error.to_string().contains("TABLE_IS_READ_ONLY");
         assert!(sql.starts_with("ALTER ") && is_read_only, "{error}: {sql}");
     }
@@ -97,9 +97,9 @@ async fn the_schema_of_a_replicated_cluster_is_made_on_zookeeper() {
         for view in views {
             let rows = number(&client, &format!("SELECT count() AS n FROM {view}")).await;
             let rows = rows.unwrap_or_else(|error| panic!("{error}: {view}"));
-            // The store's progress is one row from the first moment on.
+            // The view of the store's progress has one row from the start.
             assert_eq!(rows, u64::from(view == "store_progress_v1"), "{view}");
-            // A count may leave columns out; they are part of what must work.
+            // A count may not read every column, and every column must work too.
             let all = client.query_raw(&format!("SELECT * FROM {view} FORMAT Null"));
             let all = all.execute().await;
             all.unwrap_or_else(|error| panic!("{error}: {view}"));
@@ -120,7 +120,7 @@ async fn reports_count_once_on_distributed_tables() {
     store_all(&mut to_two, &reports[..4]).await;
 
     store.eventually(COUNTED, 9).await;
-    // Rows lie on the shard; the table that is written has none of its own.
+    // The rows are on the shard; the table that the collector writes to has no rows of its own.
     let on_shard = "SELECT count() AS n FROM epwatch_shard.reports";
     store.eventually(on_shard, 13).await;
     store.eventually(OPEN, 0).await;
@@ -132,7 +132,7 @@ async fn reports_count_once_on_distributed_tables() {
         .await;
     store
         .eventually(
-            // Two builders may name the same one.
+            // Two builders may list the same copy.
             "SELECT uniqExact(collector_id, wal_offset) AS n FROM surplus_copies_v1",
             4,
         )

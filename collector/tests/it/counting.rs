@@ -18,7 +18,7 @@ async fn a_report_sent_thrice_in_batches_and_through_two_collectors_counts_once(
     let store = Store::start().await;
     let first = start(&store, "wal-1").await;
     let mut quiet = config(&store.dir.path().join("wal-2"));
-    // Forgets every key at once, as a collector does that was started in between.
+    // This collector forgets every key at once, as if it was restarted between calls.
     quiet.seen_keys = 0;
     let second = start_with(&store, quiet).await;
     let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
@@ -60,8 +60,8 @@ async fn a_lost_ack_is_answered_as_duplicate_and_counted() {
     store.engine.stop().await;
 }
 
-/// The collector that has the first copy in memory refuses another report with its key. One that has not, or was
-/// restarted, stores it; it counts nowhere, and the ledger says the same of both.
+/// The collector that has the first copy in memory refuses another report with its key. Another or a restarted
+/// collector stores it. It counts nowhere, and the ledger shows the same in both cases.
 #[tokio::test(flavor = "multi_thread")]
 async fn another_report_with_a_known_key_is_a_conflict_on_every_collector() {
     let store = Store::start().await;
@@ -70,7 +70,7 @@ async fn another_report_with_a_known_key_is_a_conflict_on_every_collector() {
     let sent = report(1, 10, 1);
     let mut other = sent.clone();
     other.interval_length_ms += 1;
-    // The keys of another app are its own.
+    // Keys of another app are independent.
     let mut elsewhere = other.clone();
     elsewhere.app.as_mut().unwrap().id = "com.example.other".to_owned();
     let (mut to_first, mut to_second) = (connect(&first).await, connect(&second).await);
@@ -120,13 +120,13 @@ async fn another_report_with_a_known_key_is_a_conflict_on_every_collector() {
     store.end(second).await;
 }
 
-/// The collector that was gone received its copy first: that one counts, and the bucket that
-/// counted the later copy is built again without it.
+/// The collector that was gone received its copy first, so this copy counts. The bucket that counted the later copy is
+/// built again without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_in_closed_buckets_is_counted_once() {
     let (store, other) = with_backlog(|_| (), async |_| ()).await;
     store.eventually(OPEN, 0).await;
-    // A bucket that is closed may wait for its summary to be built again.
+    // A closed bucket may still wait for its summary to be built again.
     let runs = "SELECT toUInt64(sum(n)) AS n FROM cohort_buckets_v1";
     store.eventually(runs, 12).await;
     store.check_views_show(2).await;
@@ -135,10 +135,10 @@ async fn a_backlog_in_closed_buckets_is_counted_once() {
     store.end(other).await;
 }
 
-/// Some of its reports may have expired, so a new summary would miss them.
+/// Some of the bucket's reports may have expired, so a new summary would lack them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_whose_reports_may_be_gone_keeps_its_summary() {
-    // Reports are kept for a day here, and a day may be gone at any time.
+    // Reports are kept for one day here, so a day's reports may expire at any time.
     let day = Period(Duration::from_secs(86_400));
     let (store, other) = with_backlog(|gone| gone.raw_retention = day, async |_| ()).await;
     check_not_built_again(&store).await;
@@ -153,7 +153,7 @@ async fn check_not_built_again(store: &Store) {
     assert_eq!(store.number(COUNTED).await, 2);
 }
 
-/// Reports that an earlier TTL may have removed do not come back with a longer one.
+/// Reports that an earlier TTL may have removed do not come back with a longer TTL.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_longer_retention_does_not_trust_what_the_shorter_one_left() {
     let change = async |store: &Store| {
@@ -172,12 +172,12 @@ async fn a_longer_retention_does_not_trust_what_the_shorter_one_left() {
     store.end(other).await;
 }
 
-/// A day's reports go together: the first of them stay until the last one may go.
+/// A day's reports expire together, so the first of them stay until the last one has expired.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_that_does_not_count_stays_hidden_until_it_is_gone() {
     let store = Store::start().await;
     let day = "toDateTime(toDate(now('UTC') - INTERVAL 14 DAY), 'UTC')";
-    // Two copies of a report in the first seconds of a day, and another report in its last.
+    // Inserts two copies of a report in the first seconds of a day, and another report in its last seconds.
     let insert = |table: &str, app: &str, app_id: &str| {
         format!(
             "INSERT INTO {table} ({app}received_at, bucket, collector_id, wal_offset, installation, stream_id, \
@@ -199,8 +199,8 @@ async fn a_copy_that_does_not_count_stays_hidden_until_it_is_gone() {
     store.engine.stop().await;
 }
 
-/// Two reports of one device. Another collector has one of them too, and received it later. Its bucket is closed when
-/// the first collector, unknown until then, comes back.
+/// Makes a store and a collector with a backlog of two reports of one device. Another collector has one of the two as
+/// well, received later. That report's bucket is closed when the first collector, unknown until then, comes back.
 ///
 /// `before` runs before the first collector comes back.
 async fn with_backlog(
@@ -211,7 +211,7 @@ async fn with_backlog(
     let mut gone = config(&store.dir.path().join("wal-gone"));
     set(&mut gone);
     gone.batch.drain_timeout = Period(Duration::from_millis(1));
-    // Its store is away from the start, so it is unknown there.
+    // The collector's store is away from the start, so the store does not know the collector.
     let away = store.engine.client("no_such_database");
     let collector = start_at(gone.clone(), away).await;
     let mut device = connect(&collector).await;
@@ -230,7 +230,7 @@ async fn with_backlog(
     let back = start_with(&store, gone).await;
     store.eventually(ROWS, 3).await;
     store.eventually(COUNTED, 2).await;
-    // The checkpoint does not wait for summaries.
+    // The checkpoint does not wait for summaries, so the test waits for them here.
     store
         .eventually("SELECT count() AS n FROM open_rebuilds_v1", 0)
         .await;

@@ -1,5 +1,5 @@
-//! Deletions on their way into the store: which installations they hide, and that views cost the same however many there
-//! are.
+//! Deletions on their way into the store: which installations they hide, and that the cost of views does not depend on
+//! their number.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::support::{
     start_at, start_with, store_all,
 };
 
-/// Waits until so many deletions are `pending` or `waiting`.
+/// Waits until `n` deletions are in the state `pending` or `waiting`.
 async fn shows(collector: &Collector, state: &str, n: u64) {
     let name = format!("epwatch_collector_deletions_{state}");
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
@@ -23,7 +23,8 @@ async fn shows(collector: &Collector, state: &str, n: u64) {
     eventually(&what, || metric(collector, &name) == expected).await;
 }
 
-/// As of a public key's holder who makes up installations. Who sent a report is deleted all the same.
+/// The calls are like those from a holder of a public key who makes up installations. An installation that sent a
+/// report is still deleted.
 #[tokio::test(flavor = "multi_thread")]
 async fn deletions_of_installations_that_sent_nothing_leave_nothing_in_the_store() {
     const MADE_UP: u64 = 300;
@@ -51,7 +52,7 @@ async fn deletions_of_installations_that_sent_nothing_leave_nothing_in_the_store
     }
     collector.stop().await;
 
-    // They are kept over a restart, and forgotten once they waited for as long as the store keeps reports.
+    // The promises survive a restart. They are forgotten once they have waited for as long as the store keeps reports.
     let collector = start_with(&store, first.clone()).await;
     shows(&collector, "waiting", MADE_UP).await;
     collector.stop().await;
@@ -86,7 +87,7 @@ async fn a_deletion_waits_for_reports_of_other_collectors() {
     store.end(second).await;
 }
 
-/// Its earlier rows were erased, and views hid it no longer, when the backlog of this collector came.
+/// When this collector's backlog came, the installation's earlier rows were erased, and views no longer hid it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_of_an_installation_that_was_deleted_long_ago_is_in_no_view() {
     let dir = tempfile::tempdir().unwrap();
@@ -128,7 +129,7 @@ async fn a_summary_that_cannot_be_built_holds_up_no_other_deletion() {
     config.erase_period = Period(Duration::from_millis(50));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
-    // Another installation is in its slice, whose summary is therefore not empty without it.
+    // Another installation is in the same slice, so the slice's summary is not empty without the deleted one.
     let slice = InstallationId::from_secret(&SECRET).as_bytes()[0] % 4;
     store_all(&mut device, &[doomed(1), report(4 + slice, 1, 1)]).await;
     store.eventually(ROWS, 2).await;
@@ -161,7 +162,7 @@ async fn a_summary_that_cannot_be_built_holds_up_no_other_deletion() {
     store.end(collector).await;
 }
 
-/// A replica that lags shows hidden rows after their removal. The pass over them ends, and the worker goes on.
+/// A lagging replica still shows hidden rows after their removal. The pass over them ends, and the worker goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_do_not_go_hold_up_no_deletion() {
     let store = Store::start().await;
@@ -262,7 +263,7 @@ async fn views_cost_the_same_with_ten_million_tombstones() {
     }
     println!("all views: {sum_before:.3} s, then {sum:.3} s");
     assert!(sum <= 1.2 * sum_before);
-    // A collector reads them all when it starts, and finds the few of a batch.
+    // A collector reads all tombstones when it starts, and finds the few that a batch needs.
     let began = Instant::now();
     let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
     store_all(&mut connect(&collector).await, &[report(251, 1, 1)]).await;
@@ -274,7 +275,7 @@ async fn views_cost_the_same_with_ten_million_tombstones() {
     store.end(collector).await;
 }
 
-/// The least time of some runs.
+/// Returns the shortest time of several runs.
 async fn seconds_of(store: &Store, view: &str) -> f64 {
     let sql = format!("SELECT * FROM {view} FORMAT Null");
     let mut least = f64::INFINITY;

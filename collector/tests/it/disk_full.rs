@@ -1,5 +1,5 @@
-//! A full disk stops acks, not the process. No acknowledged report is lost, and acks go on once there is space. The disk
-//! is a small one in memory, mounted for this test's child only.
+//! A full disk stops acks, not the process. No acknowledged report is lost, and acks go on once there is space. The
+//! disk is a small file system in memory, mounted only for this test's child process.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use tonic::{Code, Status};
 use crate::log_lines;
 use crate::support::{Device, PATIENCE, config, connect, eventually, report, request, start_at};
 
-/// Set for the child: the small disk, and how much of it is to stay free.
+/// Variables that are set for the child: the small disk, and how much of it must stay free.
 const CHILD_DISK: &str = "EPWATCH_DISK_FULL_DIR";
 const CHILD_MIN_FREE: &str = "EPWATCH_DISK_FULL_MIN_FREE";
 
-/// Without root the kernel must allow user namespaces.
+/// Runs the child on a small disk. Without root, the kernel must allow user namespaces.
 fn on_small_disk(min_free: u64) {
     const SCRIPT: &str = r#"mount -t tmpfs -o size=16m tmpfs "$0" && exec "$@""#;
     let dir = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn a_disk_that_fills_up_stops_acks_before_it_is_full() {
     on_small_disk(6 << 20);
 }
 
-/// Not a test of its own: what runs on the small disk.
+/// Not a test of its own: this runs in the child, on the small disk.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_entry() {
     let Some(disk) = std::env::var_os(CHILD_DISK).map(PathBuf::from) else {
@@ -54,8 +54,8 @@ async fn child_entry() {
     let min_free: u64 = std::env::var(CHILD_MIN_FREE).unwrap().parse().unwrap();
     log_lines::capture();
     let ballast = disk.join("ballast");
-    // Leaves 6 MiB above what is kept free: room for over 100 calls of some 50 KB. The WAL ends within
-    // two of its segments of that, so that there is space again without the ballast.
+    // Leaves 6 MiB above the space that is kept free, enough for over 100 calls of some 50 KB. The WAL fills this up to
+    // at most two segments, so removing the ballast makes space again.
     std::fs::write(&ballast, vec![1; 4 << 20]).unwrap();
 
     let wal = disk.join("wal");
@@ -78,7 +78,7 @@ async fn child_entry() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     if min_free > 0 {
-        // A line at each change, with what there is to do.
+        // The log has one line for each change, with the action for the operator.
         let path = wal.display().to_string();
         let key = "collector.wal.min_free_bytes";
         let refuses: [&str; 4] = ["ERROR", "wal refuses reports", &path, key];
@@ -88,12 +88,12 @@ async fn child_entry() {
         eventually("a line says that it takes again", || has_one(&takes)).await;
     }
     collector.stop().await;
-    // The refused calls may be there too: a device sends them again, and the key decides.
+    // Refused calls may be in the WAL too. A device sends them again, and dedup by key decides.
     assert!(n_records(&wal) >= (n_acked + 1) * 50);
     println!("acks went on");
 }
 
-/// Sends until it is refused; returns how many calls of 50 reports were acknowledged.
+/// Sends calls of 50 reports until one is refused; returns how many were acknowledged.
 async fn fill(device: &mut Device, first: u64) -> (u64, Status) {
     for call in first.. {
         if let Err(status) = upload(device, call).await {

@@ -16,7 +16,7 @@ use crate::support::{
 
 const DISTINCT: &str = "SELECT uniqExact(installation, stream_id, sequence) AS n FROM reports";
 
-/// Set for the child that is a collector: its WAL's directory and the store's socket.
+/// Variables that are set for the child that is a collector: its WAL's directory and the store's socket.
 const CHILD_WAL: &str = "EPWATCH_COLLECTOR_CHILD_WAL";
 const CHILD_STORE: &str = "EPWATCH_COLLECTOR_CHILD_STORE";
 const LISTENING: &str = "listening on ";
@@ -39,7 +39,7 @@ async fn collector_child_entry() {
 pub(crate) struct CollectorProcess {
     child: Child,
     address: String,
-    /// Kept open: after a minute the child's own harness prints a line, and would end without a reader.
+    /// Kept open, because the child's test harness prints a line after a minute and would end without a reader.
     _printed: Lines<BufReader<ChildStdout>>,
 }
 
@@ -48,12 +48,12 @@ impl CollectorProcess {
         Self::start_at(wal, &store.socket())
     }
 
-    /// With a store at this socket, or none.
+    /// Starts a collector whose store is at this socket, if one runs there.
     pub(crate) fn start_at(wal: &Path, socket: &Path) -> Self {
         Self::run(Command::new(std::env::current_exe().unwrap()), wal, socket)
     }
 
-    /// As [`Self::start_at`], under these limits of open files.
+    /// Does the same as [`Self::start_at`], with these limits of open files.
     pub(crate) fn start_limited(soft: u32, hard: u32, wal: &Path, socket: &Path) -> Self {
         let mut shell = Command::new("sh");
         let limits = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
@@ -104,7 +104,7 @@ impl Drop for CollectorProcess {
     }
 }
 
-/// Sends reports of its own one after the other, each until it is acknowledged.
+/// Sends this device's reports one after the other, each until it is acknowledged.
 async fn send_until_acked(
     address: Arc<std::sync::Mutex<String>>,
     installation: u8,
@@ -189,7 +189,7 @@ async fn a_killed_collector_loses_and_doubles_nothing() {
     }
     store.eventually(DISTINCT, 1000).await;
     store.eventually(COUNTED, 1000).await;
-    // Whatever was sent again after a lost ack, no row of a batch is there twice.
+    // Reports may have been sent again after a lost ack, but no row of a batch is stored twice.
     let twice = "SELECT count() AS n FROM (SELECT collector_id, wal_offset FROM reports \
                  GROUP BY collector_id, wal_offset HAVING count() > 1)";
     assert_eq!(store.number(twice).await, 0);

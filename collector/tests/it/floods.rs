@@ -12,7 +12,7 @@ use crate::hostile::{read_to_end, resident_bytes, serves, start};
 use crate::http::{SERVICE, open};
 use crate::support::PATIENCE;
 
-/// Kinds of HTTP/2 frames, and what they are used with here.
+/// Types of HTTP/2 frames, with the flags that are used here.
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -20,7 +20,7 @@ const PING: u8 = 6;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The setting of the window that a new stream begins with.
+/// The setting for the initial window of a new stream.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The start of a connection, with settings or none.
+/// The start of a connection, with or without settings.
 fn preface(settings: &[u8]) -> Vec<u8> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, settings));
@@ -61,7 +61,8 @@ fn head() -> Vec<u8> {
     block
 }
 
-/// Writes these bytes again and again and reads nothing, until the other side has closed; how many it took.
+/// Writes these bytes again and again and reads nothing, until the other side has closed. Returns how many bytes that
+/// side took.
 fn write_until_closed(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     stream
         .set_write_timeout(Some(Duration::from_millis(50)))
@@ -69,7 +70,7 @@ fn write_until_closed(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     let deadline = Instant::now() + PATIENCE;
     let mut n_taken = 0;
     loop {
-        // From where it stopped: what follows must stay a sequence of whole frames.
+        // Goes on where the last write stopped, because the bytes must stay a sequence of whole frames.
         match stream.write(&bytes[n_taken % bytes.len()..]) {
             Ok(n) => n_taken += n,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
@@ -82,7 +83,7 @@ fn write_until_closed(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     }
 }
 
-/// The kernel's buffers fill up, the collector reads no further, and the connection grows idle.
+/// The kernel's buffers fill up, the collector stops reading, and the connection becomes idle.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_never_reads_answers_is_closed() {
     let dir = tempfile::tempdir().unwrap();
@@ -97,7 +98,7 @@ async fn whoever_never_reads_answers_is_closed() {
     });
     assert!(serves(address, 1));
     let n_taken = posting.await.unwrap();
-    // Socket buffers on both sides, in both directions: some megabytes.
+    // Only the socket buffers took bytes: some megabytes, on both sides and in both directions.
     assert!(n_taken < 64 << 20, "{n_taken} bytes");
     assert!(serves(address, 2));
     collector.stop().await;
@@ -120,7 +121,7 @@ async fn calls_without_a_window_are_closed() {
         let flags = END_HEADERS | END_STREAM;
         bytes.extend(frame(HEADERS, flags, 1 + 2 * nth, &head()));
     }
-    // It need not take all of it.
+    // The server need not take all bytes.
     let _ = stream.write_all(&bytes);
     assert!(serves(address, 1));
     read_to_end(&stream);
@@ -128,7 +129,7 @@ async fn calls_without_a_window_are_closed() {
     collector.stop().await;
 }
 
-/// A head that goes on in frame after frame is refused before it is large (CVE-2024-27316 and its kin).
+/// A head that goes on in frame after frame is refused before it is large (CVE-2024-27316 and similar).
 #[tokio::test(flavor = "multi_thread")]
 async fn a_head_that_never_ends_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -183,7 +184,7 @@ async fn resets_and_pings_leave_nothing_behind() {
     pings.write_all(&preface(&[])).unwrap();
     let some = frame(PING, 0, 0, &[7; 8]).repeat(1_000);
     let deadline = Instant::now() + PATIENCE;
-    // Until the collector reads no further, or has closed.
+    // Goes on until the collector stops reading or has closed the connection.
     while pings.write_all(&some).is_ok() {
         assert!(Instant::now() < deadline, "it takes pings for ever");
     }

@@ -1,5 +1,5 @@
-//! A proxy before the store that tests open and close. Closed, the store is away. Open, it forwards bytes, and can hold
-//! one statement until the test releases it, or change statements of one kind.
+//! A proxy before the store, which tests open and close. While it is closed, the store is away. While it is open, it
+//! forwards bytes. It can also hold one statement until the test releases it, or change statements of one kind.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ struct Hold {
     tell: oneshot::Sender<Held>,
 }
 
-/// Statements with `when` in them have `from` replaced by `to`, which is as long.
+/// In statements that contain `when`, `from` is replaced by `to`, which has the same length.
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) when: &'static str,
@@ -55,7 +55,7 @@ struct Control {
     change: Mutex<Option<Change>>,
 }
 
-/// A way to the store's socket. Stops with the test.
+/// The proxy in front of the store's socket. It stops with the test.
 pub(crate) struct Gate {
     address: SocketAddr,
     is_open: watch::Sender<bool>,
@@ -107,7 +107,7 @@ impl Gate {
         *self.control.change.lock().await = Some(change);
     }
 
-    /// Holds back the first request whose bytes match `is_it`; resolves when it is there.
+    /// Holds back the first request whose bytes match `is_it`; resolves when this request arrives.
     pub(crate) async fn hold_back(
         &self,
         is_it: impl Fn(&str) -> bool + Send + Sync + 'static,
@@ -121,7 +121,7 @@ impl Gate {
     }
 }
 
-/// One connection, both ways.
+/// Forwards one connection in both directions.
 async fn pass(client: TcpStream, socket: PathBuf, control: Arc<Control>) {
     let Ok(store) = UnixStream::connect(socket).await else {
         return;
@@ -132,7 +132,7 @@ async fn pass(client: TcpStream, socket: PathBuf, control: Arc<Control>) {
         let _ = tokio::io::copy(&mut from_store, &mut to_client).await;
     });
     let mut buffer = vec![0; 64 << 10];
-    // A statement may come in two pieces: what was passed on last is looked at again.
+    // A statement may come in two pieces, so the end of the bytes passed on last is searched again.
     let mut seen = String::new();
     while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
         seen.push_str(&String::from_utf8_lossy(&buffer[..n]));

@@ -30,7 +30,7 @@ pub(crate) async fn start(
 /// Reads until the other side has closed, and returns all of it.
 pub(crate) fn read_to_end(mut stream: &TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
-    // A reset is an end, too.
+    // A reset also counts as the end.
     let _ = stream.read_to_end(&mut said);
     said
 }
@@ -84,7 +84,7 @@ async fn whoever_is_slow_or_silent_is_closed_and_others_are_served() {
     collector.stop().await;
 }
 
-/// A head is sent forever, a byte now and then: each byte is progress, the head never ends.
+/// A head is sent byte by byte for ever: each byte is progress, but the head never ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_loris_has_one_head_s_time() {
     let dir = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ async fn giant_headers_are_refused_and_others_are_served() {
     let address = collector.listen();
     let mut stream = open(address);
     let giant = "x".repeat(1 << 20);
-    // It need not take all of it.
+    // The server need not take all bytes.
     let _ = stream.write_all(format!("POST / HTTP/1.1\r\nX-Giant: {giant}\r\n\r\n").as_bytes());
     let said = read_to_end(&stream);
     assert!(said.is_empty() || said.starts_with(b"HTTP/1.1 431"));
@@ -136,7 +136,7 @@ async fn giant_headers_are_refused_and_others_are_served() {
     collector.stop().await;
 }
 
-/// Bodies that wait for their end hold memory: all together no more than they may.
+/// Bodies that wait for their end take memory, but together no more than the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_never_end_take_a_bounded_room() {
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn bodies_that_never_end_take_a_bounded_room() {
             stream
         })
         .collect();
-    // Four fit, to the byte; the others are refused at once.
+    // Four bodies fit exactly into the limit; the others are refused at once.
     let mut n_refused = 0;
     let deadline = Instant::now() + PATIENCE;
     for stream in &waiting {
@@ -178,14 +178,14 @@ async fn bodies_that_never_end_take_a_bounded_room() {
     collector.stop().await;
 }
 
-/// A small report in a large request holds the request until the report is durable: compressed it takes
-/// room for what it became.
+/// A small report in a large request keeps the request in memory until the report is durable. A compressed body counts
+/// with its inflated size.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_bodies_inflate_to_takes_the_same_room() {
     let dir = tempfile::tempdir().unwrap();
     let collector = start(&dir, |config| {
         config.connections.max_body_bytes = config.max_request_bytes;
-        // Calls wait for each other here.
+        // Calls gather for a second here, so all of them are in memory together.
         config.wal.gather = Period(Duration::from_secs(1));
     })
     .await;
@@ -245,11 +245,11 @@ pub(crate) fn resident_bytes(pid: u32) -> usize {
     kib << 10
 }
 
-/// 10,000 of them where this process may open so many files, else as many as it may; the test's
-/// output says how many.
+/// Opens 10,000 connections if this process may open so many files, otherwise as many as it may. The test's output says
+/// how many.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
-    // Soft limits are often 1,024 though the hard one is higher; what fails changes nothing.
+    // Soft limits are often 1,024 though the hard limit is higher. If this command fails, the limit stays.
     let _ = std::process::Command::new("prlimit")
         .args(["--pid", &std::process::id().to_string(), "--nofile=10500:"])
         .stderr(std::process::Stdio::null())
@@ -269,7 +269,7 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     let mut idle = Vec::with_capacity(n);
     for at in 0..n {
         let mut stream = open(address);
-        // A third sent nothing, a third is HTTP/2 without a call, a third was used once.
+        // A third of the connections sends nothing, a third is HTTP/2 without a call, and a third is used once.
         match at % 3 {
             0 => {}
             1 => stream
@@ -300,8 +300,8 @@ async fn ten_thousand_idle_connections_cost_little_and_others_are_served() {
     collector.kill();
 }
 
-/// Default `connections.max`, in a process that may open few files. Connections that never end do not take the files
-/// that the WAL and the store need, and draining ones do not either.
+/// `connections.max` has its default, in a process that may open few files. Neither connections that never end nor
+/// draining ones take the files that the WAL and the store need.
 #[tokio::test(flavor = "multi_thread")]
 async fn where_few_files_may_be_open_a_flood_of_connections_leaves_some_to_the_log() {
     check_some_are_left_to_the_log(300, 400, 350).await;
@@ -322,7 +322,7 @@ async fn check_some_are_left_to_the_log(soft: u32, hard: u32, below: usize) {
     let idle: Vec<TcpStream> = (0..500)
         .map(|_| {
             let mut stream = open(address);
-            // HTTP/2 without a call, which never says goodbye.
+            // HTTP/2 without a call; the connection is never closed by the client.
             let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
             stream
         })
@@ -337,7 +337,7 @@ async fn check_some_are_left_to_the_log(soft: u32, hard: u32, below: usize) {
         .unwrap();
     let deadline = Instant::now() + PATIENCE;
     let mut installation = 0;
-    // A new segment is an open file, or two.
+    // Each new segment needs one or two open files.
     while n_segments() < 4 {
         assert!(
             Instant::now() < deadline,
@@ -363,7 +363,7 @@ async fn beyond_the_limit_the_idlest_connection_makes_room() {
     let address = collector.listen();
     let idle: Vec<TcpStream> = (0..25).map(|_| open(address)).collect();
     assert!(serves(address, 1));
-    // The first five made room for the last five, and a sixth for the call.
+    // The first five were closed for the last five, and a sixth for the call.
     for stream in &idle[..6] {
         read_to_end(stream);
     }
@@ -424,17 +424,17 @@ async fn half_a_request_for_a_page_holds_up_no_stop() {
     asking
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: te")
         .unwrap();
-    // Answered on the same port, so the one before was accepted.
+    // This request is answered on the same port, so the earlier connection was accepted.
     let answer = crate::http::send(collector.http_listen(), "GET", "/healthz", &[], b"");
     assert_eq!(answer.status, 200, "{answer:?}");
     let stopped = tokio::time::timeout(PATIENCE, collector.stop()).await;
     stopped.expect("the collector stops");
-    // And lets go of its WAL.
+    // The collector has also released its WAL, so another can start on it.
     start(&dir, |_| {}).await.stop().await;
     drop(asking);
 }
 
-/// Sends a gRPC call's head now and its body as `messages` come; gives its `grpc-status`.
+/// Sends a gRPC call's head now and its body as `messages` come; returns the `grpc-status`.
 pub(crate) async fn half_a_grpc_call(
     address: SocketAddr,
     call: &str,

@@ -1,4 +1,5 @@
-//! A hand-made HTTP/1.1 client: requests of a mobile HTTP stack, and requests that no honest one sends.
+//! A hand-made HTTP/1.1 client, for requests as a mobile HTTP stack sends them and for requests that no honest client
+//! sends.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -34,12 +35,13 @@ pub(crate) fn open(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Reads one answer. The server need not close behind it: it may wait for the rest of a body that it refused.
+/// Reads one answer. The server need not close the connection after it, because it may wait for the rest of a body that
+/// it refused.
 pub(crate) fn read_answer(mut stream: TcpStream) -> Answer {
     let mut bytes = Vec::new();
     let mut some = [0; 4096];
     loop {
-        // A server that turns a request away may close before all of it was sent.
+        // A server that refuses a request may close before all of it was sent.
         let n = stream.read(&mut some).unwrap_or(0);
         bytes.extend_from_slice(&some[..n]);
         if let Some(answer) = parsed(&bytes, n == 0) {
@@ -49,7 +51,7 @@ pub(crate) fn read_answer(mut stream: TcpStream) -> Answer {
     }
 }
 
-/// The answer, once it is whole. Without a length, the end of the connection ends it.
+/// Returns the answer once it is complete. An answer without a length ends with the connection.
 fn parsed(bytes: &[u8], is_end: bool) -> Option<Answer> {
     let split = bytes.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8(bytes[..split].to_vec()).unwrap();

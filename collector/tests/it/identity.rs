@@ -31,7 +31,7 @@ const CALLS: [&str; 4] = [
     "PutCertifiedPlacement",
 ];
 
-/// Calls by gRPC with nothing in the message; the key is looked at first.
+/// Calls by gRPC with an empty message, because the key is checked first.
 async fn call(device: &mut Device, name: &str, key: Option<&str>) -> Result<(), Status> {
     fn keyed<M>(message: M, key: Option<&str>) -> Request<M> {
         match key {
@@ -65,7 +65,7 @@ async fn call(device: &mut Device, name: &str, key: Option<&str>) -> Result<(), 
     }
 }
 
-/// The contract's own list: a call that is added to it and not to the tables here fails this.
+/// Reads the list of calls in the contract. A call that is added there and not to the tables here fails this test.
 #[test]
 fn every_call_of_the_contract_is_in_the_tables() {
     let contract = include_str!(concat!(
@@ -164,7 +164,7 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
                     .iter()
                     .map(|bearer| ("authorization", bearer.as_str())),
             );
-            // Its message never comes.
+            // The call's message never comes.
             let (_sender, messages) = tokio::sync::mpsc::channel(1);
             let calling = half_a_grpc_call(address, name, &headers, messages).await;
             let status = tokio::time::timeout(PATIENCE, calling).await.unwrap();
@@ -179,7 +179,7 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     for name in ["PutModelManifest", "PutCertifiedPlacement"] {
         check(name, Some(&shipped), 403, "7").await;
     }
-    // A client that sends all of it gets the same answer.
+    // A client that sends the whole message gets the same answer.
     let mut message = request(&[report(1, 1, 1)]);
     message.reports = vec![vec![7; 3 << 20].into()];
     let status = connect(&collector).await.upload(message).await.unwrap_err();
@@ -187,8 +187,8 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
     collector.stop().await;
 }
 
-/// Many HTTP/1.1 clients read the answer when they have sent all. One with a revoked key must get that
-/// answer and no reset, or it sends the same for ever.
+/// Many HTTP/1.1 clients read the answer only when they have sent the whole body. A client with a revoked key must get
+/// the answer and no reset, otherwise it sends the same call for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_reads_the_answer_after_the_body_hears_why_it_was_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,7 +244,7 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
     assert_eq!(response.results[0].outcome(), Outcome::RefusedWrongApp);
     assert!(!response.results[0].retryable);
 
-    // Rows of the other app's key are the other app's, whatever the model's name.
+    // Rows that come with the other app's key belong to the other app, whatever the model's name is.
     let manifest = crate::calls::manifest("detector").encode_to_vec();
     let answer = post(
         address,
@@ -276,7 +276,7 @@ async fn a_key_writes_its_own_app_and_nothing_else() {
     store.end(collector).await;
 }
 
-/// Replaces a file as those who deploy secrets do.
+/// Replaces a file in the way in which secrets are usually deployed.
 pub(crate) fn replace(path: &Path, content: &[u8]) {
     let temporary = path.with_extension("new");
     std::fs::write(&temporary, content).unwrap();
@@ -311,7 +311,7 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
     replace(&file, entry(&new).as_bytes());
     until(&old, false).await;
     until(&new, true).await;
-    // A file that is broken takes no key away.
+    // An invalid file removes no key.
     replace(&file, b"[[keys]]\nsha256 = 7\n");
     let n_failed = || {
         metric(
@@ -393,7 +393,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let mut device = Device::new(channel);
     call(&mut device, "Upload", None).await.unwrap();
 
-    // By `openssl x509 -enddate` of each.
+    // The expected times are from `openssl x509 -enddate` for each certificate.
     let ends = |at: &str| format!("epwatch_collector_tls_not_after_timestamp_seconds {at}");
     check_metrics(&collector, &[&ends("4949250424")]);
 
@@ -419,7 +419,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
             &ends("4949164024"),
         ],
     );
-    // The connection that was there before goes on.
+    // The connection that was open before the renewal goes on.
     call(&mut device, "Upload", None).await.unwrap();
     collector.stop().await;
 }

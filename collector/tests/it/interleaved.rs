@@ -1,5 +1,5 @@
-//! Writer and roll-up held between two of their steps. Changes by others in that time are neither lost nor repeated, and
-//! do not block.
+//! Writer and roll-up are held between two of their steps. Changes that others make in this time are neither lost nor
+//! repeated, and do not block.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,13 +16,13 @@ use crate::support::{
     store_all,
 };
 
-/// Of closed buckets; read from their summaries alone.
+/// Sessions in closed buckets, read from the summaries alone.
 const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
 const BUILT_AGAIN: &str = "SELECT count() AS n FROM bucket_revisions WHERE reason != 'closed'";
 const ALL_LOOKED_AT: &str = "SELECT toUInt64(ifNull(max(checked_until) >= \
                              (SELECT max(closed_until) FROM rollup_watermark), 0)) AS n FROM rollup_checks";
 
-/// The statement that a gate held back.
+/// Returns the statement that a gate held back.
 async fn in_time(held: oneshot::Receiver<Held>) -> Held {
     let held = tokio::time::timeout(PATIENCE, held).await;
     held.unwrap().unwrap()
@@ -35,7 +35,7 @@ fn now_secs() -> u64 {
         .as_secs()
 }
 
-/// The buckets up to which a watermark's statement closes, if the text holds one.
+/// The time up to which a watermark's statement closes buckets, if the text contains such a statement.
 fn closes_until(text: &str) -> Option<u64> {
     let (_, statement) = text.split_once("INSERT INTO rollup_watermark")?;
     let (_, from) = statement.split_once("SELECT toDateTime(")?;
@@ -43,14 +43,15 @@ fn closes_until(text: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-/// A collector that no roll-up waits for stores a report while another closes its bucket: after the
-/// summary was built, before the watermark moves. Neither sees the other's work by itself.
+/// A collector for which no roll-up waits stores a report while another collector closes the report's bucket. This
+/// happens after the summary was built and before the watermark moves. Neither collector sees the other's work by
+/// itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_report_stored_while_its_bucket_is_being_closed_is_in_the_summary() {
     stored_while_its_bucket_is_being_closed(false).await;
 }
 
-/// The same, and the closer ends when it has written the watermark, before it looks once more.
+/// The same case, but the closer ends right after it has written the watermark, before it checks the bucket once more.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_closer_that_ended_did_not_look_for_the_next_one_finds() {
     stored_while_its_bucket_is_being_closed(true).await;
@@ -103,8 +104,8 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
     store.engine.stop().await;
 }
 
-/// Another collector's deletion comes when the summary was read and is not published yet. That collector's summary,
-/// without the installation, is the older one by the clocks.
+/// Another collector's deletion comes when the summary's rows were read and the summary is not published yet. By the
+/// clocks, that collector's summary without the installation is the older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_installation_deleted_while_its_bucket_is_being_closed_is_not_in_the_summary() {
     let store = Store::start().await;
@@ -128,7 +129,7 @@ async fn an_installation_deleted_while_its_bucket_is_being_closed_is_not_in_the_
     store.end(closer).await;
 }
 
-/// A store with so many reports, each in a closed bucket of its own. Returns the buckets' start times.
+/// Makes a store with `n` reports, each in a closed bucket of its own. Also returns the buckets' start times.
 async fn closed_buckets(n: u64) -> (Store, Vec<u64>) {
     let store = Store::start().await;
     let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
@@ -156,7 +157,7 @@ async fn set_looked_until(store: &Store, seconds: u64) {
     }
 }
 
-/// Summaries of the versions before are taken as they are.
+/// Summaries that earlier versions built are accepted as they are.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_knows_of_no_look_is_not_built_again() {
     let (store, _) = closed_buckets(1).await;
@@ -168,7 +169,7 @@ async fn a_store_that_knows_of_no_look_is_not_built_again() {
     store.engine.stop().await;
 }
 
-/// The closer had closed an idle time of any length at once, and ended: reports may be where it begins.
+/// The closer had closed a long idle time at once, and ended. There may be reports at the beginning of that time.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_looked_at_is_built_bucket_by_bucket_from_its_beginning() {
     let (store, buckets) = closed_buckets(2).await;
@@ -206,13 +207,13 @@ async fn what_nobody_looked_at_is_built_bucket_by_bucket_from_its_beginning() {
     store.engine.stop().await;
 }
 
-/// Their reports may be gone, and no report came late.
+/// The reports of these buckets may have expired, and no report came late.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_looked_at_for_long_stays_and_is_no_backlog() {
     let (store, _) = closed_buckets(1).await;
     set_looked_until(&store, 0).await;
     let mut config = config(&store.dir.path().join("wal"));
-    // A day of them may be gone at any time.
+    // A day's reports may expire at any time.
     config.raw_retention = Period(Duration::from_secs(86_400));
     let next = start_with(&store, config).await;
     store.eventually(ALL_LOOKED_AT, 1).await;
@@ -253,15 +254,15 @@ fn copy_dir(from: &Path, to: &Path) {
 
 const COPY_ROWS: &str = "SELECT count() AS n FROM report_copies";
 
-/// Stores a batch of twenty reports. Gives the WAL as it was when the batch had gone out and the collector
-/// died, before it wrote down that the store has it.
+/// Stores a batch of twenty reports. Returns a copy of the WAL as of a crash. The batch was sent, and the collector had
+/// not yet saved that the store has it.
 async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     let gate = Gate::before(store.socket()).await;
     let wal = store.dir.path().join("wal");
     let mut before = config(&wal);
     before.batch.drain_timeout = Period(Duration::from_millis(1));
     let reports: Vec<_> = (1..=20).map(|n| report(1, 10, n)).collect();
-    // A folder that knows names does not ask the store for them first.
+    // A folder that already has names, so that the writer does not read them from the store first.
     let other = Store::start().await;
     let of_other = other.dir.path().join("wal");
     let collector = start_with(&other, config(&of_other)).await;
@@ -273,7 +274,7 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
 
     let collector = start_at(before, gate.client()).await;
     store_all(&mut connect(&collector).await, &reports).await;
-    // Its end is written down before it goes out, and it has gone out.
+    // The batch's end is saved before the insert, and the insert was tried.
     let metrics = collector.metrics().clone();
     eventually("the batch was begun", || {
         metrics
@@ -322,7 +323,7 @@ async fn a_batch_whose_token_the_store_forgot_is_not_stored_again() {
     store.engine.stop().await;
 }
 
-/// As where one of several shards was away.
+/// The state is as if one of several shards was away.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_batch_that_is_stored_in_part_the_rest_is_stored() {
     let store = Store::start().await;
@@ -340,8 +341,8 @@ async fn of_a_batch_that_is_stored_in_part_the_rest_is_stored() {
     store.engine.stop().await;
 }
 
-/// As where a shard's replica committed its rows and died, and the other does not have them yet. Rows under a mask
-/// stand for rows that no query shows. Each stored row is there once, shown or not.
+/// The state is as if a shard's replica committed its rows and died, and the other replica does not have them yet.
+/// Masked rows stand for rows that no query shows. Each stored row exists once, whether it is shown or not.
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_that_are_stored_and_not_seen_are_not_stored_again() {
     let store = Store::start().await;
@@ -360,7 +361,7 @@ async fn rows_that_are_stored_and_not_seen_are_not_stored_again() {
     store.engine.stop().await;
 }
 
-/// A batch's period is for the first report that waits alone, not for the rest of a backlog.
+/// A batch's period applies to a first report that waits alone, not to the rest of a backlog.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_waited_behind_a_full_batch_is_written_at_once() {
     let store = Store::start().await;
@@ -368,12 +369,12 @@ async fn what_waited_behind_a_full_batch_is_written_at_once() {
     let mut config = config(&store.dir.path().join("wal"));
     config.batch.max_bytes = ByteSize(1 << 20);
     config.batch.max_reports = 100;
-    // The longest there is. One such pause is all that this test waits for, and there are many batches.
+    // The longest period that is allowed. The test waits for one such pause at most, although there are many batches.
     let period = Duration::from_secs(60);
     config.batch.period = Period(period);
     let collector = start_at(config, gate.client()).await;
     let mut device = connect(&collector).await;
-    // The first batch waits for a full batch's worth of bytes.
+    // Sends more bytes than a full batch has, because the first batch waits until it is full.
     let (mut n_sent, mut n_bytes) = (0, 0);
     while n_bytes < 5 << 18 {
         let reports: Vec<_> = (1..=150).map(|n| report(1, 10, n_sent + n)).collect();
@@ -381,7 +382,7 @@ async fn what_waited_behind_a_full_batch_is_written_at_once() {
         n_sent += 150;
         n_bytes += reports.iter().map(Message::encoded_len).sum::<usize>();
     }
-    // Not full, the last one.
+    // The last batch is not full.
     store_all(&mut device, &[report(1, 10, n_sent + 1)]).await;
     gate.open();
     let written = store.eventually(ROWS, n_sent + 1);

@@ -1,5 +1,5 @@
-//! The loss ledger closes, each day and in total, for any course of reports: checked against a model of devices with
-//! counts of their own.
+//! The loss ledger balances each day and in total, for any sequence of reports. It is checked against a model of
+//! devices with counts of their own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,17 +19,17 @@ const N_DAYS: i64 = 6;
 /// An event of one device.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// It seals a report of so many runs, which waits in the spool.
+    /// The device seals a report with this many runs, which waits in the spool.
     Seal(u64),
-    /// It sends what waits, this copy through so many collectors.
+    /// The device sends the waiting reports, each through this many collectors.
     Send { copies: u64 },
-    /// The oldest waiting report is given up.
+    /// The device drops its oldest waiting report, for this reason.
     Drop(&'static str),
-    /// A report is lost without a word.
+    /// A report is lost without being counted.
     Lose,
-    /// Runs that another thread kept out.
+    /// This many runs are dropped because another thread kept the recorder busy.
     Contend(u64),
-    /// The process starts again; so many runs were not sealed.
+    /// The process starts again; this many runs were not sealed.
     Restart(u64),
     /// A day passes.
     Sleep,
@@ -77,7 +77,7 @@ struct Line {
     refused: i64,
     missing: i64,
     duplicate: i64,
-    /// In the order of the reasons.
+    /// Dropped reports or runs, in the order of the reasons.
     dropped_by_reason: Vec<(String, i64)>,
 }
 
@@ -94,7 +94,7 @@ impl Line {
     }
 }
 
-/// Cumulative counters, as far as reports carried them.
+/// Cumulative counters, as far as received reports contained them.
 #[derive(Debug, Clone, Default)]
 struct Known {
     last_sequence: u64,
@@ -112,7 +112,7 @@ struct Device {
     dropped: BTreeMap<&'static str, (u64, u64)>,
     ended: Vec<(u64, u64, u64)>,
     waiting: Vec<ReportRow>,
-    /// Reports given up, by the stream that counts them.
+    /// Reports that the device dropped, by the stream that counts them.
     given_up: BTreeMap<u64, u64>,
     day: i64,
 }
@@ -215,7 +215,7 @@ impl Expected {
         }
     }
 
-    /// `missing` is recorded on the device and in no other column.
+    /// Computes `missing`: recorded on the device and in no other column.
     fn close(&mut self) {
         for line in self.reports.values_mut().chain(self.runs.values_mut()) {
             line.missing = line.recorded - line.stored - line.dropped - line.refused;
@@ -223,7 +223,7 @@ impl Expected {
     }
 }
 
-/// Raises a counter to what is now known of it; returns by how much.
+/// Raises a counter to its value that is now known; returns the difference.
 fn grow(counter: &mut u64, to: u64) -> u64 {
     let more = to.saturating_sub(*counter);
     *counter += more;
@@ -234,11 +234,11 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap()
 }
 
-/// The rows of a fleet, and the ledger that they must give.
+/// The rows of a fleet, and the expected ledger for them.
 struct Played {
     reports: Vec<ReportRow>,
     expected: Expected,
-    /// By app: lost, and in no report's counters.
+    /// By app: reports that were lost and are in no report's counters.
     missing: BTreeMap<String, i64>,
     given_up: BTreeMap<(u8, u64), u64>,
 }
@@ -321,7 +321,7 @@ fn play(fleet: &[Vec<Step>], today_ms: i64) -> Played {
         }
     }
     played.expected.close();
-    // Reports given up after a stream's last report are missing.
+    // Reports that were dropped after a stream's last report count as missing.
     for ((device, stream), n) in &played.given_up {
         let told = played.expected.known.get(&(*device, *stream));
         let told: u64 = told.map_or(0, |known| known.dropped.values().map(|n| n.0).sum());
@@ -393,7 +393,7 @@ async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() 
         insert_reports(&store, &played.reports).await;
         check_lines(&store, "loss_ledger_daily_v1", &played.expected.reports).await;
         check_lines(&store, "loss_ledger_runs_daily_v1", &played.expected.runs).await;
-        // In total what is missing is what was lost without a word, neither more nor less.
+        // In total, `missing` is exactly the number of reports that were lost without being counted.
         for app in ["app-0", "app-1"] {
             let sql = format!(
                 "SELECT toUInt64(sum(missing)) AS n FROM loss_ledger_v1 WHERE app_id = '{app}'"
@@ -409,8 +409,8 @@ async fn the_ledger_closes_every_day_and_in_total_whatever_happens_to_reports() 
     store.engine.stop().await;
 }
 
-/// A public key's holder made up these counters. They stay within their bounds, a real loss stays visible next to them,
-/// and the installation that brings most is named.
+/// A holder of a public key made up these counters. They are bounded, a real loss stays visible next to them, and the
+/// installation with the largest counters is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn made_up_counters_do_not_blind_the_ledger() {
     const DROPPED: u64 = 1_000_000_000_000;
@@ -432,7 +432,7 @@ async fn made_up_counters_do_not_blind_the_ledger() {
             ..row
         });
     };
-    // 9 of 10 came.
+    // 9 of 10 reports arrived.
     for sequence in [1, 2, 3, 4, 5, 6, 7, 8, 10] {
         add(ReportRow {
             installation: [1; 16],
@@ -459,13 +459,13 @@ async fn made_up_counters_do_not_blind_the_ledger() {
     add(claims(3));
     add(claims(4));
     insert_reports(&store, &rows).await;
-    // The last one is beyond the quota of its app.
+    // The last installation is beyond the quota of its app.
     store
         .run("ALTER TABLE reports UPDATE is_unproven = 1 WHERE installation = unhex(repeat('04', 16)) SETTINGS mutations_sync = 2")
         .await;
     let of = |what: &str, view: &str| format!("SELECT toUInt64({what}) AS n FROM {view}");
     for (what, view, expected) in [
-        // A stream that is seen for the first time may have sent 2,000 reports that are not here.
+        // A stream that is seen for the first time may have sent up to 2,000 reports that did not arrive.
         ("recorded", "loss_ledger_v1", 10 + 2_001 + 1),
         ("stored", "loss_ledger_v1", 9 + 1 + 1),
         ("dropped", "loss_ledger_v1", 2_001),
@@ -491,7 +491,7 @@ async fn made_up_counters_do_not_blind_the_ledger() {
         let sql = of(what, view);
         assert_eq!(store.number(&sql).await, expected, "{sql}");
     }
-    // Machines of one's own are trusted as they are: what they say of a long time without a network counts.
+    // The operator's own machines are trusted, so their counters from a long time without a network count in full.
     store
         .run("ALTER TABLE reports UPDATE is_own = 1 WHERE installation = unhex(repeat('02', 16)) SETTINGS mutations_sync = 2")
         .await;
@@ -509,7 +509,7 @@ struct OutcomeRow {
     reports: u64,
 }
 
-/// An operator needs the reason; an unknown one adds no label.
+/// The metrics show the reason of a loss. An unknown reason adds no label.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_s_metrics_say_why() {
     let store = Store::start().await;

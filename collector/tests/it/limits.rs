@@ -36,7 +36,7 @@ async fn an_installation_above_its_limit_is_refused_for_now() {
     );
     assert!(answer.retry_after_ms.is_some());
     store_all(&mut device, &[report(2, 1, 1)]).await;
-    // A known report costs nothing.
+    // A repeated report takes nothing from the quota.
     let again = send(&mut device, &[report(1, 1, 1)]).await;
     assert_eq!(again[0].outcome(), Outcome::Duplicate);
     store.eventually(COUNTED, 3).await;
@@ -61,14 +61,14 @@ async fn calls_with_a_key_above_its_limit_are_refused_as_a_whole() {
     let millis: u64 = pushback.to_str().unwrap().parse().unwrap();
     assert!((1..=120_000).contains(&millis), "{millis}");
     collector.stop().await;
-    // The key is for all apps, so the refused reports have no app.
+    // The key admits all apps, so the refused reports are counted without an app.
     let answered = "SELECT toUInt64(sum(answered_by_outcome['refused_quota'])) AS n \
                     FROM loss_ledger_daily_v1 WHERE app_id = '' AND environment = ''";
     assert_eq!(store.number(answered).await, 1);
     store.engine.stop().await;
 }
 
-/// The device sends a call again that the WAL refused: quotas are for what was kept.
+/// The device sends a call again that the WAL refused. So only reports that were kept count against quotas.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_wal_refused_takes_nothing_from_quotas() {
     const BURST: u32 = 3_000;
@@ -101,7 +101,7 @@ async fn what_the_wal_refused_takes_nothing_from_quotas() {
     collector.stop().await;
 }
 
-/// Sent twice because its ack was lost.
+/// The report is sent again because its ack was lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_impossible_series_is_counted_once_however_often_it_is_sent() {
     let dir = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ async fn an_impossible_series_is_counted_once_however_often_it_is_sent() {
     collector.stop().await;
 }
 
-/// A stolen key of a release pipeline fills the store no faster than this; other keys go on.
+/// A stolen key of a release pipeline cannot fill the store faster than the limit; other keys go on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pipeline_s_key_stores_so_many_manifests_a_minute() {
     let store = Store::start().await;
@@ -153,7 +153,7 @@ async fn a_pipeline_s_key_stores_so_many_manifests_a_minute() {
     store.end(collector).await;
 }
 
-/// A key is public, so its holders can make up secrets. They take no deletion from another app.
+/// A key is public, so its holders can make up secrets. Their deletions do not use up another app's limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_not() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,7 +192,7 @@ async fn deletions_with_a_key_above_its_limit_are_refused_and_another_app_s_are_
     collector.stop().await;
 }
 
-/// A key is public, so its holders can fill the WAL while the store is away. Other apps have room all the same.
+/// A key is public, so its holders can fill the WAL while the store is away. Other apps still have space.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_app_that_fills_the_wal_leaves_room_for_the_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ async fn an_app_that_fills_the_wal_leaves_room_for_the_others() {
             "epwatch_collector_wal_writable 1",
         ],
     );
-    // The share is free again once the store took the reports.
+    // The share is free again once the store has the reports.
     let store = Store::start_in(dir).await;
     store.eventually(ROWS, next - 1 + 50).await;
     let waiting = || metric(&collector, "epwatch_collector_wal_lag_bytes");

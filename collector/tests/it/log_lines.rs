@@ -37,14 +37,14 @@ pub(crate) fn capture() {
     });
 }
 
-/// The lines so far with all of these words.
+/// Returns the lines so far that contain all of these words.
 pub(crate) fn lines(words: &[&str]) -> Vec<String> {
     let log = String::from_utf8_lossy(&LOG.lock().unwrap()).into_owned();
     let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
     log.lines().filter(has_all).map(str::to_owned).collect()
 }
 
-/// The first mistake that anyone makes. `flush` was fine, and no line anywhere showed it.
+/// This is the first mistake that newcomers make. Without these lines `flush` succeeds, and nothing shows the mistake.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_app_id_or_key_is_in_the_log_once_and_on_the_page() {
     capture();
@@ -107,7 +107,7 @@ async fn keys_that_cross_a_network_in_the_clear_are_in_the_log() {
     }
 }
 
-/// A file that was emptied before a restart: there are no earlier keys that could stay in force.
+/// The file was emptied before a restart, so no earlier keys can stay in force.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_without_a_key_in_force_is_in_the_log() {
     capture();
@@ -169,7 +169,7 @@ async fn the_first_report_of_a_model_on_a_chipset_is_in_the_log() {
         store_all(&mut device, &[named(sequence, "segmenter")]).await;
         eventually("it is stored", || collector.is_drained()).await;
     }
-    // Beyond the limit of names: a made-up one is not news.
+    // The name is beyond the limit of names, so it is not logged.
     store_all(&mut device, &[named(4, "made-up")]).await;
     eventually("it is stored", || collector.is_drained()).await;
     store.end(collector).await;
@@ -180,7 +180,8 @@ async fn the_first_report_of_a_model_on_a_chipset_is_in_the_log() {
     }
 }
 
-/// A closed terminal, or a unit's reload. Without files to read again it used to end the process at once.
+/// A closed terminal or a unit's reload sends SIGHUP. In a collector without files to reload it used to end the process
+/// at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hangup_ends_no_collector() {
     let dir = tempfile::tempdir().unwrap();

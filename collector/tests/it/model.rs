@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 use crate::support::{COUNTED, Device, Store, config, connect, report, request, send, start_with};
 
-/// A report's key and which of the reports with that key it is.
+/// One copy of a report: its key, and which of the reports with this key it is.
 #[derive(Debug, Clone, Copy)]
 struct Copy {
     device: u8,
@@ -34,7 +34,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    // The same report again is what happens most.
+    // Most repetitions are the same report again.
     let variant = prop_oneof![4 => Just(0_u8), 1 => Just(1), 1 => Just(2)];
     let copy = (0..4_u8, 1..6_u64, variant).prop_map(|(device, sequence, variant)| Copy {
         device,
@@ -56,7 +56,7 @@ struct Known {
     /// Copies that were acknowledged as stored.
     n_stored: u64,
     variants: BTreeSet<u8>,
-    /// Collector 0 has it since its last start, and remembers it.
+    /// True if collector 0 received it since its last start, and so remembers it.
     is_remembered: bool,
 }
 
@@ -67,7 +67,7 @@ struct Model {
 }
 
 impl Model {
-    /// Holds one answer against what was known before it.
+    /// Checks one answer against the model's state before it.
     fn answered(&mut self, collector: usize, copy: Copy, outcome: Option<Outcome>) {
         let known = self.keys.entry((copy.device, copy.sequence)).or_default();
         match outcome {
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// Of devices that are not deleted: rows of the others go when a collector starts.
+    /// Counts the copies of devices that are not deleted. Rows of deleted devices are erased when a collector starts.
     fn n_copies(&self) -> u64 {
         let keys = self.keys.iter();
         let kept = keys.filter(|((device, _), _)| !self.deleted.contains(device));
@@ -112,7 +112,7 @@ impl Model {
     }
 }
 
-/// Two collectors before one store. The second keeps no keys, as if just started.
+/// Two collectors with one store. The second keeps no keys, as if it had just started.
 struct Pair<'a> {
     store: &'a Store,
     configs: [CollectorConfig; 2],
@@ -174,7 +174,7 @@ impl Case {
         report.key.as_mut().unwrap().installation_id = Bytes::copy_from_slice(id.as_bytes());
         report.app.as_mut().unwrap().id = self.app();
         match copy.variant {
-            // Another report by the same key: one series fewer, five runs instead of six.
+            // Another report with the same key: it has one series fewer, and five runs instead of six.
             1 => drop(report.series.pop()),
             2 => {
                 report.interval_end_unix_ms -= 9 * 86_400_000;
@@ -242,7 +242,7 @@ async fn check(case: &Case, model: &Model, store: &Store) {
     );
     store.eventually(&devices, counted.len() as u64).await;
 
-    // The copy that was received first, over all copies there are.
+    // Selects the copy that was received first, among all stored copies.
     let first = format!(
         "SELECT count() AS keys, toUInt64(sum(runs)) AS runs FROM (
             SELECT argMin(arraySum(series_n), (received_at, collector_id, wal_offset)) AS runs
@@ -320,7 +320,7 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
     let collector = start_with(&store, config(&store.dir.path().join("wal"))).await;
     let mut device = connect(&collector).await;
     let now_ms = 1_760_000_060_000_i64;
-    // One a day; the clock was at 1970 until the fifth day, and then set.
+    // One report a day. The clock started at 1970, and was set on the fifth day.
     let reports: Vec<_> = (0..9_u64)
         .map(|day| {
             let mut report = report(1, 1, day + 1);
@@ -330,7 +330,7 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
                 _ => now_ms - age_ms,
             };
             report.interval_start_unix_ms = (report.interval_end_unix_ms - 30_000).max(0);
-            // Another boot, so uptime does not help.
+            // The reports are from another boot, so the uptime does not help.
             report.boot_id = "earlier".to_owned();
             report
         })
@@ -340,7 +340,7 @@ async fn nine_days_of_reports_are_stored_charted_and_do_not_vote() {
     let answer = device.upload(request).await.unwrap().into_inner();
     assert_eq!(answer.results, []);
     store.eventually(COUNTED, 9).await;
-    // The day before yesterday and yesterday are in time; what is older, or of unknown age, is late.
+    // Reports of yesterday and the day before are in time; reports that are older, or of unknown age, are late.
     let voting = "SELECT count() AS n FROM counted_reports_v1 WHERE NOT is_late";
     assert_eq!(store.number(voting).await, 2);
     let unknown = "SELECT count() AS n FROM counted_reports_v1 \

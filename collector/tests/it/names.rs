@@ -27,7 +27,7 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
         .collect();
     store_all(&mut device, &sent).await;
     store.eventually(ROWS, 5).await;
-    // Counted once the batch is in the store: a stop waits for that.
+    // Names are counted once the batch is in the store, and a stop waits for this.
     let metrics = collector.metrics().clone();
     collector.stop().await;
     let text = metrics.encode();
@@ -64,7 +64,7 @@ async fn names_beyond_the_limit_are_other_and_known_ones_go_on_after_a_restart()
     store.engine.stop().await;
 }
 
-/// The WAL's folder was lost or set aside, or this is one more collector.
+/// The case of a WAL's folder that was lost or set aside, and of an additional collector.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_folder_knows_the_names_of_the_store() {
     let store = Store::start().await;
@@ -90,7 +90,7 @@ async fn a_new_folder_knows_the_names_of_the_store() {
     store.engine.stop().await;
 }
 
-/// Names of a collector whose clock is ahead are not in the store's last days yet.
+/// Names from a collector whose clock is ahead do not count yet among the names of the store's last days.
 #[tokio::test(flavor = "multi_thread")]
 async fn names_that_cannot_be_read_hold_the_writer_and_those_of_the_future_take_no_room() {
     let store = Store::start().await;
@@ -131,7 +131,7 @@ async fn the_ledger_is_a_metric() {
     config.refresh = epwatch_server::Period(std::time::Duration::from_millis(10));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
-    // The third of its stream is never seen.
+    // The third report of the stream never arrives.
     let sent = [report(1, 10, 1), report(1, 10, 2), report(1, 10, 4)];
     store_all(&mut device, &sent).await;
     let expected = |metric: &str, entry: &str, n: u64| {

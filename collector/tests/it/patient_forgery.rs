@@ -11,7 +11,7 @@ use crate::unproven::{SHIPPED, of, start_days_ago};
 
 const DAYS: u64 = 8;
 
-/// Installations by number: phones with a history, three more that are new each day, and made-up ones.
+/// Ranges of installation numbers: phones with a history, three new phones each day, and made-up ones.
 const HONEST: u32 = 100;
 const FIRST_NEW: u32 = 1_000;
 const FIRST_FORGED: u32 = 10_000;
@@ -33,7 +33,7 @@ fn named(n: u32, (day, sequence): (u64, u64), names: [&str; 3]) -> v1::Report {
     report
 }
 
-/// The reports of honest phones on a day, by address: a hundred on 80 networks, and three that are new.
+/// The reports of honest phones on a day, by address: a hundred phones on 80 networks, and three new ones.
 fn honest((day, sequence): (u64, u64), version: &str) -> BTreeMap<String, Vec<v1::Report>> {
     let mut by_address: BTreeMap<String, Vec<v1::Report>> = BTreeMap::new();
     let names = ["detector", version, "SM8650"];
@@ -71,7 +71,7 @@ fn forged(day: u64, networks: u32, environments_each: u32) -> BTreeMap<String, V
     by_address
 }
 
-/// Sends each address's reports as a trusted proxy; returns how many.
+/// Sends each address's reports as a trusted proxy would; returns how many.
 async fn send(device: &mut Device, by_address: BTreeMap<String, Vec<v1::Report>>) -> u64 {
     let mut n = 0;
     for (address, reports) in by_address {
@@ -106,7 +106,8 @@ async fn check(networks: u32, environments_each: u32) {
         sent += send(&mut device, honest((day, 1), "1.0.0")).await;
         store.eventually(ROWS, sent).await;
         if day == DAYS {
-            // The room for names of one network may be used up. Then a version counts once three networks have it.
+            // The limit for names that single networks add may be used up. Then a version counts once three networks
+            // report it.
             sent += send(&mut device, honest((day, 2), "2.0.0")).await;
             store.eventually(ROWS, sent).await;
             sent += send(&mut device, honest((day, 3), "2.0.0")).await;
@@ -123,7 +124,7 @@ async fn check(networks: u32, environments_each: u32) {
          OR has(series_shape_key, '__other__'))"
     );
     assert_eq!(store.number(&lost_names).await, 0);
-    // It was no idle attack.
+    // The attack was real: made-up reports were stored, and made-up names were replaced.
     let made_up = format!(
         "SELECT uniqExact(installation) * 1000000 + countIf(chipset = '__other__') AS n FROM reports \
          WHERE NOT ({OF_HONEST})"

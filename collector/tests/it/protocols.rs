@@ -41,7 +41,7 @@ async fn reports_arrive_by_post_and_by_grpc_in_every_encoding() {
         let response = v1::UploadResponse::decode(answer.body.as_slice()).unwrap();
         assert!(response.results.is_empty());
         assert!(response.server_time_unix_ms > 0);
-        // The acknowledgement names what it is for.
+        // The acknowledgement names the request and the number of its reports.
         assert_eq!((response.n_reports, response.request_id), (1, REQUEST_ID));
     }
     let plain = connect(&collector).await;
@@ -53,7 +53,7 @@ async fn reports_arrive_by_post_and_by_grpc_in_every_encoding() {
     for (mut device, sequence) in grpc.into_iter().zip(4..) {
         store_all(&mut device, &[report(1, 1, sequence)]).await;
     }
-    // A repeated report is one, whichever way it comes.
+    // A repeated report is a duplicate, whichever protocol it uses.
     let answer = post(address, "Upload", &[], &body(6));
     let response = v1::UploadResponse::decode(answer.body.as_slice()).unwrap();
     assert_eq!(response.results[0].outcome(), Outcome::Duplicate);
@@ -131,7 +131,7 @@ async fn posts_are_refused_as_json_with_the_status_of_their_code() {
     collector.stop().await;
 }
 
-/// A few kilobytes that would become many megabytes; the limit ends them, whatever they come as.
+/// A few kilobytes would inflate to many megabytes. The limit stops them in every encoding and protocol.
 #[tokio::test(flavor = "multi_thread")]
 async fn decompression_bombs_are_refused_for_good() {
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn decompression_bombs_are_refused_for_good() {
                 .contains("inflated")
         );
     }
-    // Below the size limit, but beyond the ratio's.
+    // The message is below the size limit, but above the limit of the ratio.
     let mut message = request(&[]);
     message.reports = vec![vec![0; 3 << 20].into()];
     let device = connect(&collector).await;
@@ -167,7 +167,7 @@ async fn decompression_bombs_are_refused_for_good() {
     collector.stop().await;
 }
 
-/// Each member costs 20 bytes and its own set-up; a body of 3 MB can hold 150,000.
+/// Each member takes 20 bytes and needs its own set-up; a body of 3 MB can contain 150,000 members.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_members_are_refused_for_good_and_a_few_are_one_body() {
     let dir = tempfile::tempdir().unwrap();
@@ -199,7 +199,7 @@ async fn thousands_of_members_are_refused_for_good_and_a_few_are_one_body() {
     collector.stop().await;
 }
 
-/// A full WAL is a reason to retry; both protocols give the delay.
+/// A call that a full WAL refused may be retried; both protocols send the delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn pushback_says_when_to_come_again() {
     let dir = tempfile::tempdir().unwrap();

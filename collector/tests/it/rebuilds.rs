@@ -1,4 +1,4 @@
-//! A backlog in closed buckets: what of it waits for summaries, and what does not.
+//! A backlog in closed buckets: which steps wait for summaries, and which do not.
 
 use crate::gate::Gate;
 use crate::support::{
@@ -10,8 +10,8 @@ const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions
 const OPEN_REBUILDS: &str = "SELECT count() AS n FROM open_rebuilds_v1";
 const OLDEST: &str = "epwatch_collector_rebuild_oldest_seconds";
 
-/// The summaries cannot be written. Reports are stored all the same, and the request outlives the process. The summary
-/// is right once it can be written again.
+/// The summaries cannot be written. Reports are still stored, and the request for the rebuild survives the process. The
+/// summary is right once it can be written again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
     let store = Store::start().await;
@@ -55,7 +55,8 @@ async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
     store.end(collector).await;
 }
 
-/// One bucket's summary cannot be written: later buckets are closed and have theirs, and its own is built once it can be.
+/// One bucket's summary cannot be written. Later buckets are still closed with their summaries, and this bucket's
+/// summary is built once it can be written.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bucket_that_cannot_be_built_holds_up_no_later_bucket() {
     let store = Store::start().await;

@@ -1,4 +1,4 @@
-//! Refused reports name the field and the reason, are counted, and do not affect others of the call.
+//! Refusals of reports name the field and the reason, are counted, and do not affect other reports of the call.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -96,7 +96,7 @@ async fn the_same_key_with_other_bytes_is_a_conflict() {
     store_all(&mut device, &[report(1, 1, 1)]).await;
     let results = send(&mut device, &[other.clone()]).await;
     assert_eq!(results[0].outcome(), Outcome::RefusedConflict);
-    // Within one call too.
+    // The same holds within one call.
     let (two, mut other_two) = (report(1, 1, 2), report(1, 1, 2));
     other_two.interval_length_ms += 1;
     let results = send(&mut device, &[two.clone(), two, other_two]).await;
@@ -162,7 +162,7 @@ async fn pages_say_whether_the_collector_is_ready() {
     collector.stop().await;
 }
 
-/// A failed call that reports do not need, such as for directives, leaves the collector in service.
+/// A store call that reports do not need, such as the call for directives, may fail while the collector stays ready.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     let store = Store::start().await;
@@ -183,8 +183,8 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
     store.end(collector).await;
 }
 
-/// A WAL that is full refuses a call as a whole. Its malformed reports come again with the others, and are counted when
-/// they are answered.
+/// A WAL that is full refuses a call as a whole. Its malformed reports are sent again with the others, and are counted
+/// when the call is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let store = Store::start().await;
@@ -196,7 +196,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     let collector = start_at(config, gate.client()).await;
     let mut device = connect(&collector).await;
     let mut sequence = 0;
-    // The last bytes of room take a single report at most.
+    // The last free bytes have space for a single report at most.
     for n_reports in [100, 1] {
         loop {
             let reports: Vec<_> = (1..=n_reports)
@@ -323,8 +323,8 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     }
     check_metrics(&collector, &["epwatch_collector_requests_total 13"]);
 
-    // A body that never ends takes the room of others. If one of them is there first, it has to come again;
-    // if they meet, both have to.
+    // A body that never ends takes the budget of other bodies. If another body comes first, the endless one has to be
+    // sent again. If both come at once, both have to.
     let mut waiting = crate::http::open(address);
     write!(
         waiting,
@@ -360,7 +360,7 @@ async fn eventually_refused(collector: &Collector, reason: &str, n: u32) {
     eventually(&what, || n_refused(collector, reason) == f64::from(n)).await;
 }
 
-/// A phone that loses its network in the middle of an upload sent nothing malformed.
+/// A phone that loses its network in the middle of an upload did not send a malformed call.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     let dir = tempfile::tempdir().unwrap();
@@ -368,7 +368,7 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     let (sender, messages) = tokio::sync::mpsc::channel(2);
     let calling =
         crate::hostile::half_a_grpc_call(collector.listen(), "Upload", &[], messages).await;
-    // A message of 64 bytes, of which one comes.
+    // The start of a message of 64 bytes, of which only one byte comes.
     let begun = b"\0\0\0\0\x40\x0a".as_slice();
     sender.send(Ok(begun.into())).await.unwrap();
     // The server counts a call only if it read a part of it before the reset.
@@ -382,7 +382,7 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     collector.stop().await;
 }
 
-/// A disk that is filling up is not an overload: its calls are counted as its reports are.
+/// A disk that is filling up is not an overload. Refused calls and their reports are counted under the same cause.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
     let dir = tempfile::tempdir().unwrap();
@@ -399,7 +399,7 @@ async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
     collector.stop().await;
 }
 
-/// The store refused the earlier counts. The counts that came since go with them when the collector stops.
+/// The store refused the earlier counts. When the collector stops, it sends them together with the later counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_stop_stores_the_last_refusals_too() {
     let store = Store::start().await;

@@ -1,4 +1,4 @@
-//! Rows that the store has several times for one position of a log: no view counts them.
+//! The store may have several rows for one position of a log. No view counts them more than once.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ async fn texts(store: &Store, sql: &str) -> Vec<String> {
     rows.into_iter().map(|row| row.text).collect()
 }
 
-/// All rows of every view, in one order.
+/// Returns all rows of every view, in a fixed order.
 async fn answers(store: &Store) -> BTreeMap<String, Vec<String>> {
     let views = "SELECT name AS text FROM system.tables WHERE database = currentDatabase() AND engine = 'View'";
     let mut answers = BTreeMap::new();
@@ -31,7 +31,7 @@ async fn answers(store: &Store) -> BTreeMap<String, Vec<String>> {
     answers
 }
 
-/// Gives positions that `which` selects three more rows in both raw tables: two of one insert, and one of another.
+/// Adds three rows in both raw tables for each position that `which` selects: two in one insert, and one in another.
 async fn repeat(store: &Store, which: &str) {
     for table in ["report_copies", "reports"] {
         for times in ["[1, 2]", "[1]"] {
@@ -87,17 +87,18 @@ async fn no_view_counts_a_position_of_a_log_twice() {
     )
     .await;
     assert_eq!(store.number(ROWS).await, 8 + 5 * 3);
-    // One lists the rows, and one has them.
+    // Two views may differ: one lists repeated rows, and the other returns all rows of settled reports.
     let is_asked = |view: &str| !view.contains("repeated_rows") && view != "settled_reports_v1";
     check_same(&whole, &answers(&store).await, is_asked);
     store.run("OPTIMIZE TABLE reports FINAL").await;
     check_same(&whole, &answers(&store).await, is_asked);
 
-    // Summaries are built without them, and the list of closed buckets has them.
+    // Summaries are built without the repeated rows, and the list of repeated rows in closed buckets contains them.
     let closer = start_with(&store, config(&store.dir.path().join("closer"))).await;
     store.eventually(OPEN, 0).await;
     closer.stop().await;
-    // Of closed or open buckets only, of copies in those, of progress, or of readings that a collector made meanwhile.
+    // Leaves out views that must differ. They show only closed or only open buckets, copies in such buckets, progress,
+    // or readings that a collector made meanwhile.
     let is_asked = |view: &str| {
         let others = [
             "closed",
@@ -112,7 +113,7 @@ async fn no_view_counts_a_position_of_a_log_twice() {
     };
     let closed = answers(&store).await;
     check_same(&whole, &closed, is_asked);
-    // A bucket that was built again has them twice in the list.
+    // If a bucket was built again, its repeated rows are twice in the list.
     let mut listed = closed["repeated_rows_v1"].clone();
     listed.dedup();
     assert_eq!(listed.len(), 5 * 3);
@@ -121,7 +122,7 @@ async fn no_view_counts_a_position_of_a_log_twice() {
         closed["cohort_buckets_closed_v1"]
     );
 
-    // Whatever comes into a closed bucket later, summaries have one revision.
+    // Repeated rows that come into a closed bucket later do not change its summaries.
     repeat(&store, "substring(installation, 1, 1) = unhex('05')").await;
     let is_summary = |view: &str| view.starts_with("cohort_") && !view.contains("fresh");
     check_same(&closed, &answers(&store).await, is_summary);

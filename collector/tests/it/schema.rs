@@ -14,7 +14,7 @@ struct Name {
     name: String,
 }
 
-/// Tables that hold rows in `database`, as far as `condition` holds of their engine.
+/// Returns the tables in `database` that have rows of their own and match `condition`.
 async fn tables(store: &Store, database: &str, condition: &str) -> Vec<String> {
     let sql = format!(
         "SELECT name FROM system.tables WHERE database = '{database}' \
@@ -25,8 +25,8 @@ async fn tables(store: &Store, database: &str, condition: &str) -> Vec<String> {
     rows.into_iter().map(|row| row.name).collect()
 }
 
-/// After a power loss they hold what was acknowledged. The engine's own default does not help on a server, so the
-/// tables have the setting themselves.
+/// Checks that tables keep acknowledged rows after a power loss. The embedded engine's default does not apply to a
+/// server, so the tables have the setting themselves.
 async fn check_inserts_are_synced(store: &Store, database: &str) {
     let synced = "engine_full LIKE '%fsync_after_insert = 1, fsync_part_directory = 1%'";
     let not_synced = tables(store, database, &format!("NOT ({synced})")).await;
@@ -93,7 +93,7 @@ async fn check_retention_changes(
     assert!(ledger_ends_after(store, 30).await);
 }
 
-/// True if the ledger goes back so many days.
+/// True if the ledger goes back this many days.
 async fn ledger_ends_after(store: &Store, days: u16) -> bool {
     let horizon = format!(
         "SELECT count() AS n FROM system.tables WHERE database = 'epwatch' \
@@ -109,7 +109,7 @@ fn of_raw_days(raw_days: u16) -> TemplateValues {
     })
 }
 
-/// Runs those statements of a change that `is_run` selects, then applies the earlier retention.
+/// Runs only the statements of a change that `is_run` selects, then applies the earlier retention.
 async fn begun_and_taken_back(store: &Store, raw_days: u16, is_run: impl Fn(&String) -> bool) {
     let target = store.engine.target(DATABASE);
     let planned = retention::changes(&target, &of_raw_days(raw_days)).await;
@@ -121,7 +121,7 @@ async fn begun_and_taken_back(store: &Store, raw_days: u16, is_run: impl Fn(&Str
     assert_eq!(left, [""; 0]);
 }
 
-/// Its reports are all there: what is deleted must leave the summaries of fourteen days, not of seven.
+/// All reports are still stored. So a deletion must change the summaries of fourteen days, not of seven.
 #[tokio::test(flavor = "multi_thread")]
 async fn days_that_were_only_written_down_are_corrected() {
     let store = Store::start().await;
@@ -160,8 +160,8 @@ async fn a_store_that_is_there_takes_another_retention() {
     store.engine.stop().await;
 }
 
-/// A rolling upgrade: collectors of two schema numbers write one store. The newer number is this build's plus one
-/// file, so both collectors are this build: a second build does not exist before the first release.
+/// A rolling upgrade: collectors of two schema numbers write one store. Both collectors are this build, because a
+/// second build does not exist before the first release. The newer schema has one file more than this build's.
 #[tokio::test(flavor = "multi_thread")]
 async fn collectors_of_two_schemas_write_one_store_and_the_older_does_not_start_again() {
     let store = Store::start().await;
@@ -198,12 +198,12 @@ async fn collectors_of_two_schemas_write_one_store_and_the_older_does_not_start_
     store_all(&mut device, &reports(2, 1)).await;
     store.eventually(COUNTED, 80).await;
     store.check_views_show(80).await;
-    // A report that the old one acknowledged comes again through the new one.
+    // A report that the old collector acknowledged is sent again to the new one.
     store_all(&mut device, &reports(2, 21)).await;
     device.upload(request(&reports(1, 1))).await.unwrap();
     store.eventually(COUNTED, 100).await;
 
-    // The way back: the older program says so and changes nothing; the newer one goes on.
+    // A downgrade: the older program refuses to start and changes nothing, and the newer one goes on.
     old.stop().await;
     let refused = migrate(&target, schema::MIGRATIONS, &values)
         .await

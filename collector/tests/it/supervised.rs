@@ -1,5 +1,5 @@
-//! Each task of a collector, ended by a fault. Tasks without which reports are not taken or stored end the collector,
-//! and the others are started again.
+//! Ends each task of a collector by a fault. Tasks without which reports are not taken or stored end the collector, and
+//! the others are started again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,8 @@ async fn a_task_that_reports_need_ends_the_collector_and_loses_nothing() {
             )
             .await;
             faults.end(task, end);
-            // The threads of the WAL end at their next group. Acknowledged or not: it may have ended already.
+            // The threads of the WAL end at their next group, so a report is sent. It may be acknowledged or not,
+            // because the collector may have ended already.
             let lost = report(2, 10 * n, 1 + u64::from(end == End::Return));
             let _ = device.upload(request(std::slice::from_ref(&lost))).await;
             let failed = tokio::time::timeout(PATIENCE, tasks.failed()).await;

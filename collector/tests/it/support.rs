@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::Request;
 use tonic::transport::Channel;
 
-/// Far more than anything here takes; what fails should fail by an assertion.
+/// A time limit far above the time of any step, so that a failure shows as an assertion.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Rows of reports, copies included, and reports that count.
@@ -40,7 +40,7 @@ impl Store {
         Self::start_in(tempfile::tempdir().unwrap()).await
     }
 
-    /// The socket of a directory's engine, which need not run yet.
+    /// The store at the socket of a directory's engine, which need not run yet.
     pub(crate) fn target_in(dir: &TempDir) -> StoreTarget {
         StoreTarget::unix(&dir.path().join("store.sock"), DATABASE)
     }
@@ -52,12 +52,12 @@ impl Store {
         Self::migrated(engine, &target, &values, dir).await
     }
 
-    /// With the tables of a cluster, whose only shard is this engine, without replicas.
+    /// Starts a store with the tables of a cluster, whose only shard is this engine, without replicas.
     pub(crate) async fn start_on_cluster() -> Store {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine_in(&dir, &cluster_config()).await;
         let target = engine.target(DATABASE).of_cluster();
-        // An engine in a library has no port for others, nor for itself.
+        // An engine in a library opens no port, so it cannot connect to itself.
         let target = target.with_setting("prefer_localhost_replica", "1");
         let cluster = Cluster::new(CLUSTER).on_each_server().without_replicas();
         let values = schema::cluster(schema::Retention::default(), cluster);
@@ -110,7 +110,7 @@ impl Store {
         self.client.query_raw(sql).execute().await.unwrap();
     }
 
-    /// Every view that shows reports, with what so many sample reports give.
+    /// Checks that every view that shows reports has the rows of this many sample reports.
     pub(crate) async fn check_views_show(&self, reports: u64) {
         for (what, view, expected) in [
             ("count()", "counted_reports_v1", reports),
@@ -133,7 +133,7 @@ impl Store {
         }
     }
 
-    /// One number from the store.
+    /// Returns one number from the store.
     pub(crate) async fn number(&self, sql: &str) -> u64 {
         number(&self.client, sql).await.unwrap()
     }
@@ -175,7 +175,8 @@ pub(crate) async fn engine_in(dir: &TempDir, elements: &str) -> EmbeddedStore {
 /// The name of the cluster that [`cluster_config`] defines.
 pub(crate) const CLUSTER: &str = "trial";
 
-/// A cluster of one shard: the engine that reads this. It recognises itself by the port, and opens none.
+/// The configuration of a cluster with one shard, which is the engine that reads it. The engine recognises itself by
+/// the port, but does not open it.
 pub(crate) fn cluster_config() -> String {
     format!(
         "<tcp_port>9000</tcp_port><remote_servers><{CLUSTER}><shard>\
@@ -230,7 +231,7 @@ pub(crate) async fn start_alone(dir: &TempDir, config: CollectorConfig) -> Colle
     start_at(config, epwatch_store::client(&Store::target_in(dir))).await
 }
 
-/// A key of one app, in any environment.
+/// A key for one app, in any environment.
 pub(crate) fn key_for(made: &NewKey, app: &str) -> AppKeyConfig {
     AppKeyConfig {
         sha256: made.sha256.clone(),
@@ -267,7 +268,7 @@ pub(crate) fn metric(collector: &Collector, name: &str) -> f64 {
         .unwrap()
 }
 
-/// Waits until this holds.
+/// Waits until the condition `holds` returns true.
 #[track_caller]
 pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
@@ -280,7 +281,7 @@ pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> impl Future<Ou
     }
 }
 
-/// Waits until a collector has heard from its store: before, it takes reports all the same.
+/// Waits until a collector has reached its store. A collector takes reports even before that.
 pub(crate) async fn hears_its_store(collector: &Collector) {
     let known = [
         "epwatch_collector_known_installations_loaded",
@@ -337,7 +338,7 @@ pub(crate) fn request(reports: &[v1::Report]) -> v1::UploadRequest {
     }
 }
 
-/// The sample report of this key: one session on the NPU, a warm and a cold series, six runs.
+/// The sample report with this key: one session on the NPU, a warm and a cold series, six runs.
 pub(crate) fn report(installation: u8, stream_id: u64, sequence: u64) -> v1::Report {
     let session_uid = u64::from(installation) << 40 | stream_id << 20 | sequence;
     let key = samples::key([installation; 16], stream_id, sequence);

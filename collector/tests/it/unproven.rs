@@ -60,8 +60,8 @@ impl Clock for Slow {
     }
 }
 
-/// Offset of this process's clocks. They are between 6 and 18 o'clock (UTC) when the first test begins, so that no
-/// day ends meanwhile.
+/// Offset of this process's clocks. With it they are between 6 and 18 o'clock (UTC) when the first test begins, so that
+/// no day ends during the tests.
 fn slow_us() -> u64 {
     const SIX_HOURS_US: u64 = 6 * 3_600_000_000;
     static SLOW_US: OnceLock<u64> = OnceLock::new();
@@ -104,7 +104,7 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
                 AND reinterpretAsUInt32(reverse(substring(installation, 1, 4))) >= 1000";
     assert_eq!(store.number(last).await, 100);
     assert_eq!(store.number(VOTERS).await, 1_000);
-    // Summaries outlive raw by a year, so what may be made up is not in them.
+    // Summaries outlive raw reports by a year, so reports that may be made up are not in them.
     let of = |sum: &str, view: &str| format!("SELECT toUInt64(sum({sum})) AS n FROM {view}");
     for (sum, all, summary) in [
         ("n", "device_buckets_v1", "cohort_buckets_v1"),
@@ -116,11 +116,11 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     }
     let unproven = "SELECT toUInt64(sum(unproven)) AS n FROM installations_daily_v1";
     assert_eq!(store.number(unproven).await, 100);
-    // From loopback no network is known.
+    // For reports from loopback no network is known.
     let weighed = "SELECT count() AS n FROM counted_reports_v1 WHERE is_own OR has_network";
     assert_eq!(store.number(weighed).await, 0);
 
-    // Known ones go on, the others are no better for coming again.
+    // Known installations keep their vote; the others do not gain one by reporting again.
     send_all(&mut device, 990..1_010, 2).await;
     store.eventually(ROWS, 1_120).await;
     collector.stop().await;
@@ -154,7 +154,7 @@ async fn the_last_of_a_flood_do_not_vote_and_a_restart_changes_nothing() {
     store.end(collector).await;
 }
 
-/// Reports in the WAL are decided already, and the installations admitted there are known.
+/// Reports in the WAL have their decision already, and installations admitted there are known after a restart.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_decision_is_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
@@ -162,7 +162,7 @@ async fn the_decision_is_in_the_log() {
     let mut config = config(&store.dir.path().join("wal"));
     config.new_installations.at_least = 10;
     config.batch.drain_timeout = Period(Duration::ZERO);
-    // So long that nothing of it reaches the store before the stop.
+    // The period is so long that no report reaches the store before the stop.
     config.batch.period = Period(Duration::from_secs(60));
     let collector = start_at_noon(&store, config.clone()).await;
     let mut device = connect(&collector).await;
@@ -174,7 +174,7 @@ async fn the_decision_is_in_the_log() {
     let mut device = connect(&collector).await;
     send_all(&mut device, 5..20, 2).await;
     store.eventually(ROWS, 30).await;
-    // 10 to 14 of the first stream, 10 to 19 of the second.
+    // Installations 10 to 14 of the first stream and 10 to 19 of the second are unproven.
     assert_eq!(store.number(UNPROVEN).await, 10);
     let rows = "SELECT count() AS n FROM reports WHERE is_unproven";
     assert_eq!(store.number(rows).await, 15);
@@ -186,7 +186,7 @@ async fn another_collector_hears_who_was_let_in() {
     let store = Store::start().await;
     let config = |wal: &str| -> CollectorConfig {
         let mut config = config(&store.dir.path().join(wal));
-        // More than reach the second collector before it loads the first one's.
+        // More than the installations that reach the second collector before it loads the installations of the first.
         config.new_installations.at_least = 500;
         config.new_installations.refresh = Period(Duration::from_millis(50));
         config
@@ -195,7 +195,7 @@ async fn another_collector_hears_who_was_let_in() {
     let two = start_at_noon(&store, config("two")).await;
     send_all(&mut connect(&one).await, 0..500, 1).await;
     store.eventually(ROWS, 500).await;
-    // Once the second has heard of them its room is taken too, and newcomers find none.
+    // Once the second collector has loaded them, its quota is used up too, and new installations are unproven.
     let deadline = std::time::Instant::now() + PATIENCE;
     let mut device = connect(&two).await;
     let mut n = 1_000;
@@ -216,7 +216,7 @@ async fn another_collector_hears_who_was_let_in() {
     store.end(two).await;
 }
 
-/// Over both protocols, by a trusted proxy's header.
+/// The reports come over both protocols, and the network from a trusted proxy's header.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_network_has_its_part_of_the_room() {
     let store = Store::start().await;
@@ -243,20 +243,20 @@ async fn one_network_has_its_part_of_the_room() {
     };
     by_grpc(4, "198.51.100.77").await;
     by_grpc(5, "198.51.101.1").await;
-    // Another address of a device that is known does not matter.
+    // A known device may use another address.
     by_grpc(0, "198.51.100.1").await;
     store.eventually(ROWS, 6).await;
     assert_eq!(store.number(UNPROVEN).await, 2);
     let line = "epwatch_collector_unproven_reports_total{reason=\"network\"} 2";
     check_metrics(&collector, &[line]);
-    // Both widths are stored as hashes: two networks of one wide one, and no address.
+    // Both widths are stored as hashes: of two networks in one wide network, and of no address.
     let networks = "SELECT toUInt64(uniqExact(network) * 100 + uniqExact(network_wide) * 10 \
                     + countIf(network < 256 OR network = network_wide)) AS n FROM reports";
     assert_eq!(store.number(networks).await, 210);
     let views = "SELECT count() AS n FROM system.columns WHERE database = currentDatabase() \
                  AND name IN ('network', 'network_wide') AND table != 'reports'";
     assert_eq!(store.number(views).await, 0);
-    // The key was made once, and the dump has what the store has.
+    // The key was made once, and the dump has the same decisions as the store.
     assert_eq!(
         store.number("SELECT count() AS n FROM network_key").await,
         1
@@ -271,7 +271,7 @@ async fn one_network_has_its_part_of_the_room() {
     store.end(collector).await;
 }
 
-/// Devices of one's own are trusted as they are: none is new, and no network weighs them.
+/// The operator's own devices are trusted: they do not count as new, and the limits by network do not apply to them.
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_of_an_own_key_take_no_room() {
     let store = Store::start().await;
@@ -287,7 +287,7 @@ async fn devices_of_an_own_key_take_no_room() {
     store.end(collector).await;
 }
 
-/// 10,000 made-up environments have the room of their one app.
+/// Made-up environments share the quota of their app, even 10,000 of them.
 #[tokio::test(flavor = "multi_thread")]
 async fn environments_share_the_room_of_their_app() {
     let store = Store::start().await;
@@ -310,7 +310,8 @@ async fn environments_share_the_room_of_their_app() {
     store.end(collector).await;
 }
 
-/// Behind a proxy that the config does not name no network weighs a device. The uploads show it, and the next start asks.
+/// Behind a proxy that the config does not name, the limits by network do not work. The uploads reveal it, and the next
+/// start is refused until the config names the proxy.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_behind_a_proxy_that_is_not_named_does_not_start_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use epwatch_collector::{Batch, Wal, WalOffset, WalOptions};
 use epwatch_server::{SystemClock, TaskSet};
 
-/// Set for the child: the WAL's directory and the first number to append.
+/// Variables that are set for the child: the WAL's directory and the first number to append.
 const CHILD_DIR: &str = "EPWATCH_WAL_CRASH_DIR";
 const CHILD_FIRST: &str = "EPWATCH_WAL_CRASH_FIRST";
 const LINE: &str = "acknowledged ";
 const N_TASKS: u64 = 8;
 const N_KILLS: u64 = 12;
 
-/// Without a limit of the disk.
+/// Options without a limit on free disk space.
 pub(crate) fn options(dir: &Path) -> WalOptions {
     WalOptions {
         gather: std::time::Duration::ZERO,
@@ -29,7 +29,7 @@ pub(crate) fn options(dir: &Path) -> WalOptions {
     }
 }
 
-/// Bytes with the record's number, by which a torn one is noticed.
+/// A payload with the record's number, so that a torn record is noticed.
 fn payload(number: u64) -> Vec<u8> {
     let len = 40 + usize::try_from(number * 7919 % 2000).unwrap();
     let mut bytes = number.to_le_bytes().to_vec();
@@ -78,7 +78,7 @@ fn kill_in_the_middle(dir: &Path, first: u64, n_lines: usize) -> Vec<u64> {
         acknowledged.extend(line.strip_prefix(LINE).map(|n| n.parse::<u64>().unwrap()));
     }
     child.kill().unwrap();
-    // Lines printed before the kill are acknowledged too; the last one may be cut.
+    // Numbers in lines printed before the kill are acknowledged too; the last line may be cut.
     for line in lines.map_while(Result::ok) {
         let number = line
             .strip_prefix(LINE)
@@ -89,7 +89,7 @@ fn kill_in_the_middle(dir: &Path, first: u64, n_lines: usize) -> Vec<u64> {
     acknowledged
 }
 
-/// Every acknowledged record is there, whole, in the order its task appended it.
+/// Every acknowledged record is in the WAL, complete, in the order in which its task appended it.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_records_survive_kills() {
     if let Some(dir) = std::env::var_os(CHILD_DIR) {
@@ -99,7 +99,7 @@ async fn acknowledged_records_survive_kills() {
     let dir = tempfile::tempdir().unwrap();
     let mut acknowledged = Vec::new();
     for round in 0..N_KILLS {
-        // Numbers of rounds do not meet: a line may be lost with the process, its record not.
+        // Rounds use different numbers, because a line may be lost with the process while its record is not.
         let first = round * 1_000_000;
         let n_lines = 50 + usize::try_from(round).unwrap() * 37;
         acknowledged.extend(kill_in_the_middle(dir.path(), first, n_lines));

@@ -1,4 +1,4 @@
-//! Flipped, lost and old files of the WAL: every acknowledged report counts once all the same.
+//! Files of the WAL are damaged, lost or replaced by old ones, and every acknowledged report still counts once.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::support::{
     COUNTED, ROWS, Store, check_metrics, config, connect, report, start, start_alone, store_all,
 };
 
-/// Of the file's two records.
+/// The length of each of the file's two records.
 const CHECKPOINT_BYTES: usize = 56;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,7 +75,7 @@ async fn a_flipped_or_lost_checkpoint_counts_no_report_twice() {
     store.engine.stop().await;
 }
 
-/// A snapshot of the WAL's folder comes back after the store went on.
+/// A snapshot of the WAL's folder is restored after the store got later records.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_copy_of_the_folder_is_set_aside() {
     let store = Store::start().await;

@@ -17,7 +17,7 @@ use crate::support::{
     started,
 };
 
-/// The machine's clock, and what was added to it.
+/// The machine's clock, moved ahead by this many microseconds.
 #[derive(Debug, Default)]
 struct Ahead(AtomicU64);
 
@@ -85,7 +85,7 @@ impl Trap {
 impl Clock for Trap {
     fn now_us(&self) -> u64 {
         if self.is_set.load(Ordering::Relaxed) {
-            // Symbols have the names without debug information, too.
+            // Symbols contain the module's name even without debug information.
             let callers = Backtrace::force_capture().to_string();
             assert!(
                 !callers.contains(self.module),
@@ -105,7 +105,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     let collector = start_with_clock(&store, first, clock.clone()).await;
     let mut device = connect(&collector).await;
     clock.set();
-    // Acknowledged or not: it may have ended already.
+    // The report may be acknowledged or not, because the collector may have ended already.
     let _ = device.upload(request(&[report(1, 1, 1)])).await;
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await
@@ -132,7 +132,7 @@ async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
     clock.set();
     let secret = vec![1; 32].into();
     let unknown = v1::DeleteInstallationRequest { secret };
-    // It may have ended already.
+    // The collector may have ended already.
     let _ = device.delete_installation(unknown).await;
     tokio::time::timeout(PATIENCE, collector.stopped())
         .await
@@ -140,7 +140,7 @@ async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
     collector.stop().await;
 }
 
-/// Values next to their limits, so that the time left is a division.
+/// The page has values next to their limits, so that the time left can be computed by a division.
 #[tokio::test(flavor = "multi_thread")]
 async fn sizes_limits_and_free_space_are_on_the_page() {
     let store = Store::start().await;

@@ -23,7 +23,7 @@ pub(crate) struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Returns `None` if the user skips it.
+    /// Returns `None` if the user chose to skip ZooKeeper.
     pub(crate) async fn start() -> Option<ZooKeeper> {
         let jars = epwatch_runtimes::zookeeper_jars()?;
         let dir = tempfile::tempdir().unwrap();
@@ -41,7 +41,7 @@ impl ZooKeeper {
         );
         std::fs::write(&config, text).unwrap();
         let child = epwatch_runtimes::tool("java")
-            // Its data ends with the test.
+            // ZooKeeper need not sync, because its data is deleted with the test.
             .args(["-Xmx128m", "-Dzookeeper.forceSync=no", "-cp"])
             .arg(jars.join("*"))
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
@@ -58,7 +58,7 @@ impl ZooKeeper {
             _dir: dir,
         };
         let deadline = Instant::now() + PATIENCE;
-        // One that connects while it starts may never be answered: the next one is.
+        // A connection that is made while the server starts may never be answered, so each try uses a new one.
         while !timeout(ANSWER, server.serves()).await.unwrap_or(false) {
             let ended = server.child.try_wait().unwrap();
             assert!(ended.is_none(), "ZooKeeper ended at its start: {ended:?}");
@@ -68,7 +68,7 @@ impl ZooKeeper {
         Some(server)
     }
 
-    /// The element of an engine's configuration that names it.
+    /// The element of an engine's configuration that names this server.
     pub(crate) fn engine_config(&self) -> String {
         format!(
             "<zookeeper><node><host>{}</host><port>{}</port></node></zookeeper>",
@@ -77,7 +77,7 @@ impl ZooKeeper {
         )
     }
 
-    /// Requests its statistics, which it answers once it serves.
+    /// Requests the server's statistics, which it returns once it serves.
     async fn serves(&self) -> bool {
         let Ok(mut connection) = TcpStream::connect(self.address).await else {
             return false;

@@ -1,7 +1,8 @@
 //! Alert rules for Grafana's own alerting, written from Prometheus' rules: the same conditions, waits and words.
 //!
-//! A rule of Prometheus fires for each series that its expression returns, whatever the value. Grafana wants a number
-//! above zero, so a second step says of each series that it is there. A rule links the panel that shows its metric.
+//! A rule of Prometheus fires for each series that its expression returns, whatever the value. Grafana fires only on a
+//! number above zero, so a second step turns each existing series into such a number. A rule links the panel that shows
+//! its metric.
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
@@ -131,7 +132,7 @@ fn grafana_rule(rule: &Rule, system: &Dashboard) -> anyhow::Result<Vec<(&'static
         ("title", name.into()),
         ("condition", "firing".into()),
         ("for", text("for").unwrap_or("0s").into()),
-        // A series that is not there is a rule that does not fire, and ends an alert at once, as with Prometheus.
+        // Without a series the rule does not fire. An alert whose series disappears ends at once, as in Prometheus.
         ("noDataState", "OK".into()),
         ("execErrState", "Error".into()),
         ("missing_series_evals_to_resolve", 1.into()),
@@ -154,8 +155,8 @@ fn panel_of(alert: &str, system: &Dashboard) -> anyhow::Result<u64> {
     Ok(id)
 }
 
-/// Returns a template of Prometheus as Grafana expands it. Without `$`, which Grafana's provisioning takes for a variable
-/// of the environment. A block around `query` is left out, because Grafana has no such function.
+/// Returns a template of Prometheus in the form that Grafana expands. It has no `$`, which Grafana's provisioning takes
+/// for an environment variable. A block around `query` is left out, because Grafana has no such function.
 fn template(text: &str) -> String {
     let mut out = text.to_owned();
     while let Some((before, rest)) = out.split_once("{{ with ") {

@@ -88,7 +88,7 @@ const COUNTS: [(&str, &str); 3] = [
 const MODEL_LINK: &str = "/d/epwatch-model-per-chipset?var-datasource=${datasource:percentencode}\
     &var-app=${app:percentencode}&var-environment=${environment:percentencode}${__data.fields.link_code:raw}";
 
-/// Opens the row's incident or cohort on epwatch's page; its `page_code` is what comes behind the page's address.
+/// Opens the row's incident or cohort on epwatch's page; its `page_code` is appended to the page's address.
 const PAGE_LINK: &str = "${page:raw}${__data.fields.page_code:raw}";
 
 /// Columns with a link of their own to epwatch's page.
@@ -139,7 +139,7 @@ fn look(column: &str) -> Value {
 /// Returns the overrides of the columns that a query answers with. `kind` is the panel's.
 pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
     let columns = result_columns(sql)?;
-    // Its numbers have a mapping of their own.
+    // A state timeline maps its numbers to verdicts by itself.
     if kind == "state-timeline" {
         return Ok(Vec::new());
     }
@@ -151,7 +151,8 @@ pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
         if !is_series && !is_hidden {
             properties["displayName"] = json!(heading(column)?);
         }
-        // A series of several values has the value's name and the cohort's. A single value has the cohort's alone.
+        // With several values, a series is named after the value and the cohort. With a single value, it is named after
+        // the cohort alone.
         if kind == "timeseries" && columns.len() > 3 && !["time", "cohort"].contains(column) {
             let words = heading(column)?;
             properties["displayName"] = json!(format!("{words}, ${{__field.labels.cohort}}"));
@@ -177,7 +178,7 @@ pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
             .map(|(id, value)| json!({"id": id, "value": value}))
             .collect();
         if !properties.is_empty() {
-            // Behind the name of a series stand its labels.
+            // Grafana appends a series' labels to its name.
             let matcher = json!({"id": "byRegexp", "options": format!("/^{column}\\b/")});
             found.push(json!({"matcher": matcher, "properties": properties}));
         }
@@ -275,7 +276,7 @@ fn signals() -> Value {
     json!({"mappings": mappings})
 }
 
-/// A chance that would read as 0.
+/// Maps a chance that would be shown as 0 to a text.
 fn tiny() -> Value {
     json!({"type": "range", "options": {"from": 0, "to": 0.000_1, "result": {"text": "Below 0.0001"}}})
 }

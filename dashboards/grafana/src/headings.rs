@@ -1,4 +1,4 @@
-//! What stands above a column, the same on every dashboard. A column without a heading fails the generator.
+//! The headings of columns, the same on every dashboard. A column without a heading fails the generator.
 
 /// Columns of queries and their headings.
 pub(crate) const HEADINGS: &[(&str, &str)] = &[

@@ -9,7 +9,7 @@ use crate::panels::{self, Block, Dashboard};
 /// Address of epwatch's page where it listens by default. People put theirs in its place.
 const PAGE: &str = "http://127.0.0.1:4720";
 
-/// Beyond this, a line is interrupted: three buckets without data are an outage.
+/// A line is interrupted by a longer span without data: three buckets without data are an outage.
 const LONGEST_SPAN_MS: u64 = 3 * 3_600_000;
 
 /// Grafana's width, in its units.
@@ -128,7 +128,7 @@ fn variables(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value
             "datasource": source.reference(),
             "query": query,
             "definition": definition,
-            // On a change of the time range; the query's own order.
+            // `refresh: 2` lists the values again when the time range changes. `sort: 0` keeps the query's order.
             "refresh": 2,
             "sort": 0,
             "regex": "",
@@ -143,7 +143,7 @@ fn variables(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value
         }
         list.push(variable);
     }
-    // A constant cannot be changed by an address, which could send people anywhere.
+    // A URL cannot change a constant. If it could, a link could send people to any address.
     list.push(json!({
         "name": "page", "label": "Address of epwatch's page", "type": "constant", "query": PAGE,
         "current": {"text": PAGE, "value": PAGE}, "options": [], "hide": 2, "skipUrlSync": true,
@@ -151,7 +151,7 @@ fn variables(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value
     Ok(list)
 }
 
-/// Incidents as regions from their start to their end, or to now.
+/// Shows incidents as regions from their start to their end, or to now.
 fn incidents(source: &Source) -> anyhow::Result<Value> {
     let sql = panels::expand(
         "SELECT started_at AS time, if(state = 'resolved', changed_at, now64(3)) AS timeEnd,\n    \
@@ -167,7 +167,7 @@ fn incidents(source: &Source) -> anyhow::Result<Value> {
     }))
 }
 
-/// Times without judged windows as regions.
+/// Shows times without judged windows as regions.
 fn missing_windows(source: &Source) -> Value {
     let sql = "SELECT gap_from AS time, gap_until AS timeEnd,\n    \
                concat(toString(windows), ' missing: not judged, or not stored') AS text, 'missing windows' AS tags\n\
@@ -283,7 +283,7 @@ fn expressions(kind: &str, block: &Block) -> anyhow::Result<Vec<Value>> {
 
 fn custom(kind: &str, block: &Block) -> Value {
     let stacking = json!({"mode": block.get("stack").unwrap_or("none"), "group": "A"});
-    // Rows of a query that shows gaps have no values there.
+    // A query that shows gaps returns rows without values for them.
     let span_nulls = match block.get("gaps") {
         Some(_) => json!(false),
         None => json!(LONGEST_SPAN_MS),

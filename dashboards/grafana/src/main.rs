@@ -1,5 +1,6 @@
-//! Writes the dashboards `dashboards/grafana/*.json` from `panels/`: a file a dashboard, with each query once and the
-//! words of its panel. Writes Grafana's alert rules from Prometheus' rules. `cargo run -p epwatch-grafana` writes them all; a test compares. `tests/it` runs the queries.
+//! Writes the dashboards `dashboards/grafana/*.json` from `panels/`: one file for each dashboard, with each query once
+//! and its panel's texts. Writes Grafana's alert rules from Prometheus' rules. `cargo run -p epwatch-grafana` writes
+//! them all; a test compares. `tests/it` runs the queries.
 
 mod alerts;
 mod fields;

@@ -80,7 +80,7 @@ impl Block {
         self.words.get(key).map(String::as_str)
     }
 
-    /// Returns the lines of the query, each with the comment behind it.
+    /// Returns the lines of the query, each with its trailing comment.
     pub(crate) fn expressions(&self) -> Vec<(&str, &str)> {
         let lines = self.query.trim().lines();
         lines
@@ -180,10 +180,10 @@ fn expanded(placeholder: &str) -> anyhow::Result<String> {
             let coded = |column: &str| format!("encodeURLComponent(encodeURLComponent({column}))");
             parameters(argument, coded)?
         }
-        // A code as words: `spool_full` is "spool full".
+        // Shows a code as words: `spool_full` as "spool full".
         "words" => format!("replaceAll(toString({argument}), '_', ' ')"),
         "accelerator" => accelerator_word(argument),
-        // What comes behind the page's address, with the names of a row.
+        // Builds the path and query of the page's URL from the names in a row.
         "incident" => "concat('/incident?id=', encodeURLComponent(incident_id))".to_owned(),
         "cohort:" => {
             let coded = |column: &str| format!("encodeURLComponent({column})");
@@ -193,7 +193,8 @@ fn expanded(placeholder: &str) -> anyhow::Result<String> {
     })
 }
 
-/// Returns SQL for the word of a cohort's accelerator: NPU, or what the brackets behind the chipset stand for.
+/// Returns SQL for the word of a cohort's accelerator: NPU, or the accelerator that the brackets after the chipset
+/// name.
 fn accelerator_word(chipset: &str) -> String {
     let quoted = |text: &str| format!("'{text}'");
     let labels = ACCELERATORS.iter().map(|row| quoted(row.label));

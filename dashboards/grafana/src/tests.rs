@@ -90,7 +90,7 @@ fn panels_say_what_to_do_and_what_no_data_means() {
     assert_eq!(uids.len(), 8);
 }
 
-/// A name of a variable that does not exist is an empty text for Grafana.
+/// Grafana replaces the name of a variable that does not exist by an empty text.
 #[test]
 fn every_reference_is_a_variable_or_a_dashboard() {
     let dashboards = dashboards().unwrap();
@@ -192,7 +192,7 @@ const PRIVATE: [&str; 15] = [
 
 /// Returns why a newcomer cannot read a title, heading or value: the first private word or code in it.
 fn unreadable(text: &str) -> Option<String> {
-    // Label names of Prometheus and fields stand in braces, and are replaced by their values.
+    // Grafana replaces label names of Prometheus and fields in braces by their values.
     let shown: Vec<&str> = text
         .split("{{")
         .map(|part| part.split_once("}}").map_or(part, |(_, rest)| rest))
@@ -232,7 +232,7 @@ fn titles_headings_and_values_are_plain_words() {
     }
     let mut problems = Vec::new();
     let mut check = |name: &str, text: &str, is_title: bool| {
-        // A quantile is written small: `p95`.
+        // A quantile is written in lower case: `p95`.
         let rest = text.strip_prefix('p').unwrap_or(text);
         let is_capital = rest.starts_with(|c: char| !c.is_lowercase());
         let lower = (is_title && !is_capital).then(|| format!("{text:?} begins in lower case"));
@@ -303,7 +303,8 @@ fn mapped_texts_of(mappings: &Value) -> Vec<&Value> {
     found
 }
 
-/// What opens is read in five seconds; the rest is a click away, and is queried only then.
+/// The panels that are open at first can be read in five seconds. Other panels are one click away, and are queried only
+/// when opened.
 #[test]
 fn the_system_dashboard_opens_with_five_numbers_and_folded_rows() {
     let all = dashboards().unwrap();
@@ -314,7 +315,7 @@ fn the_system_dashboard_opens_with_five_numbers_and_folded_rows() {
     assert!(open.iter().all(|panel| panel["type"] == "stat"), "{open:?}");
     let folded: Vec<_> = rows.iter().filter(|row| row["collapsed"] == true).collect();
     assert_eq!(folded.len(), rows.len() - 1);
-    // Each below the other, without the height of what they hold.
+    // Folded rows lie one below the other, without the height of the panels in them.
     let height = |row: &Value| row["gridPos"]["y"].as_u64().unwrap();
     let heights: Vec<u64> = rows.iter().map(|row| height(row)).collect();
     assert_eq!(heights, [0, 6, 7, 8, 9, 10, 11]);
@@ -422,7 +423,7 @@ fn grafana_alerts_on_the_same_conditions_as_prometheus() {
         let foreign = ["| query", "| first", "{{ with"];
         assert!(!foreign.iter().any(|word| texts.contains(word)), "{texts}");
         assert!(!texts.contains('$'), "{texts}");
-        // At most 40 characters, as Grafana has it.
+        // Grafana allows at most 40 characters.
         assert!(rule["uid"].as_str().unwrap().len() <= 40);
     }
     let waits: Vec<&str> = of("for: ");

@@ -1,4 +1,4 @@
-//! Certificates at a shell, as text and JSON.
+//! Certificates for a terminal, as text and JSON.
 
 use std::fmt::Write as _;
 

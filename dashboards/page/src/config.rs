@@ -7,11 +7,11 @@ use epwatch_server::AddressBlock;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-/// Least length of a token. It is what protects: a right token is let in however many wrong ones came before it. 16
-/// random hex digits last millions of years against 10,000 tries a second.
+/// Least length of a token. Only the length protects a token: the right one is accepted after any number of wrong ones.
+/// 16 random hex digits last millions of years against 10,000 tries a second.
 pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 
-/// Config of the page.
+/// Config of the built-in page, the section `[page]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PageConfig {
@@ -28,7 +28,8 @@ pub struct PageConfig {
     pub trusted_proxies: Vec<AddressBlock>,
     /// Address of the Grafana that has epwatch's dashboards. Pages of incidents and cohorts link it.
     pub grafana: Option<String>,
-    /// Multiple of the longest times of a page and of its queries. For tests on a busy machine; the file has no key.
+    /// Multiplies the time limits of a page and of its queries, for tests on a busy machine. The config file has no key
+    /// for it.
     #[serde(skip)]
     pub timeout_factor: u32,
 }

@@ -1,4 +1,4 @@
-//! Installations at a shell, as text and JSON. No page lists them: a browser's reader needs no ids.
+//! Installations for a terminal, as text and JSON. No page lists them: a browser's reader needs no ids.
 
 use std::fmt::Write as _;
 
@@ -14,25 +14,25 @@ use crate::text::name::visible;
 use crate::text::number;
 use crate::text::time::ago;
 
-/// Digits of an id in a list; as many are enough to ask for one.
+/// Digits of an id that a list shows. They are enough to query one installation.
 const SHORT: usize = 8;
 
 /// Which installations a shell shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DevicesQuery {
-    /// Those that reported in the last day.
+    /// All installations that reported in the last day.
     List {
         /// Only the installations of this app.
         app: Option<String>,
     },
-    /// What the one that reported last sent.
+    /// The last report of the installation that reported last.
     Latest {
-        /// Only one of this app.
+        /// Only an installation of this app.
         app: Option<String>,
     },
-    /// What one of them sent.
+    /// The last report of one installation.
     One {
-        /// Its id, or the first eight digits and more of it. Dashes and case do not count.
+        /// The installation's id, or at least its first eight digits. Dashes and case do not count.
         id: String,
     },
 }
@@ -43,10 +43,10 @@ struct Installations {
     installations: Vec<InstallationRow>,
 }
 
-/// Answers `epwatch devices`: a list of installations, or what one of them sent.
+/// Answers `epwatch devices`: a list of installations, or the last report of one.
 ///
 /// # Errors
-/// The id is none, no or several installations have it, or the store does not answer.
+/// The text is not an id, none or several installations have the id, or the store does not answer.
 pub async fn devices(store: Client, query: &DevicesQuery) -> Result<TerminalAnswer, TerminalError> {
     let store = StoreReader::for_command(store);
     let now = Timestamp::now();

@@ -6,23 +6,23 @@ use serde::Serialize;
 /// Bins of an octave with few runs. The evidence has [`LATENCY_BINS`].
 const COARSE: f64 = 8.0;
 
-/// Runs from which bins are fine.
+/// With at least this many runs, bins are fine.
 const MANY_RUNS: u64 = 500;
 
 /// Points of a curve from the middle of a bin to the middle of the next.
 const STEPS: u32 = 4;
 
-/// Least runs, and least share of the runs, of a small mode.
+/// A small mode has at least this many runs, and at least this share of the runs.
 const SMALL_RUNS: f64 = 20.0;
 const SMALL_SHARE: f64 = 0.005;
 
-/// Most of a small mode's height that the valley before it may have.
+/// The valley before a small mode is at most this share of the mode's height.
 const VALLEY: f64 = 0.25;
 
 /// Share of the runs that may lie outside a plot on each side.
 const OUTSIDE: f64 = 0.0005;
 
-/// Bins of latencies from 1 us to 60 s, and some more. Others are not drawn.
+/// Bins of latencies from 1 us to 60 s, with a margin. Latencies outside are not drawn.
 const BINS: std::ops::RangeInclusive<i32> = -16..=16 * 27;
 
 /// Three quantiles in microseconds.
@@ -33,7 +33,7 @@ pub(crate) struct Quantiles {
     pub(crate) p90_us: f64,
 }
 
-/// A mode beside the main one, with a valley in between.
+/// A mode in addition to the main one, with a valley in between.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct SmallMode {
     pub(crate) at_us: f64,
@@ -72,7 +72,7 @@ impl Latencies {
         })
     }
 
-    /// As [`Self::of`], with the quantiles of the bins.
+    /// Works like [`Self::of`], with quantiles that are computed from the bins.
     pub(crate) fn of_bins(first: i32, runs: &[u64]) -> Option<Self> {
         let total = runs.iter().try_fold(0_u64, |sum, n| sum.checked_add(*n))?;
         let quantile = |q: f64| {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn shares_add_up_and_quantiles_lie_in_their_bins() {
-        // 64 ms is 2 to the power of 16 us and a bit.
+        // The first bin begins at 2 to the power of 16 us, about 66 ms.
         let mut runs = vec![0; 30];
         (runs[0], runs[29]) = (360, 40);
         let read = Latencies::of_bins(16 * 16, &runs).unwrap();

@@ -1,10 +1,10 @@
-//! The built-in page: what the store shows of a fleet, in a browser with nothing installed.
+//! The built-in page: shows a fleet in a browser, with nothing to install.
 //!
-//! Its input are the store's versioned views, its output is HTML and JSON over HTTP, both of one struct for each page.
-//! `serve`, `demo` and `epwatch page` run it. Of the store it only writes people's orders to incidents, and their
-//! marks. A server runs at most two queries at once, and less than one for ever; a command runs at most nine. It loads
-//! nothing from elsewhere, and needs no script. Names of devices' own making reach HTML, links and SQL only by
-//! `text::name` and bound parameters.
+//! It reads the store's versioned views and returns HTML and JSON over HTTP. Both are made from one struct for each
+//! page. `serve`, `demo` and `epwatch page` run it. It writes only people's orders to incidents and their marks into
+//! the store. A server runs at most two queries at once, and less than one on a long average; a command runs at most
+//! nine. The page loads nothing from elsewhere and needs no script. Names that devices choose reach HTML, links and SQL
+//! only through `text::name` and bound parameters.
 
 mod certificates;
 mod config;

@@ -13,7 +13,7 @@ pub use crate::read::rollout::{Needed, RolloutAnswer, RolloutQuery};
 /// Answers `epwatch rollout`: whether the version may go to more devices, and why, for each chipset.
 ///
 /// # Errors
-/// Nothing was judged yet, nothing has the name, or the store does not answer.
+/// Nothing was judged yet, the name is unknown, or the store does not answer.
 pub async fn rollout(
     store: Client,
     query: RolloutQuery,

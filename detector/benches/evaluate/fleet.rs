@@ -1,8 +1,8 @@
-//! A fleet in the store, made by the store: rows of the exact tables, from `numbers()`.
+//! A fleet in the store. The store itself makes the rows of the raw tables, from `numbers()`.
 //!
 //! Every cohort (app, model, version, chipset) gets 100 reports in the window and on each day before it. Each report
 //! has one session and one clean series of 20 buckets. There are two versions, the second rolled out ten days ago. One
-//! cohort in 100 has a fallback on a third of its devices. A tenth of the devices does not know its earlier self.
+//! cohort in 100 has a fallback on a third of its devices. A tenth of the devices has no self baseline.
 
 use std::fs;
 use std::path::Path;
@@ -23,22 +23,22 @@ const VERSIONS: u64 = 2;
 const DAY_S: u64 = 86_400;
 /// Days that the second version is old.
 const SECOND_VERSION_DAYS: u64 = 10;
-/// So that no two reports have the same offset.
+/// WAL offsets per second of the fleet's day. There are enough that no two reports have the same offset.
 const OFFSETS_A_SECOND: u64 = 10_000_000;
-/// Rows that are made at once.
+/// Rows that one statement inserts.
 const CHUNK: u64 = 500_000;
-/// Few and large parts, and no more than one block of them in memory.
+/// These settings make few and large parts, with at most one block of rows in memory.
 const BLOCKS: &str = "SETTINGS min_insert_block_size_rows = 250000, max_insert_threads = 1, \
     min_insert_block_size_bytes = 0, max_threads = 2";
 
-/// How many of what.
+/// The size of a fleet.
 #[derive(Debug, Clone)]
 pub(crate) struct Fleet {
     /// In the window.
     pub(crate) reports: u64,
     pub(crate) apps: u64,
     pub(crate) reports_a_device: u64,
-    /// Earlier windows of a day each.
+    /// Number of earlier windows, of one day each.
     pub(crate) days: u64,
     /// Further installations of the first app, which report in the window and ran no model.
     pub(crate) installations: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// A part of it: as many apps fewer.
+    /// Returns a smaller fleet of this number of reports. Its number of apps shrinks by the same ratio.
     pub(crate) fn of_size(&self, reports: u64) -> Fleet {
         Fleet {
             reports,
@@ -60,7 +60,7 @@ impl Fleet {
     }
 }
 
-/// Fills the store, unless it was filled before; says with what, and how long it took.
+/// Fills the store, unless it was filled before. Returns the fleet and the time that filling took.
 pub(crate) async fn filled(
     store: &EmbeddedStore,
     fleet: &Fleet,
@@ -111,7 +111,7 @@ pub(crate) async fn filled(
         )
         .await?;
     }
-    // All but the last hour is closed, as the collector's roll-up leaves it.
+    // All buckets but the last hour's are closed, as the collector's roll-up leaves them.
     let closed = format!(
         "INSERT INTO rollup_watermark VALUES (toDateTime({}), now64(3))",
         end - 3600
@@ -128,7 +128,7 @@ pub(crate) async fn filled(
     ))
 }
 
-/// How many reports there are of earlier windows.
+/// Returns the number of reports in earlier windows.
 pub(crate) async fn stored(client: &Client, fleet: &Fleet) -> Result<u64> {
     let all: u64 = client
         .query("SELECT count() FROM reports")
@@ -200,7 +200,7 @@ fn installations_sql(start: i64, (offset, rows): (u64, u64)) -> String {
     )
 }
 
-/// Who reports what in the window: one row a report. `offset + number` counts reports of the day.
+/// The reports of the window, one row each. `offset + number` counts reports of the day.
 fn rows_sql(fleet: &Fleet, start: i64, offset: u64, rows: u64) -> String {
     let (cohorts, apps) = (fleet.cohorts(), fleet.apps);
     let devices = (REPORTS_A_COHORT / fleet.reports_a_device).max(1);
@@ -223,7 +223,7 @@ fn rows_sql(fleet: &Fleet, start: i64, offset: u64, rows: u64) -> String {
     )
 }
 
-/// What the detector found of every cohort in every hour of the day that ends then.
+/// The detector's findings about every cohort, in every hour of the day that ends at `end`.
 fn windows_sql(fleet: &Fleet, end: i64) -> String {
     format!(
         "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, \
@@ -268,7 +268,7 @@ fn placements_sql(fleet: &Fleet, end: i64) -> String {
     )
 }
 
-/// Writes out the words in capitals of [`REPORT`].
+/// Replaces the words in capitals in [`REPORT`] by their SQL.
 fn spelled(sql: &str) -> String {
     let words = [
         ("FIRST", "toUInt16(896 + device % 7 + FALLEN * 256)"),
@@ -291,7 +291,7 @@ fn spelled(sql: &str) -> String {
         })
 }
 
-/// Columns of `reports` and what they are of such a row; the others keep their defaults.
+/// Columns of `reports` with the SQL of their values; the other columns keep their defaults.
 const REPORT: &[(&str, &str)] = &[
     ("collector_id", "collector_id"),
     ("wal_offset", "wal_offset"),
@@ -356,7 +356,7 @@ const REPORT: &[(&str, &str)] = &[
     ("series_session_age", "['unknown']"),
     ("series_is_clean", "[true]"),
     ("series_hist_scheme", "['hdr_us_2sd_1_60s']"),
-    // Buckets of 64 us from 8.2 ms on, two octaves later for those that fell back.
+    // Buckets of 64 us from 8.2 ms on. Devices that fell back have theirs two octaves higher.
     ("series_hist_bucket", "[range(FIRST, FIRST + 20)]"),
     (
         "series_hist_count",

@@ -5,12 +5,12 @@
 //! as the window, and have the detector's findings of every hour. Then it judges the last two windows as the detector
 //! does. It prints the time, and the processor time and memory of detector and engine. It does this at a 16th, a
 //! quarter and all of `--reports` (1,000,000: 10,000 cohorts). `first_...` is the first evaluation after a start of
-//! detector and engine. `next_...` is the one an hour later, like all others in operation; `seconds` is its time.
-//! `ahead_...` is what the detector reads for it between the two. Filling takes far longer than judging: `--dir DIR`
-//! keeps the stores for the next time, `--only N` measures one size, `--days N` has fewer days before. `--installations
-//! N` adds installations of the first app that ran no model: `--only 10000 --reports 10000 --apps 1 --days 1
-//! --installations 5000000` shows what pages of an app with millions of installations cost. Without `--bench` (as
-//! `cargo test --benches` runs it) a small fleet is judged.
+//! detector and engine. `next_...` is the evaluation an hour later, like all others in operation; `seconds` is its
+//! time. `ahead_...` is the reading that the detector does for it between the two. Filling takes far longer than
+//! judging: `--dir DIR` keeps the stores for the next time. `--only N` measures one size, and `--days N` makes fewer
+//! days before the window. `--installations N` adds installations of the first app that ran no model:
+//! `--only 10000 --reports 10000 --apps 1 --days 1 --installations 5000000` shows what pages of an app with millions of
+//! installations cost. Without `--bench` (as `cargo test --benches` runs it) a small fleet is judged.
 
 #![allow(
     clippy::print_stdout,
@@ -39,7 +39,7 @@ use serde_json::{Value, json};
 
 use crate::fleet::Fleet;
 
-/// As in the program.
+/// The same allocator as in the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was asked for.
+/// The options of the command line.
 #[derive(Debug, Clone)]
 struct Plan {
     sizes: Vec<u64>,
@@ -194,8 +194,8 @@ fn seconds_of(figures: &Value) -> f64 {
     figures["seconds"].as_f64().unwrap_or(f64::NAN)
 }
 
-/// Two evaluations: of the window that ends an hour before the second given, and of the one that ends
-/// then, over the store given.
+/// Judges two windows over the given store: the one that ends at the given second, and before it the one that ends an
+/// hour earlier.
 async fn judge(args: &[String]) -> Result<Value> {
     let [address, end, engine] = args else {
         anyhow::bail!("a store, the end of a window and the engine's process are needed");
@@ -204,8 +204,8 @@ async fn judge(args: &[String]) -> Result<Value> {
     let client: Client = epwatch_store::client(&target);
     let config = DetectorConfig::default();
     let end = Timestamp::from_second(end.parse()?)?;
-    // The first window in an eighth of a window's length. It is the only one in it that needs other windows of the past
-    // than the one before.
+    // `end` becomes the first window end in an eighth of a window's length. Only this window needs other past windows
+    // than the window before it.
     let eighth = i64::try_from(config.window.0.as_secs())? / 8;
     let end = Timestamp::from_second(end.as_second() / eighth * eighth)?;
     let before = end - config.step.0;

@@ -1,13 +1,13 @@
-//! Memory and processor time of this process and of its engine, as Linux tells them.
+//! Memory and processor time of this process and of its engine, as Linux reports them.
 
 use std::fs;
 
-/// Peak resident memory of this process, in bytes; 0 where it is not told.
+/// Peak resident memory of this process, in bytes; 0 where the system does not report it.
 pub(crate) fn own() -> u64 {
     peak("self")
 }
 
-/// The same of the only child, the engine.
+/// Peak resident memory of the only child process, the engine.
 pub(crate) fn of_child() -> u64 {
     child().map_or(0, |pid| peak(&pid))
 }
@@ -25,10 +25,10 @@ fn peak(pid: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// Processor seconds that a process used; this one is `self`.
+/// Processor seconds that a process used; `self` stands for this process.
 pub(crate) fn cpu_seconds(pid: &str) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name in brackets, which may hold anything: user and system are fields 12 and 13.
+    // Skips the name in brackets, which may contain any character. User and system time are fields 12 and 13 after it.
     let rest = stat.rsplit(')').next().unwrap_or_default();
     let fields = rest.split_whitespace().skip(11).take(2);
     let ticks: f64 = fields.filter_map(|field| field.parse::<f64>().ok()).sum();

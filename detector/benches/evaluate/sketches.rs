@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 /// Microseconds that a cohort window of 25, 100 and 400 devices takes, and the part of the evidence that is kept with
-/// the verdict. They are medians of many.
+/// the verdict. Each is a median of many evaluations.
 pub(crate) fn measure() -> Value {
     let of = |devices| {
         let (window, baseline) = (window(devices), baseline());
@@ -41,7 +41,7 @@ pub(crate) fn measure() -> Value {
     })
 }
 
-/// Returns the time of all, and of the evidence that is kept.
+/// Returns the time of the whole judgement, and of the evidence that is kept.
 fn judged(window: &CohortWindow, baseline: &Baseline) -> (f64, f64) {
     let began = Instant::now();
     let window = black_box(window);

@@ -36,7 +36,7 @@ OLDEST, NEWEST = "2.3.0", "2.7.0"
 FORMS = ["float", "8-bit", "8-bit, quantize_static"]
 FLOAT = TensorProto.FLOAT
 IMAGE, ROWS = [1, 8, 16, 16], [1, 16, 32]
-# Ops of ONNX Runtime's transformer optimiser, which onnx does not know.
+# Ops that ONNX Runtime's transformer optimiser makes; the package onnx does not know them.
 FUSED = ["SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu"]
 # Answers by the hash of the graph.
 ANSWERS = json.loads(pathlib.Path(sys.argv[2]).read_text()) if len(sys.argv) > 2 and pathlib.Path(sys.argv[2]).exists() else {}
@@ -507,7 +507,7 @@ def in_forms(model, folder):
 
 
 def key_of(version, model):
-    # The quantiser's names and times are no part of the graph.
+    # The key is of the graph alone, because the quantiser writes its name and the time outside the graph.
     return version + " " + hashlib.sha256(model.graph.SerializeToString(deterministic=True)).hexdigest()
 
 
@@ -541,7 +541,7 @@ def asked(epwatch, version, path):
         if on["session"] != "ok":
             found[on["chipset"]] = (on["reasons"] or [{"code": "unknown"}])[0]["code"]
         elif refused:
-            # A Quantize or Dequantize stays behind because the op does.
+            # A Quantize or Dequantize node stays on the CPU only because its op does, so it gives no reason.
             reasons = [node["reason"] for node in refused if node["reason"] not in ("edge_quantization", "unknown")]
             found[on["chipset"]] = [*reasons, "unknown"][0]
         else:

@@ -1,4 +1,4 @@
-//! Advice for a node on the CPU, by what the model shows of it.
+//! Advice for a node on the CPU, from its form in the model.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,20 +9,20 @@ use crate::{
     verdict::{Check, FailingNode, Outcome},
 };
 
-/// Most nodes that a session without a named node may be blamed on.
+/// Most nodes that are suspected of a failed session whose error names no node.
 const MOST_SUSPECTS: usize = 10;
 
-/// A node as the model has it.
+/// A node of the model.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelNode<'a> {
     /// Name in the model.
     pub name: &'a str,
-    /// Its form, as `docs/ops.md` has it.
+    /// Its form, in the terms of `docs/ops.md`.
     pub form: OpForm<'a>,
 }
 
-/// Advises each node of the checks of one chipset. `nodes` are the model's, and the result only names forms that were
-/// measured to be taken there in the node's precision.
+/// Advises each node of the checks of one chipset. `nodes` are the model's. The advice only names forms that this
+/// chipset's NPU took in a measurement, in the node's precision.
 pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
     let by_name: HashMap<&str, &ModelNode<'_>> = nodes.iter().map(|n| (n.name, n)).collect();
     for check in checks.iter_mut() {
@@ -44,7 +44,7 @@ pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
     }
 }
 
-/// Whether the node's text has the option that lets the plugin take its op.
+/// Whether the node's text names the option that lets the plugin take its op.
 fn names_opt_in(node: &FailingNode) -> bool {
     let texts = [&node.reason_text, &node.fix];
     texts
@@ -81,7 +81,7 @@ fn fit_fix(node: &mut FailingNode, precision: Precision) {
     };
 }
 
-/// Names the nodes whose op this chipset refused in a session of its own, where the error names none.
+/// Names suspects if the error names no node: the nodes whose op this chipset refused in a model of one op.
 fn suspect(check: &mut Check, chipset: &str, nodes: &[ModelNode<'_>]) {
     let refused = nodes
         .iter()
@@ -111,8 +111,8 @@ fn suspect(check: &mut Check, chipset: &str, nodes: &[ModelNode<'_>]) {
     check.nodes = suspects;
 }
 
-/// Op and name of the node that an error of ONNX Runtime names, as the model has them: the layout transformer appends
-/// `_token_N`.
+/// Op and name of the node that an error of ONNX Runtime names. The suffix `_token_N` of the layout transformer is
+/// removed, so that the name is the model's.
 pub(crate) fn node_of_error(error: &str) -> Option<(String, String)> {
     let (_, rest) = error.split_once("Node '")?;
     let (name, rest) = rest.split_once("' OpType:")?;
@@ -252,7 +252,7 @@ mod tests {
             "{}",
             found[0].why
         );
-        // Behind the fix of a reason, which is a sentence.
+        // The suspects follow the fix of a reason, which is a sentence of its own.
         let mut found = checks("session", None);
         found[0].why.push_str(". Split the graph.");
         advise(&mut found, "SM8350", &[node]);

@@ -1,4 +1,5 @@
-//! What launches show next to their run times: how long a session takes to start, what it answers, and runs that failed.
+//! Results of launches in addition to their run times: how long a session takes to start, its outputs, and runs that
+//! failed.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +52,7 @@ pub(crate) fn load_numbers(now: &[&MeasuredFile]) -> Option<LoadNumbers> {
     (found != LoadNumbers::default()).then_some(found)
 }
 
-/// Judges what sessions answer, launch by launch: also of those that are left out for their heat.
+/// Judges the outputs of sessions, launch by launch. Launches on a throttled device count here too.
 pub(crate) fn outputs(
     candidate: &[MeasuredFile],
     by: JudgedBy<'_>,

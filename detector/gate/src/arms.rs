@@ -6,15 +6,15 @@ use epwatch_stats::order_stat::median;
 
 use crate::{files::MeasuredFile, mistakes::Mistake, throttle::PROBE_MOVED};
 
-/// Puts launches into the order of measuring, marks those with another clock than most, and returns what is wrong with
-/// the order.
+/// Sorts launches by the time of measuring, and marks launches whose CPU probe differs from most. Returns the mistake
+/// in the order, if there is one.
 pub(crate) fn in_order(
     candidate: &mut [MeasuredFile],
     baseline: &mut [MeasuredFile],
 ) -> Option<Mistake> {
     let mut ranges = Vec::new();
     let mut all = candidate.iter().chain(&*baseline);
-    // Of two orders none pairs up.
+    // Sorting needs the start of every launch: a mixture of two orders would pair the wrong launches.
     let has_starts = all.all(|one| one.run.started_unix_ms.is_some());
     for arm in [&mut *candidate, &mut *baseline] {
         let starts: Vec<i64> = arm
@@ -52,7 +52,7 @@ pub(crate) fn in_order(
     (is_apart && is_several).then(Mistake::not_in_turn)
 }
 
-/// The mistakes of all files, each once. Those that leave a launch out name its file.
+/// The mistakes of all files, each once. A mistake that leaves a launch out names its file.
 pub(crate) fn mistakes<'a>(
     mut notes: Vec<Mistake>,
     all: impl Iterator<Item = &'a MeasuredFile>,

@@ -8,7 +8,7 @@ const Z: f64 = 2.0;
 /// Fewest values that have bounds at this width: all of them lie on one side with a chance of 1/64.
 pub(crate) const LEAST: usize = 6;
 const CONFIDENCE: f64 = 0.95;
-/// Most launches or pairs that are reported as a way to decide.
+/// Largest number of launches or pairs that a report may ask for.
 const MOST_LAUNCHES: usize = 200;
 
 /// Lower bound of the true median; `None` below six values.
@@ -37,8 +37,9 @@ pub(crate) fn most_share(found: u64, n: usize) -> f64 {
     law.inverse_cdf(CONFIDENCE)
 }
 
-/// Smallest number of launches above `n` that decides, if the launches against keep their share of n. It decides if its
-/// bound leaves out the launches against. The chance of so many on one side must be `most` at most.
+/// Smallest number of launches above `n` that decides, if the launches against keep their share of n. A number decides
+/// if the bound of the median leaves out the launches against. The chance of so many launches on one side must be at
+/// most `most`.
 pub(crate) fn deciding(against: usize, n: usize, most: f64) -> Option<usize> {
     more_launches(n).find(|launches| {
         let expected = (against * launches).div_ceil(n);
@@ -63,7 +64,7 @@ pub(crate) fn more_on_one_side(here: usize, there: usize, n: usize) -> f64 {
     law.sf(fewer as u64)
 }
 
-/// Chance that at least `least` of n independent launches are so, each with this chance.
+/// Chance that at least `least` of n independent launches show an event that each shows with this chance.
 pub(crate) fn at_least(least: u64, n: usize, chance: f64) -> f64 {
     if least == 0 {
         return 1.0;

@@ -1,5 +1,5 @@
-//! A device's calibration, from launches of one model in turn with itself. It says how often a gate would call that model
-//! slower, and which slowdown a gate finds. Limits have a floor: below it, the same model fails.
+//! A device's calibration, from launches of one model that is compared with itself. It says how often a gate would call
+//! that model slower, and which slowdown a gate finds. Limits have a floor: below it, the same model fails.
 //!
 //! Gates are drawn from the recorded pairs in blocks of neighbours (A B B A). Launches near to each other share the device's
 //! state (H. R. Künsch, *The jackknife and the bootstrap for general stationary observations*, Ann. Stat. 17, 1989). Each is
@@ -25,22 +25,22 @@ use crate::{
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.calibration/1";
-/// Fewest pairs that say something of a gate of twelve.
+/// Fewest recorded pairs from which gates of twelve pairs can be drawn.
 pub const LEAST_PAIRS: usize = 12;
 
-/// Neighbours that are drawn together.
+/// Number of neighbouring pairs that are drawn together.
 const BLOCK: usize = 2;
-/// Gates that are drawn for a number.
+/// Number of gates that are drawn for each reported share.
 const GATES: u32 = 200;
 /// Slowdowns that are tried.
 const EFFECTS: [f64; 7] = [1.1, 1.15, 1.2, 1.3, 1.5, 2.0, 3.0];
-/// Pairs of a gate that are tried for the smallest slowdown that a policy asks for.
+/// Numbers of pairs that are tried, to find how many a gate needs for the slowdown [`ASKED`].
 const PAIRS: [usize; 6] = [ALL_PAIRS, 18, 24, 36, 48, 96];
-/// The slowdown that `pairs_for` is of.
+/// The slowdown that a gate of `pairs_for` pairs finds.
 const ASKED: f64 = 1.2;
 /// Share of gates that must find a slowdown.
 const POWER: f64 = 0.95;
-/// Share of healthy models that a limit may fail.
+/// Share of gates in which a limit may fail a healthy model.
 const FREE_OF_COST: f64 = 0.01;
 const SEED: u64 = 46;
 
@@ -54,15 +54,16 @@ pub struct Calibration {
     pub of: CalibratedOn,
     /// Pairs of launches that were judged.
     pub pairs: usize,
-    /// Launches of a gate that the floors are of.
+    /// Launches in each gate for which the floors hold.
     pub launches: usize,
     /// Share of gates over an unchanged model that are red, and that are undecided.
     pub unchanged: DrawnGates,
-    /// The same of slower models, by their slowdown.
+    /// Shares of red gates over slower models, by their slowdown.
     pub slower: Vec<SlowerModel>,
-    /// Smallest slowdown that 95 % of gates of six to twelve pairs find; `None` if none of those that were tried.
+    /// Smallest slowdown that 95 % of gates of six to twelve pairs find; `None` if they find none of the slowdowns that
+    /// were tried.
     pub decides: Option<f64>,
-    /// Pairs of a gate that finds 1.2 times in 95 %; `None` if not even 96 pairs do.
+    /// Pairs with which 95 % of gates find a slowdown of 1.2 times; `None` if not even 96 pairs are enough.
     pub pairs_for: Option<usize>,
     /// Floors of limits.
     pub floors: Vec<Floor>,
@@ -89,7 +90,7 @@ pub struct DrawnGates {
     pub undecided: f64,
 }
 
-/// Gates over a model that is so many times slower.
+/// Share of red gates over a model with one slowdown.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowerModel {
@@ -97,7 +98,7 @@ pub struct SlowerModel {
     pub times: f64,
     /// Share of red gates.
     pub red: f64,
-    /// The same, with one further block in which other programs slow the baseline to twice its time.
+    /// Share of red gates with one further block, in which other programs slow the baseline to twice its time.
     pub least_red: f64,
 }
 
@@ -107,9 +108,9 @@ pub struct SlowerModel {
 pub struct Floor {
     /// The policy's key, for example `latency.median_ms`.
     pub key: String,
-    /// In the key's unit; `None` if no number keeps so much.
+    /// The floor in the key's unit; `None` if even the largest measured number would fail too often.
     pub floor: Option<f64>,
-    /// It is at most this in 19 of 20 calibrations; `None` if the launches are too few to say.
+    /// Upper bound of the floor, right in 19 of 20 calibrations; `None` if the launches are too few to say.
     pub at_most: Option<f64>,
 }
 
@@ -117,7 +118,7 @@ impl Calibration {
     /// Judges the launches of one model on one device, which took turns.
     ///
     /// # Errors
-    /// Launches of several devices, with too few runs, or too few of them on a cool device.
+    /// The launches are of several devices, have too few runs, or too few of them were on a cool device.
     pub fn of_files(
         mut candidate: Vec<MeasuredFile>,
         mut baseline: Vec<MeasuredFile>,
@@ -237,7 +238,8 @@ impl Calibration {
         found
     }
 
-    /// Names limits below this device's floor in a report of launches; or that the calibration is of another device.
+    /// Adds mistakes to a report of launches: each limit below this device's floor, or that the calibration is of
+    /// another device.
     pub fn note(&self, target: &mut Target, latency: &LatencyLimits, load: &LoadLimits) {
         if target.latency.is_none() {
             return;
@@ -308,7 +310,8 @@ impl Calibration {
     }
 }
 
-/// The chipset of a target's name, if it is another one. The name goes on with the device where there are several.
+/// The chipset in a target's name, if it differs from the calibration's. With several devices, the name continues with
+/// the device.
 fn other_chipset(of: &CalibratedOn, name: &str) -> Option<String> {
     let rest = name.strip_prefix(of.chipset.as_deref()?);
     let is_same = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']));
@@ -331,7 +334,8 @@ impl From<&RunTarget> for CalibratedOn {
 struct Drawn<'a> {
     pairs: &'a [Pair],
     min_effect: f64,
-    /// Blocks that are drawn, too, and that were not recorded: of a burst of other programs that slows the baseline.
+    /// Number of further blocks that were not recorded. Each stands for a burst of other programs that slows the
+    /// baseline.
     disturbed: usize,
 }
 
@@ -339,7 +343,7 @@ struct Drawn<'a> {
 const DISTURBED: f64 = 2.0;
 
 impl Drawn<'_> {
-    /// Gates over a model that is so many times slower: of n pairs, or of six that twelve follow.
+    /// Draws and judges gates over a model that is `times` slower. A gate has n pairs, or first six and then twelve.
     fn gates(&self, times: f64, n: Option<usize>) -> DrawnGates {
         let mut rng = Rng::with_seed(SEED);
         let slower: Vec<Pair> = self
@@ -448,7 +452,8 @@ fn floor_of(key: &str, healthy: &[f64], launches: usize, by: FailsBy) -> Floor {
     }
 }
 
-/// The smallest limit beyond whose 1.7 times two launches of a gate lie in 1 % or less: they fail it, too.
+/// The smallest limit for which two launches of a gate are beyond 1.7 times the limit in at most 1 % of gates. Two such
+/// launches also fail the limit.
 fn floor_of_whole(healthy: &[f64], launches: usize) -> Option<f64> {
     let shrunk: Vec<f64> = healthy.iter().map(|value| value / SLOW_RUN).collect();
     let free = |limit: &f64| {
@@ -489,7 +494,7 @@ mod tests {
         assert_eq!(pairs.len(), 200);
         let found = calibrated(&pairs);
         assert!(found.unchanged.red <= 0.01, "{found:?}");
-        // Most are green, so that the rule does not just say nothing.
+        // Most gates are green, so the rule does not just stay undecided.
         assert!(found.unchanged.undecided <= 0.1, "{found:?}");
         let one = |times: f64| {
             found

@@ -1,8 +1,9 @@
 //! Compares the placements of a model and of the model before, chipset by chipset. It finds nodes that are new on the
 //! CPU, whatever the limits are.
 //!
-//! A node of both models has one name and op. Exporters number names anew, so the other nodes are paired by op. Nodes
-//! between the same ops pair up first, the rest in the order of the graph. A node without a partner is new on the CPU.
+//! Nodes with the same name and op in both models are the same node. Exporters number names anew, so the other nodes
+//! are paired by op. Nodes between the same ops pair up first, the rest in the order of the graph. A node without a
+//! partner is new on the CPU.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,12 +20,12 @@ const MOST_LOST: f64 = 0.02;
 /// Nodes in a sentence.
 const SHOWN_NODES: usize = 3;
 
-/// A node by what stands around it in its model.
+/// A node's op, and the ops around it in its model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// For example `Gemm`.
     pub op_type: String,
-    /// The ops before and behind it in one text.
+    /// The ops before and after it, in one text.
     pub between: String,
 }
 
@@ -112,7 +113,7 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
     Some(check)
 }
 
-/// Judges a placement whose nodes are not known, by the one of the model before. Files of launches show such
+/// Judges a placement whose nodes are not known against the placement of the model before. Files of launches have such
 /// placements. The NPU may not lose more than two percentage points of the MACs.
 pub(crate) fn judge_numbers(now: &PlacementNumbers, before: &PlacementNumbers) -> Check {
     let shares = now.npu_macs.zip(before.npu_macs);
@@ -210,7 +211,7 @@ fn in_words(nodes: &[&InspectedNode], now: Side<'_>, before: Side<'_>, what: &st
 /// Nodes that compute on the CPU, now and before.
 struct Paired<'a> {
     new: Vec<&'a InspectedNode>,
-    /// Pairs of one op that stand between other ops than before.
+    /// Pairs of nodes of one op whose neighbours are other ops than before.
     elsewhere: Vec<(&'a InspectedNode, &'a InspectedNode)>,
     kept: usize,
     gone: usize,

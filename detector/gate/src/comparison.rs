@@ -15,14 +15,14 @@ pub const ALL_PAIRS: usize = 12;
 /// The default of a policy's `min_effect`.
 pub const DEFAULT_MIN_EFFECT: f64 = 1.15;
 
-/// The lower bound of a regression lies beyond it: a drift of the device alone is smaller.
+/// A regression's lower bound must be above this ratio: the device's own drift is smaller.
 const SURELY_SLOWER: f64 = 1.05;
-/// Share of regressions that may be called without one, of all those that are called over several devices.
+/// Share of false regressions among all that are reported over several devices.
 const FALSE_DISCOVERIES: f64 = 0.05;
-/// Median of six pairs from which on they fail, for the default `min_effect` and any smaller one. Six medians of unchanged
-/// models reach it in 1 of 2,000 comparisons.
+/// Median of six pairs from which on they fail, for the default `min_effect` and any smaller one. An unchanged model
+/// reaches it in 1 of 2,000 comparisons.
 const FAR_SLOWER: f64 = 1.25;
-/// Pairs that may be no slower among six that fail: a governor slows down launches of the baseline too.
+/// Among six pairs that fail, this many may be not slower: a governor slows down launches of the baseline too.
 const MOST_NOT_SLOWER: usize = 1;
 /// Medians below which six pairs pass, and twelve, for the default `min_effect`.
 const FAR_BELOW: f64 = 1.05;
@@ -37,10 +37,10 @@ pub struct Pair {
     pub candidate: Launch,
 }
 
-/// All pairs of one device. A gate over several devices has one of these a device, and fails with any of them.
+/// All pairs of one device. A gate over several devices has one comparison for each, and fails if any of them fails.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison {
-    /// Candidate's over baseline's median, pair by pair.
+    /// The candidate's median over the baseline's median, pair by pair.
     pub ratios: Vec<f64>,
     /// Their median; 1 without pairs.
     pub ratio: f64,
@@ -48,7 +48,8 @@ pub struct Comparison {
     pub low: Option<f64>,
     /// Upper bound of the true median ratio; `None` below six pairs.
     pub high: Option<f64>,
-    /// Chance of as many ratios beyond 1.05 if the true median were 1.05 (sign test), adjusted for the number of devices.
+    /// Chance of at least as many ratios beyond 1.05 if the true median were 1.05 (sign test), adjusted for the number
+    /// of devices.
     pub chance: f64,
     /// Slow phases of runs, and launches that are slow as a whole.
     pub intermittent: Intermittent,
@@ -62,7 +63,7 @@ impl Comparison {
         Self::by(pairs, min_effect, Intermittent::of)
     }
 
-    /// The result alone, which takes less time.
+    /// Returns the result without the explanation, which takes less time.
     pub(crate) fn result(pairs: &[Pair], min_effect: f64) -> Judged {
         Self::by(pairs, min_effect, Intermittent::without_modes).judged
     }
@@ -101,7 +102,7 @@ impl Comparison {
         let slower = self.ratio >= min_effect
             && self.low.is_some_and(|low| low > SURELY_SLOWER)
             && self.chance <= FALSE_DISCOVERIES;
-        // The noise is one of ratios: a limit twice as high has margins twice as wide.
+        // Noise is relative: a limit twice as high has margins twice as wide.
         let times = min_effect / DEFAULT_MIN_EFFECT;
         let slow_phases = self.intermittent.judged;
         let is_few = self.ratios.len() < ALL_PAIRS;
@@ -122,8 +123,9 @@ impl Comparison {
         }
     }
 
-    /// Whether fewer than twelve pairs fail: their median is `far` or more, and at most one is not slower. One of several
-    /// devices is that far slower by chance more often, and also needs the adjusted chance or a larger ratio.
+    /// Whether fewer than twelve pairs fail: their median is `far` or more, and at most one is not slower. With several
+    /// devices, one of them is that far slower by chance more often. It then also needs the adjusted chance or a larger
+    /// ratio.
     fn is_far_slower(&self, far: f64) -> bool {
         let not_slower = self.ratios.iter().filter(|r| **r <= SURELY_SLOWER);
         let is_sure = self.chance <= FALSE_DISCOVERIES.max(sign_test(&self.ratios));
@@ -132,7 +134,7 @@ impl Comparison {
             && (is_sure || self.ratio >= SLOW_RUN)
     }
 
-    /// Pairs in total after which the bound leaves the range in between, if ratios keep their shares.
+    /// Total number of pairs after which the bound would decide, if the ratios keep their shares.
     fn deciding_pairs(&self, min_effect: f64) -> Option<usize> {
         let slower = self.ratio >= min_effect;
         let is_against = |ratio: &&f64| match slower {
@@ -224,7 +226,7 @@ mod tests {
         assert_eq!(judged(1.38, 1.5), more);
         assert_eq!(judged(1.62, 1.5), more);
         assert_eq!(judged(1.64, 1.5), Judged::Fail);
-        // A small one does not make noise a regression of six pairs.
+        // A small least effect does not turn the noise of six pairs into a regression.
         assert_eq!(judged(1.2, 1.05), more);
         assert_eq!(judged(1.26, 1.05), Judged::Fail);
         assert_eq!(judged(1.0, 1.05), more);
@@ -236,7 +238,7 @@ mod tests {
         check(&[1.15; 12], Judged::Fail);
         check(&[1.14; 12], Judged::Pass);
         check(&[1.07; 12], Judged::Pass);
-        // The first six alone are red.
+        // Six slower pairs alone do not pass, but all thirteen together do.
         let mut mended = vec![1.2; 6];
         mended.extend([1.0; 7]);
         check(&mended, Judged::Pass);
@@ -244,18 +246,18 @@ mod tests {
 
     #[test]
     fn what_lies_between_names_the_pairs_that_decide() {
-        // Slower in the middle, but the bound is the third smallest.
+        // The median is slower, but the bound is the third smallest ratio, which is not.
         let mut ratios = vec![1.3; 9];
         ratios.extend([1.0; 3]);
         check(&ratios, Judged::Undecided(Some(20)));
         let mut ratios = vec![1.3; 15];
         ratios.extend([1.0; 5]);
         check(&ratios, Judged::Fail);
-        // As many on one side as on the other: no number decides.
+        // Both sides have as many pairs, so no number of pairs decides.
         let mut ratios = vec![1.3; 6];
         ratios.extend([1.0; 6]);
         check(&ratios, Judged::Undecided(None));
-        // Near, and not surely below the least effect.
+        // The median is near the least effect, and not surely below it.
         let mut ratios = vec![1.12; 9];
         ratios.extend([1.3; 3]);
         check(&ratios, Judged::Undecided(Some(20)));
@@ -271,7 +273,7 @@ mod tests {
         assert_eq!(Comparison::of(&[], 1.15).chance, 1.0);
     }
 
-    /// Ten of twelve pairs: one device is slower by chance of 0.02, one in ten devices is often.
+    /// Ten of twelve pairs are slower. One device shows this by chance with 0.02, and among ten devices one often does.
     #[test]
     fn one_of_many_devices_needs_more_pairs() {
         let mut ratios = vec![1.3; 10];
@@ -289,7 +291,7 @@ mod tests {
             let chance = 10.0 * six.chance;
             assert_eq!(six.with_chance(chance, DEFAULT_MIN_EFFECT).judged, expected);
         }
-        // Surely slower, also among ten.
+        // Twelve slower pairs are sure, also among ten devices.
         let sure = Comparison::of(&pairs(&[1.3; 12]), DEFAULT_MIN_EFFECT);
         let sure = sure
             .clone()

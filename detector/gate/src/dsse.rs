@@ -43,8 +43,8 @@ impl Envelope {
         }
     }
 
-    /// Returns the statement if the key verifies bytes and signature of an entry. Ids of keys are hints, which nothing
-    /// rests on.
+    /// Returns the statement if the key verifies the signature of an entry. Ids of keys are only hints, and are not
+    /// used here.
     pub fn opened(&self, verifies: impl Fn(&[u8], &[u8]) -> bool) -> Option<Vec<u8>> {
         let statement = STANDARD.decode(&self.payload).ok()?;
         let bytes = encoded(&self.payload_type, &statement);

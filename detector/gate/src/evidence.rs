@@ -1,4 +1,4 @@
-//! What a gate found, as in-toto statements: one that generic tools understand, and one that holds the whole document.
+//! A gate's result as in-toto statements: one that generic tools understand, and one that holds the whole document.
 //!
 //! Statement: <https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md>; test result:
 //! <https://github.com/in-toto/attestation/blob/main/spec/predicates/test-result.md>.
@@ -18,7 +18,7 @@ pub const GATE: &str = "https://epwatch.dev/attestation/gate/v1";
 /// The predicate with a volunteer's report of a device (`epwatch.seen/1`). It holds no result of a gate.
 pub const SEEN: &str = "https://epwatch.dev/attestation/seen/v1";
 
-/// Annotation of the policy among the files of [`TEST_RESULT`]'s configuration.
+/// Key of the annotation that marks the policy among the files of [`TEST_RESULT`]'s configuration.
 const ROLE: &str = "role";
 const POLICY: &str = "policy";
 
@@ -33,16 +33,16 @@ pub struct Statement {
     /// [`TEST_RESULT`] or [`GATE`].
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
-    /// The statement about them: the result, or the whole document.
+    /// What the statement says of the models: the result, or the whole document.
     pub predicate: Value,
 }
 
 /// A file by its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// As on the command line.
+    /// Its path, as on the command line.
     pub name: String,
-    /// The name by which in-toto finds it.
+    /// The hash by which in-toto finds it.
     pub digest: Digest,
 }
 
@@ -84,7 +84,7 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
         each.map(|(on, check)| format!("{}/{}", verdict.name_of(on), check.id))
             .collect()
     };
-    // A file with several rows is in several targets.
+    // A file with several rows is in several targets, and is listed once.
     let policy = verdict.policy.iter().map(Subject::from);
     let policy = policy.map(|Subject { name, digest }| {
         json!({"name": name, "digest": digest, "annotations": {ROLE: POLICY}})
@@ -178,7 +178,7 @@ impl Statement {
 mod tests {
     use super::*;
 
-    /// Without a policy the first file of the configuration is a launch.
+    /// The first file of the configuration is a launch if the gate had no policy file.
     #[test]
     fn a_launch_is_no_policy() {
         let file = |annotations: Value| json!({"name": "a", "digest": {"sha256": "ab"}, "annotations": annotations});

@@ -11,11 +11,11 @@ const SHOWN_REASON: usize = 300;
 /// Whose fault a failed job is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
-    /// The model does not compile or run there, which is an answer.
+    /// The model does not compile or run on the phone. That is a result of the gate.
     Model,
-    /// The request makes no sense, for any phone.
+    /// The request is wrong for any phone.
     Request,
-    /// The service or the phone, so that nothing is known of the model.
+    /// The service or the phone failed, so nothing is known about the model.
     Service,
 }
 
@@ -26,11 +26,11 @@ pub struct FailedJob {
     pub id: String,
     /// `compile` or `inference`.
     pub kind: String,
-    /// The number of the service.
+    /// The service's number for the failure.
     pub failure: i64,
     /// AI Hub's own text about the failure; may be empty.
     pub reason: String,
-    /// Times that the job was made.
+    /// Number of times that the job was started.
     pub tries: usize,
 }
 
@@ -72,7 +72,7 @@ impl FailedJob {
         self.class().0
     }
 
-    /// The event, in a sentence.
+    /// Describes the failure in a sentence.
     pub fn in_words(&self) -> String {
         let Self {
             id,

@@ -43,7 +43,7 @@ pub enum LaunchesError {
         "nothing to judge by: give --baseline, limits in [latency] of --policy, or MODEL for the placement of profiles"
     )]
     NothingToJudge,
-    /// Arms of different size.
+    /// Candidate and baseline have different numbers of launches.
     #[error(
         "{candidates} files of --runs and {baselines} of --baseline do not pair up; give as many of each device, in the order \
          of measuring"
@@ -62,7 +62,7 @@ pub enum LaunchesError {
     /// A file given twice.
     #[error("{0} and {1} are the same launch; measure each anew")]
     SameLaunch(String, String),
-    /// Files that do not compare.
+    /// Files of two kinds, which do not compare.
     #[error(
         "{0} is of the kind {1} and {2} of the kind {3}; they are measured differently, so give one kind for all"
     )]
@@ -91,7 +91,7 @@ pub enum LaunchesError {
     WrongModel {
         /// Path as the command line has it.
         file: String,
-        /// The parts that do not fit.
+        /// The node that the model does not have.
         error: WrongModel,
     },
     /// A launch that cannot be judged.
@@ -108,7 +108,7 @@ pub enum LaunchesError {
          --policy"
     )]
     OneTable,
-    /// A table without a row that both have.
+    /// The tables of both sides have no row in common.
     #[error("no row of --runs is in --baseline too")]
     NoRow,
     /// Recorded reports of several models.
@@ -122,7 +122,7 @@ pub enum LaunchesError {
         /// Ids and versions.
         models: String,
     },
-    /// Nothing of this chipset.
+    /// No file has a launch on this chipset.
     #[error("nothing in --runs is of the chipset {0}")]
     NoChipset(String),
     /// A launch of another chipset than the command line names.
@@ -131,19 +131,19 @@ pub enum LaunchesError {
     /// A launch of the other side.
     #[error("{0} says that it is of the {1}: give it to {2}")]
     OtherArm(String, &'static str, &'static str),
-    /// One of several devices that is not named.
+    /// A launch without a device's name, next to launches of several devices.
     #[error(
         "{0} names no device, and the other files are of several; give their names, or judge each device by itself"
     )]
     NoDevice(String),
-    /// A device that only the baseline has.
+    /// A device on which only the baseline was measured.
     #[error(
         "{0} is of a device that no file of --runs is of ({1}); measure both models on each device"
     )]
     OtherDevice(String, String),
 }
 
-/// Different run times from which on an equal list of them is the same launch: a coarse clock has fewer.
+/// Fewest different run times in a list that identifies its launch. A coarse clock gives fewer.
 const DISTINCT_RUNS: usize = 10;
 
 /// Whether run times identify one launch, whatever else the file says.
@@ -152,7 +152,8 @@ fn is_distinct(run: &Run) -> bool {
     distinct.len() >= DISTINCT_RUNS && run.source != recorded::SOURCE
 }
 
-/// Files come once, are of their side, of one kind, and of the chipset of the command line.
+/// Checks that no file is given twice. All must be of one kind, on their own side, and of the chipset of the command
+/// line.
 pub(crate) fn check_files(
     candidate: &[MeasuredFile],
     baseline: &[MeasuredFile],
@@ -165,7 +166,7 @@ pub(crate) fn check_files(
     let mut seen_runs: BTreeMap<&[u64], &str> = BTreeMap::new();
     for one in candidate.iter().chain(baseline) {
         let MeasuredFile { file, run } = one;
-        // A launch by its start, which is the same in each copy and recording of it.
+        // A launch is identified by its start, which is the same in each copy of its file.
         let sha256 = run.started_unix_ms.map_or(&*file.sha256, |_| "");
         let key = (sha256, &run.target, run.started_unix_ms);
         let copy = is_distinct(run).then(|| seen_runs.insert(&run.runs_us, &file.path));
@@ -203,11 +204,11 @@ pub(crate) fn check_files(
     wrong.map_or(Ok(()), Err)
 }
 
-/// All launches are of one device with one runtime.
+/// Checks that all launches are of one device with one runtime.
 pub(crate) fn check_targets<'a>(
     mut all: impl Iterator<Item = &'a MeasuredFile>,
 ) -> Result<(), LaunchesError> {
-    // The first file of each part: another one may not name it.
+    // The first file that names each part of the target. Later files may leave the part out.
     let mut named: BTreeMap<&str, (&String, &MeasuredFile)> = BTreeMap::new();
     all.try_for_each(|one| {
         for (what, part) in one.run.target.named() {
@@ -263,7 +264,8 @@ pub(crate) fn check_models(
     }
 }
 
-/// Sessions of one model version in each arm: MODEL's for the candidate and another's for the baseline, or the only one.
+/// Keeps sessions of one model version in each arm. If an arm has several, MODEL selects its own for the candidate and
+/// leaves them out of the baseline.
 pub(crate) fn of_one_model(
     mut candidate: Vec<MeasuredFile>,
     mut baseline: Vec<MeasuredFile>,

@@ -1,4 +1,5 @@
-//! What the fuzz targets and a test of this crate run over files of strangers. Finds are panics and memory.
+//! Entry points for the fuzz targets and a test of this crate, for files from strangers. A finding is a panic or too
+//! much memory.
 
 use crate::{
     dsse::Envelope,

@@ -22,9 +22,9 @@ use crate::{
     verdict::{Against, Check, GatedFile, LatencyNumbers, Outcome, Target},
 };
 
-/// Runs that are dropped where the policy has no other number.
+/// First runs of a launch that are dropped, unless the policy has another number.
 const DEFAULT_WARMUP: usize = 3;
-/// Runs that show a warm-up, and how much longer they take.
+/// Number of first runs that show a warm-up, and the ratio by which they are longer.
 const FIRST_RUNS: usize = 3;
 const WARM_UP: f64 = 1.25;
 /// Share of healthy models that a limit may fail without a note.
@@ -34,13 +34,13 @@ const FREE_OF_COST: f64 = 0.01;
 #[derive(Debug)]
 pub(crate) struct JudgedGroup {
     pub(crate) target: Target,
-    /// The candidate's launches, where single runs were read.
+    /// The candidate's launches, if the files have single runs.
     pub(crate) launches: Vec<Launch>,
-    /// With the baseline's, where they pair up.
+    /// The comparison with the baseline's launches, if they pair up.
     pub(crate) comparison: Option<Comparison>,
 }
 
-/// A target without checks.
+/// Makes the target of the launches, without checks.
 pub(crate) fn target(
     chipset: String,
     candidate: &[MeasuredFile],
@@ -54,7 +54,7 @@ pub(crate) fn target(
             files.push(one.file.clone());
         }
     }
-    // What all launches share.
+    // The value that all launches share, or none.
     let same = |of: fn(&RunTarget) -> Option<&String>| {
         let first = of(&candidate.first()?.run.target)?;
         let all = candidate
@@ -88,7 +88,7 @@ pub(crate) fn target(
 /// Judges a group.
 ///
 /// # Errors
-/// A launch that cannot be judged, or there is nothing to judge by.
+/// A launch cannot be judged, or there is nothing to judge by.
 pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, LaunchesError> {
     let Group {
         label,
@@ -151,10 +151,10 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     Ok(found)
 }
 
-/// Adds each limit of the policy that nothing of these files was judged by.
+/// Adds each limit of the policy that no part of these files was judged by.
 pub(crate) fn add_asked(target: &mut Target, by: JudgedBy<'_>, chipset: &str) {
     target.add_unanswered(by.policy.asked_of_launches());
-    // With --soc the emulator's session is judged by them.
+    // With --soc, the emulator's session is judged by the limits of the placement.
     let is_made = |check: &Check| check.id != "session" || check.result == Outcome::Pass;
     if by.chipset.is_none() && !by.is_on_cpu && target.checks.iter().all(is_made) {
         target.add_unanswered(by.policy.asked_of_placement(chipset));
@@ -172,7 +172,7 @@ fn chipset_of(candidate: &[MeasuredFile], by: JudgedBy<'_>) -> String {
         .to_owned()
 }
 
-/// Judges where the candidate's nodes are; returns whether the files say so.
+/// Judges the candidate's placement. Returns whether the files have one.
 fn placement(
     target: &mut Target,
     candidate: &mut [MeasuredFile],
@@ -194,7 +194,7 @@ fn placement(
     };
     let checks = &mut target.checks;
     let limits = by.policy.placement_on(&placed.chipset);
-    // No node is expected on an NPU where run times are compared on the CPU.
+    // If run times are compared on the CPU, no node is expected on an NPU.
     let judged = placed.judge(&limits, placed.error.as_deref());
     checks.extend(judged.into_iter().filter(|check| match check.id {
         // A session that ran was made.
@@ -216,7 +216,7 @@ fn placement(
         checks.push(Check::new("chipset", Outcome::Undecided, why));
     }
     target.placement = placed.numbers();
-    // MODEL is not the baseline's.
+    // MODEL is the candidate's, so its MACs do not apply to the baseline.
     let before = placements(baseline, None, &chipset)?.best();
     let both = target.placement.as_ref().zip(before.as_ref());
     target
@@ -225,7 +225,7 @@ fn placement(
     Ok(true)
 }
 
-/// Judges the ops of layers that are not on the NPU, of the launch with most of them. Without MACs there is no share.
+/// Judges the ops of layers off the NPU, in the launch with most of them. Without MACs, no share can be judged.
 fn ops_of_layers(candidate: &[MeasuredFile], by: JudgedBy<'_>, chipset: &str) -> Option<Check> {
     let each = candidate.iter();
     let each = each.filter_map(|one| of_layers(&one.run, chipset));
@@ -233,8 +233,8 @@ fn ops_of_layers(candidate: &[MeasuredFile], by: JudgedBy<'_>, chipset: &str) ->
     Some(worst.ops_check(&by.policy.placement_on(chipset)))
 }
 
-/// Judges the launch with most layers off the NPU by the one of the baseline with the fewest. The ratio of times is one of
-/// the launches that were measured on a cool device.
+/// Judges the launch with most layers off the NPU by the baseline's launch with the fewest. The ratio of times uses
+/// only launches that were measured on a cool device.
 fn layers(
     candidate: &[MeasuredFile],
     baseline: &[MeasuredFile],
@@ -258,7 +258,7 @@ fn layers(
     Some(check)
 }
 
-/// The result of a side without run times.
+/// The check for a side without run times.
 pub(crate) fn without_runs() -> Check {
     Check::new(
         "latency",
@@ -267,7 +267,7 @@ pub(crate) fn without_runs() -> Check {
     )
 }
 
-/// Run times of no NPU keep no limit.
+/// Run times that were not measured on an NPU cannot pass a limit.
 fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check> {
     let is_it = |one: &&&MeasuredFile| one.run.mistakes.iter().any(|note| note.id == "cpu_latency");
     let found = now.iter().chain(before).find(is_it)?;
@@ -276,7 +276,7 @@ fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check>
     Some(Check::new("latency", Outcome::Undecided, why))
 }
 
-/// Run times of a model that left the NPU keep no limit, and break none that matters.
+/// Skips the checks of run times if the model left the NPU: its times can neither pass nor fail a limit of the NPU.
 fn skip_times_of_the_cpu(checks: &mut [Check]) {
     let is_off = |check: &Check| check.id == "npu_used" && check.result == Outcome::Fail;
     if !checks.iter().any(is_off) {
@@ -301,7 +301,8 @@ fn skip_times_of_the_cpu(checks: &mut [Check]) {
     }
 }
 
-/// Leaves sessions out that have too few clean runs, of so many of each side; returns whether both sides have some left.
+/// Leaves out sessions with too few clean runs, given the number of launches of each side. Returns whether both sides
+/// have some left.
 fn keep_sessions(
     [now, before]: [&mut Vec<&MeasuredFile>; 2],
     [n, n_baseline]: [usize; 2],
@@ -348,7 +349,7 @@ impl JudgedGroup {
         let (found, baseline) = match (read(now), read(before)) {
             (Ok(found), Ok(baseline)) => (found, baseline),
             (Err(error), _) | (_, Err(error)) if needs_latency => return Err(error),
-            // The placement is judged without run times.
+            // The placement alone is judged, without run times.
             _ => return Ok(()),
         };
         let is_cold =
@@ -407,7 +408,7 @@ impl JudgedGroup {
         });
     }
 
-    /// Jobs of a farm, on some phone of the kind.
+    /// Compares jobs of a device farm, each on some phone of one kind.
     fn judge_jobs(&mut self, now: &[&MeasuredFile], before: &[&MeasuredFile]) {
         if before.is_empty() {
             return;
@@ -422,7 +423,7 @@ fn skipped() -> Check {
     Check::new("regression", Outcome::Skip, "there is no baseline")
 }
 
-/// A limit that the baseline's own launches break does not count against the candidate.
+/// Names a limit of the CV that the baseline's own launches would break.
 fn below_floor(baseline: &[Launch], n: usize, cv_max: Option<f64>) -> Option<Mistake> {
     let cvs: Vec<f64> = baseline.iter().map(Launch::cv).collect();
     let share = cost(&cvs, cv_max?, n, FailsBy::Median)?;
@@ -433,12 +434,13 @@ fn below_floor(baseline: &[Launch], n: usize, cv_max: Option<f64>) -> Option<Mis
 fn has_warm_up(runs_us: &[u64], warmup: usize) -> bool {
     let runs: Vec<f64> = runs_us.iter().skip(warmup).map(|us| *us as f64).collect();
     let (first, rest) = runs.split_at(FIRST_RUNS.min(runs.len()));
-    // Each of them: one that is slow is a spike.
+    // All first runs must be slow: a single slow run is a spike.
     let least = first.iter().copied().fold(f64::INFINITY, f64::min);
     median(rest).is_some_and(|rest| least > WARM_UP * rest)
 }
 
-/// One launch decides by its number alone, but not the one that is left where others were throttled.
+/// Makes passed limits undecided. One launch decides by its number alone, but not if it is the only one left after
+/// throttled launches.
 fn undecide(checks: &mut [Check], given: usize) {
     for check in checks {
         let is_limit = matches!(check.id, "median" | "p95" | "late" | "cv" | "load");

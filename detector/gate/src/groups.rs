@@ -25,7 +25,8 @@ pub(crate) struct Group {
     pub(crate) baseline: Vec<MeasuredFile>,
 }
 
-/// The launches by row of a table, recorded sessions by chipset, and then by device if there are several.
+/// Groups launches by row of a table, and recorded sessions by chipset. Then each group is split by device, if there
+/// are several.
 pub(crate) fn groups(
     candidate: Vec<MeasuredFile>,
     baseline: Vec<MeasuredFile>,
@@ -55,7 +56,7 @@ pub(crate) fn groups(
         });
     }
     for group in found {
-        // A placement is one of its chipset, whichever device reported it.
+        // A placement belongs to its chipset, whichever device reported it.
         if is_table || (is_recorded && !needs_latency) {
             groups.push(group);
             continue;
@@ -79,7 +80,7 @@ pub(crate) fn groups(
     Ok(groups)
 }
 
-/// The groups with a candidate, and the baseline's launches without one.
+/// Returns the groups that have a candidate, and the baseline's launches that fit none of them.
 fn grouped(
     candidate: Vec<MeasuredFile>,
     baseline: Vec<MeasuredFile>,
@@ -151,7 +152,7 @@ fn by_device(
         return Err(LaunchesError::NoDevice(unnamed.file.path.clone()));
     }
     let (groups, left) = grouped(group.candidate, group.baseline, name);
-    // A collector has reports of any phone.
+    // A collector has reports of any phone, so recorded sessions of the baseline may be of other devices.
     if let Some(other) = left.first().filter(|_| !is_recorded) {
         return Err(LaunchesError::OtherDevice(
             other.file.path.clone(),

@@ -1,21 +1,21 @@
-//! A model that is slow in some runs, or in some launches, while its median holds.
+//! Finds a model that is slow in some runs, or in some launches, while its median stays the same.
 
 use epwatch_stats::{Bucket, SLOW_RUN, SparseHistogram, mixture, order_stat::median, valley};
 
 use crate::{Judged, Launch, bounds, launch::LEAST_RUNS};
 
-/// Share of slow runs from which on a launch counts: below it, spikes of a healthy phone do.
+/// Share of slow runs from which on a launch counts. Spikes of a healthy phone stay below it.
 const SLOW_SHARE: f64 = 0.08;
-/// Fewest launches with slow runs, and as many more than the baseline's.
+/// Fewest launches with slow runs, and fewest by which they must exceed the baseline's.
 const LEAST_LAUNCHES: usize = 3;
-/// Launches that are slow as a whole, and as many more than the baseline's. One is a launch that a phone's governor or heat
-/// slowed down.
+/// Fewest launches that are slow as a whole, and fewest by which they must exceed the baseline's. A phone's governor or
+/// heat may slow down a single launch.
 pub(crate) const LEAST_WHOLE: usize = 2;
-/// Chance of as many launches with slow runs on the candidate's side, if both sides are alike, up to which they fail. On a
+/// Launches with slow runs fail up to this chance of as many on the candidate's side, if both sides are alike. On a
 /// phone with many spikes, four of twelve launches have slow runs by chance in 1 of 600 comparisons.
 const SURELY_MORE: f64 = 0.02;
-/// The same for launches that are slow as a whole. On a busy machine, other programs slow two of twelve launches of one side
-/// alone. That happens in 1 of 25 comparisons of a model with itself (`calibration.rs`).
+/// The largest chance for launches that are slow as a whole. On a busy machine, other programs slow two of twelve
+/// launches of one side alone. That happens in 1 of 25 comparisons of a model with itself (`calibration.rs`).
 const SURELY_MORE_WHOLE: f64 = 0.05;
 /// Width of the buckets that are searched for two modes.
 const BUCKET: f64 = 1.03;
@@ -23,16 +23,17 @@ const BUCKET: f64 = 1.03;
 /// Slow runs and slow launches of a candidate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Intermittent {
-    /// Launches of which 8 % of the runs or more are beyond 1.7 x their own p10.
+    /// Launches in which at least 8 % of the runs are beyond 1.7 x the launch's own p10.
     pub launches: usize,
     /// The same, of the baseline.
     pub launches_of_baseline: usize,
-    /// Launches whose median lies beyond 1.7 x the median of the baseline's, or of all without a baseline.
+    /// Launches whose median lies beyond 1.7 x the median of the baseline's launches. Without a baseline, all launches
+    /// are the reference.
     pub whole: usize,
     /// The same, of the baseline.
     pub whole_of_baseline: usize,
-    /// The two latencies, where the candidate has two and a launch is slow in part or as a whole. An explanation, which
-    /// decides nothing.
+    /// The two latencies of a candidate that has two, if a launch is slow in part or as a whole. They only explain, and
+    /// decide nothing.
     pub modes: Option<Modes>,
     /// The result: slow runs in three launches and in a third of all, or two slow launches, more than the baseline's. Undecided
     /// if that may be chance.
@@ -51,7 +52,7 @@ pub struct Modes {
 }
 
 impl Intermittent {
-    /// Judges launches of both arms, as many of each, or of the candidate alone.
+    /// Judges launches of both arms, which have equal numbers, or launches of the candidate alone.
     pub fn of(baseline: &[&Launch], candidate: &[&Launch]) -> Self {
         let judged = Self::without_modes(baseline, candidate);
         let Self {
@@ -65,7 +66,7 @@ impl Intermittent {
         }
     }
 
-    /// The same without the explanation.
+    /// Judges without the explanation (`modes` stays `None`).
     pub(crate) fn without_modes(baseline: &[&Launch], candidate: &[&Launch]) -> Self {
         let reference = if baseline.is_empty() {
             candidate
@@ -127,7 +128,7 @@ impl Modes {
     }
 }
 
-/// Pairs in total after which as many launches are no chance of at most this, if both sides keep their shares.
+/// Total number of pairs after which the chance of so many launches is at most `most`, if both sides keep their shares.
 fn deciding(launches: usize, of_baseline: usize, n: usize, most: f64) -> Option<usize> {
     bounds::more_launches(n).find(|pairs| {
         let (found, others) = (launches * pairs / n, (of_baseline * pairs).div_ceil(n));
@@ -193,7 +194,8 @@ mod tests {
         assert_eq!(judged(&[0; 12], &twelve).judged, Judged::Fail);
     }
 
-    /// Four of twelve launches and none of the baseline's are so in 1 of 21 comparisons of models that are alike.
+    /// For models that are alike, 1 of 21 comparisons has slow runs in four of twelve launches and in none of the
+    /// baseline's.
     #[test]
     fn slow_phases_that_may_be_chance_name_the_pairs_that_decide() {
         let undecided = |pairs| Judged::Undecided(Some(pairs));
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn slow_launches_fail_unless_they_may_be_chance() {
-        // Two of six may be the device's: of twelve, four are not.
+        // Two slow launches of six may be the device's fault. Four of twelve are not.
         let found = judged(&[0; 6], &[30, 30, 0, 0, 0, 0]);
         let more = Judged::Undecided(Some(12));
         assert_eq!((found.judged, found.whole), (more, 2));
@@ -223,7 +225,7 @@ mod tests {
             judged(&[0; 6], &[30, 30, 30, 30, 0, 0]).judged,
             Judged::Fail
         );
-        // Without a baseline nothing says that the device has them.
+        // Without a baseline, slow launches count as the model's.
         assert_eq!(judged(&[], &[30, 30, 0, 0, 0, 0]).judged, Judged::Fail);
         assert_eq!(judged(&[0; 6], &[30, 0, 0, 0, 0, 0]).judged, Judged::Pass);
         // A phone that slows down one launch in six does so with both models.

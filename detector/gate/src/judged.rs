@@ -7,13 +7,13 @@ pub enum Judged {
     Pass,
     /// The rule is broken.
     Fail,
-    /// The launches allow either. Holds the number of launches, or pairs, in total that would decide if further ones
+    /// The launches allow either result. Holds the total number of launches or pairs that would decide, if further ones
     /// are like these; `None` if no number would.
     Undecided(Option<usize>),
 }
 
 impl Judged {
-    /// The result as a report has it.
+    /// The result as an outcome in a report.
     pub(crate) fn outcome(self) -> Outcome {
         match self {
             Self::Pass => Outcome::Pass,
@@ -22,7 +22,7 @@ impl Judged {
         }
     }
 
-    /// What would decide, as the end of a sentence; empty if it is decided.
+    /// The number of launches that would decide, as the end of a sentence; empty if the result is decided.
     pub(crate) fn hint(self, of: &str) -> String {
         match self {
             Self::Pass | Self::Fail => String::new(),

@@ -65,7 +65,7 @@ impl Launch {
         &self.ascending_us
     }
 
-    /// The launch of a model that takes so many times as long.
+    /// Returns this launch with all run times multiplied by `times`.
     #[must_use]
     pub fn times(&self, times: f64) -> Self {
         Self {

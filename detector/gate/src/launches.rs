@@ -25,14 +25,14 @@ pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
 pub struct JudgedLaunches {
     /// In the order of the files' rows.
     pub targets: Vec<Target>,
-    /// Parts that the files do not have.
+    /// Checks that could not be made, because the files lack the data.
     pub not_checked: Vec<NotChecked>,
-    /// The candidate's launches, where single runs were read.
+    /// The candidate's launches, if the files have single runs.
     pub launches: Vec<Launch>,
 }
 
 impl JudgedLaunches {
-    /// Adds launches of another device. A part that both do not have is said once.
+    /// Adds launches of another device. A check that neither could make is listed once.
     pub fn add(&mut self, other: Self) {
         self.targets.extend(other.targets);
         self.launches.extend(other.launches);
@@ -47,7 +47,7 @@ impl JudgedLaunches {
 /// Judges all launches.
 ///
 /// # Errors
-/// The files do not belong together, or there is nothing to judge by.
+/// The files do not belong together, or there is nothing to judge them by.
 pub fn judged(
     candidate: Vec<MeasuredFile>,
     baseline: Vec<MeasuredFile>,
@@ -181,7 +181,7 @@ fn of_inspect(group: &Group, by: JudgedBy<'_>, not_checked: &mut Vec<NotChecked>
     targets
 }
 
-/// A placement by the best one of the model before; `None` without a session now.
+/// Judges a placement against the best placement of the model before; `None` without a session now.
 fn change(now: Option<&PlacementNumbers>, before: &[&InspectedChipset]) -> Option<Check> {
     let now = now?;
     let id = "placement_change";

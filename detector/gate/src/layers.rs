@@ -1,4 +1,5 @@
-//! Layers by unit, as device farms count them. Only for inputs without MACs: a layer may be any share of the work.
+//! Layers by unit, as device farms count them. They are used only if MACs are not available, because a layer may be any
+//! share of the work.
 
 /// Layers of a compiled model on each unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

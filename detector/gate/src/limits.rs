@@ -7,10 +7,10 @@ use crate::{Judged, Launch, bounds};
 /// Chance of failing a healthy model below which a limit is above the device's floor.
 const FREE_OF_COST: f64 = 0.01;
 
-/// Judges one number a launch (median, p95, share of runs that are late) against a limit.
+/// Judges one number per launch (median, p95, share of runs that are late) against a limit.
 ///
-/// The bounds of the median over launches must lie on one side of the limit. One launch decides by its number alone; a
-/// report has to say that it is one.
+/// The bounds of the median over launches must lie on one side of the limit. A single launch decides by its number
+/// alone, and a report has to say that there was only one.
 pub fn judge_limit(of_launches: &[f64], limit: f64) -> Judged {
     let n = of_launches.len();
     match *of_launches {
@@ -40,7 +40,7 @@ pub fn judge_cv(launches: &[Launch], cv_max: f64) -> Judged {
     }
 }
 
-/// Launches of a healthy model that fail a limit, if more of them are beyond it.
+/// The rule by which launches beyond a limit fail it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailsBy {
     /// The median over launches, as a limit of the CV.
@@ -61,7 +61,8 @@ impl FailsBy {
         }
     }
 
-    /// Chance at most that a gate of so many launches fails, if a launch is beyond the limit with this chance.
+    /// Upper bound of the chance that a gate of so many launches fails, if each launch is beyond the limit with this
+    /// chance.
     fn chance(self, launches: usize, beyond: f64) -> f64 {
         let least = self.least(launches);
         least.map_or(0.0, |least| {
@@ -70,10 +71,10 @@ impl FailsBy {
     }
 }
 
-/// Chance at most that a healthy model breaks a limit with so many launches.
+/// Upper bound of the chance that a healthy model breaks a limit with so many launches.
 ///
-/// `healthy` holds one number for each launch of a calibration, A against A. Its share beyond the limit is the chance
-/// of any launch to be beyond. `None` without a calibration or launches.
+/// `healthy` holds one number for each launch of a calibration, A against A. The share of them beyond the limit is the
+/// chance that any launch is beyond it. `None` without a calibration or launches.
 pub fn cost(healthy: &[f64], limit: f64, launches: usize, by: FailsBy) -> Option<f64> {
     if healthy.is_empty() || launches == 0 {
         return None;
@@ -82,8 +83,8 @@ pub fn cost(healthy: &[f64], limit: f64, launches: usize, by: FailsBy) -> Option
     Some(by.chance(launches, beyond))
 }
 
-/// The device's floor: the smallest number of a calibration that as a limit fails a healthy model in 1 % of all
-/// verdicts or less. A policy's limit below it is a warning in each report.
+/// The device's floor. It is the smallest number of a calibration that, as a limit, fails a healthy model in at most 1
+/// % of all verdicts. A policy's limit below it is a warning in each report.
 pub fn floor(healthy: &[f64], launches: usize, by: FailsBy) -> Option<f64> {
     let free = |limit: &f64| cost(healthy, *limit, launches, by).is_some_and(|c| c <= FREE_OF_COST);
     let limits = healthy.iter().copied().filter(free);
@@ -135,7 +136,7 @@ mod tests {
         }
     }
 
-    /// The median CV of launches, so that one spike in one of them does not decide.
+    /// The median CV of all launches decides, so that one spike in one launch does not.
     #[test]
     fn the_cv_of_most_launches_decides() {
         let calm = Launch::new(&[[1_000; 10], [1_040; 10]].concat(), 0).unwrap();
@@ -158,7 +159,7 @@ mod tests {
         let healthy: Vec<f64> = (1..=20).map(|i| f64::from(i) / 100.0).collect();
         assert_eq!(cost(&healthy, 0.2, 6, Median), Some(0.0));
         assert_eq!(cost(&healthy, 0.0, 6, Median), Some(1.0));
-        // One launch of a quarter beyond; three of six.
+        // A quarter of the launches is beyond the limit. First one launch is enough to fail, then three of six.
         assert!((cost(&healthy, 0.15, 1, Median).unwrap() - 0.25).abs() < 1e-12);
         assert!((cost(&healthy, 0.15, 6, Median).unwrap() - 0.169_433).abs() < 1e-6);
         assert_eq!(floor(&healthy, 6, Median), Some(0.19));
@@ -167,7 +168,7 @@ mod tests {
             (floor(&[], 6, Median), cost(&healthy, 0.1, 0, Median)),
             (None, None)
         );
-        // All six beyond it fail a bound: with 9 of 20 beyond, in 0.8 % of all gates.
+        // A bound fails if all six launches are beyond it. With 9 of 20 beyond, that happens in 0.8 % of all gates.
         assert_eq!(floor(&healthy, 6, Bound), Some(0.11));
         assert_eq!(floor(&healthy, 3, Bound), Some(0.01));
     }
@@ -179,7 +180,7 @@ mod tests {
         assert!((bounds::most_share(0, 20) - 0.139_108).abs() < 1e-5);
         assert!((bounds::most_share(3, 20) - 0.343_664).abs() < 1e-5);
         assert_eq!(floor_bound(&healthy, 6, FailsBy::Bound), Some(0.15));
-        // Twenty launches do not say so much of the median of six.
+        // Twenty launches are too few to bound the floor for the median of six.
         assert_eq!(floor_bound(&healthy, 6, FailsBy::Median), None);
     }
 }

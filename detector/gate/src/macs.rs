@@ -1,7 +1,7 @@
-//! A model's MACs by node, and the placement of a launch by them.
+//! A model's MACs by node, and the placement of a launch in shares of them.
 //!
-//! A profile has the CPU's nodes by name, and one event for each partition on the NPU. So the NPU has what no other EP has,
-//! if it has an event at all.
+//! A profile has the CPU's nodes by name, and one event for each partition on the NPU. So the NPU has every node that
+//! no other EP has, if it has an event at all.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub struct ModelMacs {
     pub unnamed: u64,
     /// By node name.
     pub by_name: BTreeMap<String, u64>,
-    /// Names under which a runtime may show a node, mapped to the node.
+    /// Names under which a runtime may show a node, each mapped to the node's own name.
     pub aliases: BTreeMap<String, String>,
     /// A node whose MACs are not known.
     pub without: Option<String>,
@@ -53,8 +53,8 @@ impl ModelMacs {
         self.node(name).map(|(_, macs)| macs)
     }
 
-    /// MACs that a file lists itself; `None` if it has none. They stand for no whole if an op that computes has none: `joined`
-    /// refuses them then.
+    /// MACs that a file lists itself; `None` if it lists none. If an op that computes has none, they are not the whole
+    /// model's, and `joined` refuses them.
     pub(crate) fn listed(nodes: &[RunNode]) -> Option<Self> {
         let mut found = Self::default();
         for node in nodes {
@@ -123,7 +123,7 @@ impl ModelMacs {
             let by_name = self.of(&node.name);
             by_names += usize::from(by_name.is_some());
             let macs = by_name.or(node.macs_by_shapes.filter(|_| computes(&node.op_type)));
-            // The body of a loop has MACs for one turn, and an event for each.
+            // The body of a loop has the MACs of one turn, but an event for each turn.
             let is_body = node.events > run.runs_us.len() as u64;
             if computes(&node.op_type) && (macs.is_none() || is_body) {
                 unknown = unknown.or_else(|| Some(node.name.clone()));
@@ -132,7 +132,7 @@ impl ModelMacs {
             let macs = macs.filter(|macs| *macs <= self.total);
             cpu_nodes.push(inspected(node, macs.map(|macs| macs as f64 / total)));
         }
-        // On the CPU, work that is not counted may be any share.
+        // Work on the CPU that is not counted may be any share of the whole.
         if cpu_nodes.iter().any(|node| !node.benign) {
             unknown = unknown.or_else(|| self.without.clone());
         }
@@ -163,9 +163,9 @@ impl ModelMacs {
 }
 
 impl ModelMacs {
-    /// Adds the shares to a placement without them, as an SDK without a manifest reports it. Leaves a placement as it
-    /// is if a node that computes is not in the model, or the MACs of one are not known. Leaves it too if the list of
-    /// CPU nodes is cut.
+    /// Adds the shares of MACs to a placement without them, as an SDK without a manifest reports it. Leaves a placement
+    /// unchanged if a node that computes is not in the model, or its MACs are not known. Leaves it unchanged, too, if
+    /// the list of CPU nodes is cut.
     pub(crate) fn add_shares(&self, placed: &mut InspectedChipset) {
         let cpu = placed.eps.get(CPU).map_or(0, |cpu| cpu.nodes);
         let is_whole = u32::try_from(placed.cpu_nodes.len()).is_ok_and(|named| named == cpu);
@@ -255,7 +255,8 @@ fn inspected(node: &RunNode, macs_share: Option<f64>) -> InspectedNode {
         reason: "unknown".to_owned(),
         reason_text: None,
         macs_share,
-        // A profile does not say whether they are at the graph's edges. ONNX Runtime reorders for its own kernels.
+        // A profile does not say whether such nodes are at the graph's edges. ONNX Runtime adds the reorders for its
+        // own kernels.
         benign: matches!(
             &*node.op_type,
             "QuantizeLinear" | "DequantizeLinear" | "ReorderInput" | "ReorderOutput"
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!((result, value), (Outcome::Pass, Some(1.0)));
     }
 
-    /// Renamed by a fusion, so that the tensor's name or the shapes must do.
+    /// A fusion renamed the node, so its MACs come from the tensor's name or the shapes.
     #[test]
     fn aliases_come_before_shapes() {
         let renamed = |run: &mut Run, name: &str, shapes: bool| {

@@ -16,10 +16,10 @@ use crate::{
 
 /// A launch is late as a whole if a larger share of its runs is late.
 const LATE_AS_A_WHOLE: f64 = 0.5;
-/// Times the limit from which a wrong unit is likelier than a slow model.
+/// Multiple of the limit from which on a wrong unit is likelier than a slow model.
 const MOST_TIMES: f64 = 200.0;
 
-/// The launches in numbers, each the median over launches.
+/// Summarises the launches: each number is the median over launches.
 pub fn numbers(launches: &[Launch], limits: &LatencyLimits) -> LatencyNumbers {
     let over = |of: &dyn Fn(&Launch) -> f64| median(&each(launches, of));
     let deadline = limits.deadline_ms;
@@ -106,7 +106,7 @@ pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>
     (launches > 0).then(|| Check::new("npu_used", result, why))
 }
 
-/// Judges the launches by each limit that the policy has.
+/// Judges the launches by each limit that the policy sets.
 pub fn judge_limits(launches: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
     let over = |id, limit: Option<f64>, of: &dyn Fn(&Launch) -> f64| {
         let values = each(launches, of);
@@ -133,7 +133,8 @@ pub fn judge_limits(launches: &[Launch], limits: &LatencyLimits) -> Vec<Check> {
     checks.into_iter().flatten().collect()
 }
 
-/// Judges a number a launch without single runs by the limit of the median; the other limits cannot be judged.
+/// Judges launches that have one number and no single runs, by the limit of the median. The other limits cannot be
+/// judged.
 pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(limit) = limits.median_ms {
@@ -153,8 +154,8 @@ pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Che
     checks
 }
 
-/// Judges one number a launch by a limit for the median over launches. Launches beyond `far` are out of it as a whole.
-/// Two of them among six or more fail, and one is a warning, since the median shows neither.
+/// Judges one number per launch by a limit for the median over launches. Launches beyond `far` are slow as a whole. Two
+/// of them among six or more fail, and one is a warning, because the median shows neither.
 pub(crate) fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, far: f64) -> Check {
     let n_far = values.iter().filter(|value| **value > far).count();
     let judged = match judge_limit(values, limit) {
@@ -207,8 +208,8 @@ pub(crate) fn min_effect(limits: &LatencyLimits) -> f64 {
     limits.min_effect.unwrap_or(DEFAULT_MIN_EFFECT)
 }
 
-/// Slow phases of launches without a baseline, which would say whether they are the model's. Fewer than six launches are
-/// only warned of; `None` if these have none.
+/// Judges slow phases of launches without a baseline, which would show whether the device has them too. Fewer than six
+/// launches only give a warning, or `None` if they have no slow phases.
 pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
     let found = Intermittent::of(&[], &launches.iter().collect::<Vec<_>>());
     let (n, slow, whole) = (launches.len(), found.launches, found.whole);
@@ -243,7 +244,7 @@ pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
     Some(Check::new("slow_phases", result, why))
 }
 
-/// A comparison as a check.
+/// Writes a comparison as a check of a report.
 pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
     let mut why = format!(
         "{:.2} times the baseline over {}",

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-/// A misreading that a file invites, and what to do instead. Those that make a number meaningless are errors of a reader.
+/// A misreading that a file invites, and what to do instead. If it would make a number meaningless, the reader returns
+/// an error instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Mistake {
     /// For example `one_launch`.
@@ -210,7 +211,7 @@ impl Mistake {
         )
     }
 
-    /// A calibration of elsewhere.
+    /// The calibration is of another device.
     pub(crate) fn other_calibration(what: &str) -> Self {
         Self::new(
             "other_calibration",

@@ -21,7 +21,7 @@ impl Policy {
     /// Returns the policy of one model. A key of its pattern replaces that key of `placement` and of each chipset.
     ///
     /// # Errors
-    /// If two patterns name it.
+    /// Two patterns name the model.
     pub fn for_model(&self, path: &str) -> Result<Self, TwoPatterns> {
         let mut found = self.patterns_of(path);
         let first = found.next();
@@ -58,7 +58,7 @@ fn names(pattern: &str, path: &str) -> bool {
         && both.all(|(pattern, part)| is_like(pattern, part))
 }
 
-/// Matches one part. After a mismatch the last `*` takes one character more.
+/// Matches one part of a path. After a mismatch, the last `*` takes one more character.
 fn is_like(pattern: &[char], part: &[char]) -> bool {
     let (mut at, mut in_pattern) = (0, 0);
     let mut last_star: Option<(usize, usize)> = None;

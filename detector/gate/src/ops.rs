@@ -26,7 +26,7 @@ struct Case {
     title: String,
     ops: Vec<String>,
     refused: Refused,
-    /// The same of the oldest QNN.
+    /// The refusals of the oldest QNN.
     older: Refused,
     alternatives: Vec<Alternative>,
 }
@@ -61,7 +61,7 @@ impl QnnAge {
     }
 }
 
-/// Cases that `epwatch gate fix` rewrites.
+/// Titles of the cases that `epwatch gate fix` rewrites.
 const FIXED: [&str; 8] = [
     "CumSum",
     "CumSum, reverse",
@@ -73,7 +73,7 @@ const FIXED: [&str; 8] = [
     "LayerNormalization, axis 1",
 ];
 
-/// Ops of ONNX Runtime's transformer optimiser, each of several ops of ONNX.
+/// Ops of ONNX Runtime's transformer optimiser. Each is a fusion of several ONNX ops.
 const FUSED: [&str; 17] = [
     "Attention",
     "BiasAdd",
@@ -99,9 +99,9 @@ const FUSED: [&str; 17] = [
 pub struct OpForm<'a> {
     /// For example `LayerNormalization`.
     pub op_type: &'a str,
-    /// Titles of cases that the node is a part of; empty if the model does not show any.
+    /// Titles of the cases that the node belongs to; empty if the model does not show any.
     pub titles: &'a [&'a str],
-    /// Kind of numbers that it computes with.
+    /// Kind of numbers that the node computes with.
     pub precision: Precision,
     /// Version of the QNN that refused it.
     pub qnn: QnnAge,
@@ -127,7 +127,8 @@ const PARTLY: &str = "8-bit, quantize_static";
 const QUANTISER: &str = "as get_qnn_qdq_config of ONNX Runtime quantises it";
 
 impl OpForm<'_> {
-    /// The cases about this node. An op of several cases, which differ in attributes, has none without the model.
+    /// The cases about this node. If several cases have its op, they differ in attributes, and none is returned without
+    /// the model.
     fn cases(&self) -> Vec<&'static Case> {
         let is_it = |case: &&Case| match self.titles {
             [] => case.ops == [self.op_type],
@@ -149,7 +150,8 @@ impl OpForm<'_> {
         }
     }
 
-    /// The reason for which a chipset refused this node in its form; `None` if it took it, or nothing was measured.
+    /// The reason for which a chipset refused this node in its form; `None` if the chipset took it, or nothing was
+    /// measured.
     pub fn refusal(&self, chipset: &str) -> Option<&'static str> {
         let [form] = self.forms() else { return None };
         let mut cases = self.cases().into_iter();
@@ -162,7 +164,7 @@ impl OpForm<'_> {
         })
     }
 
-    /// What the NPU of this chipset takes instead of this node in its form; `None` if nothing was measured that it takes.
+    /// A form that the NPU of this chipset takes instead of this node; `None` if no measured form was taken.
     pub fn alternative(&self, chipset: &str) -> Option<String> {
         if !MEASURED.chipsets.contains(chipset) {
             return None;
@@ -267,7 +269,7 @@ mod tests {
         }
     }
 
-    /// An advice that the validator refuses costs a day.
+    /// Following advice that the validator then refuses costs a developer a day.
     #[test]
     fn no_refused_form_is_advised() {
         assert!(MEASURED.cases.len() >= 60 && MEASURED.chipsets.len() >= 7);
@@ -365,7 +367,8 @@ mod tests {
         assert!(text.ends_with("(float): ReduceMax, Equal, Cast."), "{text}");
     }
 
-    /// What a transformer optimiser fused is refused in one node. The ops that it stands for are named where they are taken.
+    /// A fused op of a transformer optimiser is refused as one node. The advice names the ops that it stands for, where
+    /// they are taken.
     #[test]
     fn a_fused_op_has_its_parts_or_a_plain_no() {
         for (of_model, precision, chipset, expected) in [
@@ -429,7 +432,7 @@ mod tests {
                 "SM8635",
                 Some("(8-bit): Add, Gelu with approximate tanh (opset 20)."),
             ),
-            // Without the model it is not known which of both it is.
+            // Without the model it is not known which of the two cases it is.
             (
                 "FastGelu",
                 Precision::Float,

@@ -1,4 +1,4 @@
-//! Placements of launches: the one that is judged of many, and the one that it is compared with.
+//! Selects from the placements of many launches the one that is judged, and the one that it is compared with.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,17 +13,18 @@ use crate::{
 
 /// Placements of one side's launches.
 pub(crate) struct Placements {
-    /// Each once, with a file that has it.
+    /// Each different placement once, with the path of a file that has it.
     distinct: Vec<(String, Arc<InspectedChipset>)>,
-    /// Launches without one. Launches of precompiled models are not counted, because none of their files can have a
-    /// placement.
+    /// Number of launches without a placement. Launches of precompiled models are not counted, because none of their
+    /// files can have a placement.
     pub(crate) without: usize,
 }
 
-/// Finds what the files say of placements: themselves, or by their nodes and the MACs of the model.
+/// Collects the placements of the files. A file lists its placement, or has nodes from which the MACs of the model give
+/// it.
 ///
 /// # Errors
-/// A profile is of another model.
+/// A profile belongs to another model.
 pub(crate) fn placements(
     arm: &mut [MeasuredFile],
     macs: Option<&ModelMacs>,
@@ -74,7 +75,7 @@ fn of_nodes(
 }
 
 impl Placements {
-    /// The worst one: by the checks that it does not pass, then by its share on the NPU.
+    /// The worst placement: by the checks that it does not pass, then by its share on the NPU.
     pub(crate) fn worst(
         &self,
         policy: &Policy,
@@ -105,7 +106,7 @@ impl Placements {
         Some(placed)
     }
 
-    /// The best one, which a model that is judged may not fall behind.
+    /// The best placement. The judged model may not be worse than it.
     pub(crate) fn best(&self) -> Option<PlacementNumbers> {
         let each = self
             .distinct

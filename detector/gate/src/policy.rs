@@ -5,19 +5,19 @@ use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 use epwatch_proto::accelerator::split_cohort;
 use serde::Deserialize;
 
-/// Least share of the MACs on the NPU where a policy has no other.
+/// Least share of the MACs on the NPU, unless a policy sets another.
 pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
 
-/// Late runs that a deadline allows where a policy has no other share.
+/// Share of runs that may miss a deadline, unless a policy sets another.
 const DEFAULT_MAX_LATE: f64 = 0.01;
 
 /// A policy that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// No TOML, an unknown key or a value of another type. The message has line and column.
+    /// The text is not TOML, has an unknown key, or a value of another type. The message has line and column.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// A limit that nothing or everything keeps.
+    /// A limit that no model or every model keeps.
     #[error("{key} is {value}; expected a number above {least}")]
     NoLimit {
         /// Name of the key.
@@ -41,7 +41,7 @@ pub enum PolicyError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// As `default`, and no op may compute on the CPU, at the graph's edges neither.
+    /// As `default`, and no op may compute on the CPU, not even at the graph's edges.
     Strict,
     /// 98 % of the MACs on the NPU in one partition, and no op on the CPU between nodes of the NPU.
     #[default]
@@ -63,7 +63,7 @@ impl FromStr for Preset {
     }
 }
 
-/// Limits of a gate. Without a file all are the defaults.
+/// Limits of a gate. Without a file, all limits have their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -75,7 +75,7 @@ pub struct Policy {
     pub latency: LatencyLimits,
     /// Limits of the start of a session.
     pub load: LoadLimits,
-    /// Limits of what a model answers.
+    /// Limits of a model's outputs.
     pub outputs: OutputLimits,
     /// Limits of single chipsets. Each key replaces that key of `placement`.
     pub chipset: BTreeMap<String, ChipsetLimits>,
@@ -117,13 +117,13 @@ pub struct LoadLimits {
     pub cold_ms: Option<f64>,
 }
 
-/// Limits of what a model answers.
+/// Limits of a model's outputs.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutputLimits {
-    /// Least cosine similarity with the outputs that the model is meant to have.
+    /// Least cosine similarity with the expected outputs.
     pub min_cosine: Option<f64>,
-    /// Folder of the inputs of launches that the gate makes itself, as ONNX's test data has them.
+    /// Folder with inputs for launches that the gate makes itself, in the layout of ONNX's test data.
     pub golden: Option<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ pub struct ModelLimits {
     pub placement: PlacementLimits,
 }
 
-/// Limits of a placement. Those that are not set are the preset's.
+/// Limits of a placement. A limit that is not set comes from the preset.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlacementLimits {
@@ -156,7 +156,8 @@ pub struct PlacementLimits {
     pub max_partitions: Option<u32>,
     /// Ops that may compute on the CPU; any other one there fails.
     pub allowed_cpu_ops: Option<Vec<String>>,
-    /// Most bytes of tensors that go between NPU and CPU, both ways together, without the graph's own edges.
+    /// Most bytes of tensors that go between NPU and CPU, in both directions together. The graph's own inputs and
+    /// outputs do not count.
     pub max_crossing_bytes: Option<u64>,
     /// Ops that may not be on the CPU.
     pub forbidden_cpu_ops: Option<Vec<String>>,
@@ -166,17 +167,17 @@ impl Policy {
     /// Reads a policy file.
     ///
     /// # Errors
-    /// Unknown keys, values of another type, and shares outside 0 to 1.
+    /// The text has unknown keys, values of another type, or shares outside 0 to 1.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let policy: Self = toml::from_str(text)?;
         policy.check()?;
         Ok(policy)
     }
 
-    /// Checks the limits, for those that come from elsewhere than a file.
+    /// Checks the limits of a policy that does not come from a file.
     ///
     /// # Errors
-    /// Shares outside 0 to 1, and limits that nothing or everything keeps.
+    /// A share is outside 0 to 1, or no model or every model keeps a limit.
     pub fn check(&self) -> Result<(), PolicyError> {
         self.placement.check("placement")?;
         let (latency, load) = (&self.latency, &self.load);
@@ -205,7 +206,7 @@ impl Policy {
         Ok(())
     }
 
-    /// The first key that only launches have a use for that the gate makes itself.
+    /// The first key in the policy that applies only to launches that the gate makes itself.
     pub fn of_runner(&self) -> Option<&'static str> {
         [
             ("latency.runs", self.latency.runs.is_some()),
@@ -222,7 +223,7 @@ impl Policy {
         self.latency.has_limits() || limits.iter().any(Option::is_some)
     }
 
-    /// Limits of launches that are set: the check that each is for, and its key.
+    /// Limits of launches that the policy sets, each as its check and its key.
     pub fn asked_of_launches(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let limits = &self.latency;
         let asked = [
@@ -237,7 +238,7 @@ impl Policy {
         asked.map(|(check, key, _)| (check, key))
     }
 
-    /// Limits of a chipset's placement that are set: the check that each is for, and its key.
+    /// Limits of a chipset's placement that the policy sets, each as its check and its key.
     pub fn asked_of_placement(
         &self,
         chipset: &str,
@@ -280,7 +281,7 @@ impl Policy {
 
     /// Limits of a chipset's placement.
     pub fn placement_on(&self, chipset: &str) -> PlacementLimits {
-        // Limits of a chipset are of all its accelerators.
+        // Limits of a chipset apply to all its accelerators.
         let (chipset, _) = split_cohort(chipset);
         let own = self.chipset.get(chipset).map(|own| &own.placement);
         let mut limits = own.map_or_else(|| self.placement.clone(), |own| own.or(&self.placement));
@@ -331,7 +332,7 @@ impl PlacementLimits {
         self.max_partitions.or(by_preset)
     }
 
-    /// Whether an op may be on the CPU wherever it stands.
+    /// Whether an op may be on the CPU, anywhere in the graph.
     pub(crate) fn allows(&self, op_type: &String) -> bool {
         let mut ops = self.allowed_cpu_ops.iter().flatten();
         ops.any(|op| op == op_type)
@@ -342,7 +343,8 @@ impl PlacementLimits {
         self.allowed_cpu_ops.is_some() || self.preset == Preset::Strict
     }
 
-    /// Whether nodes between partitions fail. A policy that allows several partitions has its own limit for them.
+    /// Whether CPU nodes between partitions fail. A policy that allows several partitions limits the partitions
+    /// instead.
     pub(crate) fn refuses_middle(&self) -> bool {
         self.most_partitions().is_some_and(|most| most <= 1)
     }

@@ -1,12 +1,13 @@
-//! Whether outputs that are off point at the quantisation or at one NPU: chipsets are compared that run one model.
+//! Tells whether wrong outputs point at the quantisation or at one NPU, by comparing chipsets that run one model.
 //!
-//! The detector's rule for fleets (`detector/src/judge/signals/output_drop.rs`), on the least cosine of each chipset.
+//! It applies the detector's rule for fleets (`detector/src/judge/signals/output_drop.rs`) to the least cosine of each
+//! chipset.
 
 use std::collections::BTreeMap;
 
 use crate::verdict::{Outcome, Target};
 
-/// One of so many chipsets may keep its outputs although the quantisation is the cause.
+/// One chipset in this many may have right outputs although the quantisation is the cause.
 const MAY_DIFFER_OF: usize = 3;
 
 /// Adds the cause to each check of outputs that fails, if the model was measured on other chipsets too.
@@ -48,7 +49,7 @@ fn cosine_of(target: &Target) -> Option<f64> {
     checks.find(|check| check.id == "outputs")?.value
 }
 
-/// Returns the end of a sentence.
+/// Returns the cause as the end of a sentence.
 fn cause(others: &[f64], limit: Option<f64>) -> String {
     let limit = limit.unwrap_or(f64::INFINITY);
     let nearest = others.iter().copied().fold(f64::NEG_INFINITY, f64::max);

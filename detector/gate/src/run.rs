@@ -19,7 +19,7 @@ pub struct Run {
     pub source: &'static str,
     /// Where it was measured.
     pub target: RunTarget,
-    /// Run times, in order; in ascending order of a histogram.
+    /// Run times in the order of the runs; from a histogram, in ascending order.
     pub runs_us: Vec<u64>,
     /// First runs that are warm-up; `None` if the file does not say.
     pub warmup: Option<usize>,
@@ -35,7 +35,7 @@ pub struct Run {
     pub probe_us: Option<f64>,
     /// The outputs of a fixed input.
     pub outputs: Option<RunOutputs>,
-    /// The only number, of a file without single runs.
+    /// The only time in a file without single runs.
     pub time_us: Option<f64>,
     /// EPs that ran a node; `None` if the kind of file does not name EPs.
     pub eps: Option<BTreeSet<String>>,
@@ -51,7 +51,7 @@ pub struct Run {
     pub inspected: Option<Inspected>,
     /// The placement of this launch, as the SDK reported it.
     pub placed: Option<Arc<InspectedChipset>>,
-    /// The runtime by its parts, where the file has them.
+    /// The parts of the runtime, if the file has them.
     pub runtime: RuntimeParts,
     /// Runs that ended with an error.
     pub failed_runs: u64,
@@ -88,7 +88,7 @@ pub struct RunTarget {
     pub runtime: Option<String>,
     /// Id and version of the model, as the app gives them.
     pub model: Option<String>,
-    /// The same without the version.
+    /// Id of the model, without the version.
     pub model_id: Option<String>,
     /// SHA-256 of the model, hexadecimal.
     pub model_sha256: Option<String>,
@@ -103,7 +103,7 @@ pub enum Arm {
     Baseline,
 }
 
-/// Outputs of a fixed input, compared with those that the model is meant to have.
+/// Outputs of a fixed input, compared with the expected outputs.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunOutputs {
@@ -115,9 +115,9 @@ pub struct RunOutputs {
     pub cosine: Option<f64>,
     /// Share of inputs with the same largest element.
     pub top1: Option<f64>,
-    /// The first output that is off, of a model with several, for example one whose inner outputs are exposed.
+    /// The first wrong output of a model with several outputs, for example one that exposes inner outputs.
     pub first_off: Option<String>,
-    /// Why they are wrong whatever a policy allows, where the file says so.
+    /// The reason why the outputs are wrong under any policy, if the file gives one.
     #[serde(skip)]
     pub wrong: Option<String>,
 }

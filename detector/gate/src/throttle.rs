@@ -7,7 +7,7 @@ const THROTTLED_STATUS: u8 = 2;
 /// Battery temperature from which a phone lowers its clocks, in degrees Celsius.
 const HOT_BATTERY_C: f64 = 37.0;
 
-/// What was read of a device around a launch; `None` where it says nothing.
+/// The state of a device around a launch. A field is `None` if the file does not have it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DeviceState {
     /// Android's thermal status before the launch.

@@ -1,4 +1,4 @@
-//! Estimates of time, as ranges: of a node on the CPU, and of what crosses between NPU and CPU.
+//! Estimates of time, as ranges: of a node on the CPU, and of tensors that cross between NPU and CPU.
 //!
 //! Called by `inspect`, whose document the gate judges. No limit depends on an estimate. `docs/gate-proof.md` has the sources.
 
@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 /// vector units of a flagship's two large cores.
 const MACS_8BIT: [f64; 2] = [70e9, 420e9];
 const MACS_FLOAT: [f64; 2] = [3e9, 100e9];
-/// Bytes a second that a node reads and writes on the CPU: assumed, from one core at exp or erf to a plain copy.
+/// Bytes a second that a node reads and writes on the CPU. The values are assumed: one core that computes exp or erf,
+/// and a plain copy.
 const NODE_BYTES: [f64; 2] = [0.2e9, 10e9];
 /// Bytes a second between CPU and NPU, with the maintenance of caches: assumed.
 const CROSSING_BYTES: [f64; 2] = [1e9, 10e9];
-/// Seconds of a further call of the NPU. The Hexagon SDK has a few hundred microseconds to several milliseconds where
-/// CPU and DSP do not share a coherent cache. It has less where they do.
+/// Seconds of a further call of the NPU. The Hexagon SDK states a few hundred microseconds to several milliseconds if
+/// CPU and DSP do not share a coherent cache. It states less if they do.
 const CALL_SECONDS: [f64; 2] = [3e-3, 0.1e-3];
 
 /// A range of milliseconds a run.
@@ -25,7 +26,7 @@ const CALL_SECONDS: [f64; 2] = [3e-3, 0.1e-3];
 pub struct TimeRange {
     /// On a fast phone.
     pub low_ms: f64,
-    /// On a slow one.
+    /// On a slow phone.
     pub high_ms: f64,
 }
 
@@ -34,20 +35,20 @@ pub struct TimeRange {
 pub struct NodeWork {
     /// Multiplications with an addition.
     pub macs: u64,
-    /// Of its inputs and outputs.
+    /// Bytes of its inputs and outputs.
     pub bytes: u64,
     /// Whether its MACs are of 8 bits.
     pub is_8bit: bool,
 }
 
 impl TimeRange {
-    /// Of a node that the CPU runs.
+    /// Returns the time of a node that the CPU runs.
     pub fn of_node(work: NodeWork) -> Self {
         let macs = if work.is_8bit { MACS_8BIT } else { MACS_FLOAT };
         Self::of(work.macs, macs) + Self::of(work.bytes, NODE_BYTES)
     }
 
-    /// Of tensors between CPU and NPU, and of as many calls of the NPU more than one.
+    /// Returns the time of tensors between CPU and NPU, and of `further_calls` calls of the NPU after the first.
     pub fn of_crossings(bytes: u64, further_calls: u32) -> Self {
         let [slow, fast] = CALL_SECONDS.map(|seconds| 1e3 * seconds * f64::from(further_calls));
         let calls = Self {
@@ -71,7 +72,7 @@ impl TimeRange {
     }
 }
 
-/// Two digits, and none behind a thousandth.
+/// Writes two digits, with at most three decimals.
 fn digits(ms: f64) -> String {
     match ms {
         10.0.. => format!("{ms:.0}"),

@@ -1,4 +1,4 @@
-//! Launches of a device farm: one job is one launch, on some phone of the kind, so that nothing pairs up.
+//! Launches of a device farm: one job is one launch, on some phone of the kind, so launches do not pair up.
 
 use epwatch_stats::{SLOW_RUN, order_stat::median};
 
@@ -10,14 +10,14 @@ use crate::{
 
 /// Ratio that fails. Jobs of two releases at equal layer counts differ by 1.47 at the 95th percentile.
 const RED: f64 = 1.5;
-/// Ratio below which one job a side passes.
+/// Ratio below which one job per side passes.
 const GREEN: f64 = 1.2;
-/// Most jobs a side.
+/// Most jobs per side.
 const MOST_JOBS: usize = 3;
 
-/// Judges medians of jobs, one a job, against the medians of the baseline.
+/// Judges the medians of the candidate's jobs, one per job, against the medians of the baseline's jobs.
 ///
-/// Between 1.2 and 1.5 up to three jobs a side are needed. Three that are still between stay undecided.
+/// Between 1.2 and 1.5, up to three jobs per side are needed. If three are still between, the result stays undecided.
 pub fn judge_jobs(baseline_us: &[f64], candidate_us: &[f64]) -> Judged {
     let jobs = baseline_us.len().min(candidate_us.len());
     let ratio = match (median(baseline_us), median(candidate_us)) {
@@ -43,7 +43,7 @@ pub(crate) fn regression(baseline_us: &[f64], candidate_us: &[f64]) -> (Check, O
         ratio.unwrap_or(1.0),
         judged.hint("jobs a side")
     );
-    // The median of three does not show one of them.
+    // The median of three jobs does not show a single slow one.
     let far = median(baseline_us).unwrap_or(f64::INFINITY) * SLOW_RUN;
     let n_far = candidate_us.iter().filter(|us| **us > far).count();
     let mut result = judged.outcome();
@@ -63,7 +63,8 @@ pub(crate) fn regression(baseline_us: &[f64], candidate_us: &[f64]) -> (Check, O
     (check, against)
 }
 
-/// Ratio from which layers that left the NPU cost something: of 3,676 harmless changes of a farm none goes beyond both.
+/// Ratio from which layers that left the NPU cost something. None of a farm's 3,676 harmless changes both loses layers
+/// and exceeds it.
 const SLOWER: f64 = 1.25;
 
 /// Judges layers by unit, against the baseline's layers if there is one; `ratio` is the ratio of the latencies.

@@ -34,7 +34,7 @@ impl Outcome {
     }
 }
 
-/// Something that the gate did not look at.
+/// A part that the gate did not check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NotChecked {
     /// For example `latency`, or `chipset.SM8635` of a policy.
@@ -43,7 +43,7 @@ pub struct NotChecked {
     pub why: &'static str,
 }
 
-/// The model on all targets.
+/// The verdict on a model, over all its targets.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
     /// [`SCHEMA`].
@@ -52,13 +52,13 @@ pub struct Verdict {
     pub made_at: Option<String>,
     /// `pass`, `fail` or `undecided`.
     pub result: Outcome,
-    /// Comes first in each report.
+    /// Parts that were not checked. They come first in each report.
     pub not_checked: Vec<NotChecked>,
     /// The policy file; `None` for the defaults.
     pub policy: Option<GatedFile>,
-    /// Who judged, for reports that are kept.
+    /// The program that judged, because reports are kept.
     pub tool: Tool,
-    /// In the order of the command line.
+    /// The targets, in the order of the command line.
     pub targets: Vec<Target>,
 }
 
@@ -116,7 +116,7 @@ pub struct Target {
     pub profile: Option<RunProfile>,
     /// The comparison with a baseline; `None` without run times of both.
     pub against: Option<Against>,
-    /// In a fixed order.
+    /// The checks, in a fixed order.
     pub checks: Vec<Check>,
     /// Misreadings that the files invite.
     pub mistakes: Vec<Mistake>,
@@ -127,17 +127,17 @@ pub struct Target {
 pub struct PlacementNumbers {
     /// Share of the MACs on the NPU, 0 to 1; `None` if they could not be counted.
     pub npu_macs: Option<f64>,
-    /// Share of the MACs that has a node, 0 to 1.
+    /// Share of the MACs that could be attributed to nodes, 0 to 1.
     pub macs_attributed: Option<f64>,
     /// Nodes, partitions and MACs by EP.
     pub eps: BTreeMap<String, EpNumbers>,
     /// Partitions on the NPU.
     pub partitions: u32,
-    /// Their sizes, in ONNX Runtime's order; empty if they are not known.
+    /// Sizes of the partitions, in ONNX Runtime's order; empty if they are not known.
     pub partition_sizes: Vec<PartitionSize>,
     /// Nodes on the CPU that compute.
     pub cpu_nodes: usize,
-    /// How long these take in a run, estimated; `None` if a size is not known.
+    /// Estimated time of the CPU's nodes in a run; `None` if a size is not known.
     pub cpu_time: Option<TimeRange>,
     /// Nodes of the model whose MACs no rule counts.
     pub uncounted: Vec<Uncounted>,
@@ -246,17 +246,17 @@ pub struct Against {
 pub struct Check {
     /// For example `npu_macs`.
     pub id: &'static str,
-    /// Of this rule alone.
+    /// The result of this rule alone.
     pub result: Outcome,
     /// The measured number.
     pub value: Option<f64>,
     /// The policy's number.
     pub limit: Option<f64>,
-    /// Of both numbers, for example `ms`; `None` without numbers.
+    /// Unit of the value and the limit, for example `ms`; `None` without numbers.
     pub unit: Option<&'static str>,
     /// The sentence for people.
     pub why: String,
-    /// Nodes that the result rests on, the largest share of the MACs first.
+    /// Nodes that caused the result, the largest share of the MACs first.
     pub nodes: Vec<FailingNode>,
 }
 
@@ -275,9 +275,9 @@ pub struct FailingNode {
     pub reason_text: Option<String>,
     /// Share of the model's MACs, 0 to 1.
     pub macs_share: Option<f64>,
-    /// How long the CPU takes for it in a run, estimated; `None` if it is not known.
+    /// Estimated time of the node on the CPU in a run; `None` if it is not known.
     pub time: Option<TimeRange>,
-    /// The way out for this reason.
+    /// The advice for this reason.
     pub fix: Option<String>,
     /// Other forms of the op that this chipset's NPU was measured to take.
     pub alternative: Option<String>,
@@ -293,8 +293,8 @@ impl PlacementNumbers {
 }
 
 impl Verdict {
-    /// Puts the targets' checks together: one that fails decides, then one that is undecided. A target of which nothing was
-    /// judged is undecided.
+    /// Combines the checks of all targets. The result is a failure if any check fails, else undecided if any check is.
+    /// A target without a judged check is undecided.
     pub fn new(
         version: &str,
         policy: Option<GatedFile>,
@@ -353,7 +353,8 @@ impl Verdict {
 }
 
 impl Target {
-    /// Adds each of these limits, a check and its key, that has no check: a limit that nothing was judged by is not kept.
+    /// Adds an undecided check for each of these limits (a check and its key) that has none. A limit by which nothing
+    /// was judged does not pass.
     pub fn add_unanswered(&mut self, asked: impl Iterator<Item = (&'static str, &'static str)>) {
         for (id, key) in asked {
             if self.checks.iter().all(|check| check.id != id) {
@@ -392,13 +393,13 @@ impl Check {
         }
     }
 
-    /// The same with the measured number and the policy's.
+    /// Returns the check with the measured number and the policy's limit.
     pub(crate) fn with(mut self, value: Option<f64>, limit: Option<f64>) -> Self {
         (self.value, self.limit) = (value, limit);
         self
     }
 
-    /// Ways out, each once.
+    /// The fixes of its nodes, each once.
     pub(crate) fn fixes(&self) -> Vec<&str> {
         let mut fixes: Vec<&str> = Vec::new();
         for fix in self.nodes.iter().filter_map(FailingNode::way_out) {
@@ -424,7 +425,7 @@ fn unit_of(check: &str) -> Option<&'static str> {
 }
 
 impl FailingNode {
-    /// The measured other form, or else the advice for the reason in general. JSON has both.
+    /// The measured other form, or else the general advice for the reason. JSON has both.
     pub(crate) fn way_out(&self) -> Option<&str> {
         self.alternative.as_deref().or(self.fix.as_deref())
     }
@@ -455,7 +456,7 @@ impl FailingNode {
 
     /// For example `: fp16_not_supported: Failed to add node.`
     pub(crate) fn why(&self) -> String {
-        // An unknown reason says nothing, so it is left out.
+        // The text leaves out an unknown reason.
         let reason = Some(self.reason.as_str()).filter(|reason| *reason != "unknown");
         let parts = reason.into_iter().chain(self.reason_text.as_deref());
         parts.map(|part| format!(": {part}")).collect()

@@ -6,7 +6,7 @@ use crate::named;
 pub const TOTAL_FALLBACK_BELOW: f64 = 0.05;
 
 named! {
-    /// The kind of fault in a cohort, or why none can be named.
+    /// The kind of fault in a cohort, or the reason why none can be named.
     pub enum VerdictClass {
         /// Most devices run (nearly) all of the model on the CPU.
         TotalFallback = "total_fallback",
@@ -18,29 +18,29 @@ named! {
         IntermittentFallback = "intermittent_fallback",
         /// The NPU computes wrong results.
         WrongOutputs = "wrong_outputs",
-        /// The model's quantisation loses its outputs, on every chipset alike.
+        /// The model's quantisation makes its outputs wrong, on every chipset alike.
         QuantisationLoss = "quantisation_loss",
         /// The NPU's back end could not be set up.
         NpuStartFailure = "npu_start_failure",
         /// The compiled model was made for other devices, which load it nevertheless.
         CompiledForAnother = "compiled_for_another",
-        /// Slower without a placement that explains it.
+        /// Devices are slower, and no placement explains it.
         SlowWithoutPlacement = "slow_without_placement",
         /// Latency varies more than before.
         CvSpike = "cv_spike",
         /// The devices are slower with every model.
         ThermalOrLoad = "thermal_or_load",
-        /// The reports cannot be compared as before.
+        /// The reports can no longer be compared with earlier ones.
         DataQuality = "data_quality",
         /// Too few devices or references to judge.
         NotEnoughData = "not_enough_data",
-        /// Compared without a finding.
+        /// The cohort was compared, and nothing was found.
         Healthy = "healthy",
     }
 }
 
 impl VerdictClass {
-    /// Whether slower devices, all of their runs, are a part of the verdict.
+    /// Whether the verdict says that devices are slower in all of their runs.
     #[must_use]
     pub fn is_slower(self) -> bool {
         matches!(
@@ -52,7 +52,7 @@ impl VerdictClass {
         )
     }
 
-    /// Whether it is about what the NPU computes, not how fast.
+    /// Whether the verdict is about the NPU's outputs, not its speed.
     #[must_use]
     pub fn is_of_outputs(self) -> bool {
         matches!(self, Self::WrongOutputs | Self::QuantisationLoss)
@@ -85,11 +85,11 @@ named! {
     pub enum Severity {
         /// Needs no attention.
         None = "none",
-        /// To be seen on a dashboard.
+        /// Only shown on a dashboard.
         Info = "info",
-        /// To be looked at in working hours.
+        /// A person must look at it in working hours.
         Ticket = "ticket",
-        /// To be looked at now.
+        /// A person must look at it now.
         Page = "page",
     }
 }

@@ -69,7 +69,7 @@ impl CohortKey {
         accelerator.in_words(text).into_owned()
     }
 
-    /// Returns the chipset of a firmware; `None` for a chipset, since versions and chipsets are compared with
+    /// Returns the cohort of a firmware's chipset. `None` for a whole chipset: versions and chipsets are compared with
     /// each other and never added.
     #[must_use]
     pub fn parent(&self) -> Option<CohortKey> {

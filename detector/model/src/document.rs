@@ -5,7 +5,7 @@
 
 use crate::incident::Incident;
 
-/// Why a document is not read: another version of epwatch made it.
+/// The error for a document that cannot be read, because another version of epwatch made it.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read the document of an incident, which another version of epwatch made")]
 pub struct DocumentError(#[from] serde_json::Error);
@@ -19,7 +19,7 @@ pub fn write_document(incident: &Incident) -> String {
 /// Reads a document.
 ///
 /// # Errors
-/// [`DocumentError`] if it is not of this version.
+/// [`DocumentError`] if the document is not of this version.
 pub fn read_document(document: &str) -> Result<Incident, DocumentError> {
     Ok(serde_json::from_str(document)?)
 }
@@ -34,7 +34,7 @@ mod tests {
     /// An incident with orders, as a detector stored it.
     const STORED: &str = include_str!("../fixtures/incident-1.json");
 
-    /// Maps whose keys are names of channels and chipsets.
+    /// Maps whose keys are names of channels or chipsets, not names of fields.
     const MAPS: [&str; 4] = ["delivered", "refused", "failing", "chipsets"];
 
     /// If this fails, a field has changed: raise `DOCUMENT_VERSION`, and store the new document as a fixture.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Version of the documents that are written and read. It grows with every change of a field.
+/// Version of the documents that are written and read. It is raised with every change of a field.
 pub const DOCUMENT_VERSION: u32 = 1;
 
 /// The field `version` of a document.

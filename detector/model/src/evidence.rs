@@ -1,7 +1,8 @@
-//! The shape behind a verdict: runs by latency now and of the version before, devices by the ratio to their own past.
+//! Histograms behind a verdict: runs by latency, now and of the version before, and devices by the ratio to their own
+//! past.
 //!
-//! Bins are equally wide on a logarithmic axis. A histogram of clean runs has about 100 buckets at 2 significant digits.
-//! In bins of a sixteenth of an octave it has 20 to 60 numbers, and a mode 5 % away is still seen.
+//! Bins are equally wide on a logarithmic axis. A histogram of clean runs has about 100 buckets at 2 significant
+//! digits. In bins of a sixteenth of an octave it has 20 to 60 numbers, and a mode 5 % away is still visible.
 
 use std::time::Duration;
 
@@ -12,13 +13,13 @@ use crate::cohort::CohortKey;
 use crate::statistics::WindowStatistics;
 use crate::verdict::VerdictNumbers;
 
-/// Bins of an octave of latency.
+/// Number of bins per octave of latency.
 pub const LATENCY_BINS: f64 = 16.0;
 
-/// Bins of an octave of a ratio.
+/// Number of bins per octave of a ratio.
 pub const RATIO_BINS: f64 = 8.0;
 
-/// The shape of one chipset's window.
+/// The histograms of one chipset's window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CohortEvidence {
     /// The cohort that was judged.
@@ -58,12 +59,12 @@ pub struct LatencyBins {
     pub runs: Vec<u64>,
 }
 
-/// Devices by the ratio of their p10 to their own earlier one, as the signals count them.
+/// Devices by the ratio of their p10 to their own earlier p10, as the signals count them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RatioBins {
     /// The first bin begins at 2 to the power of an eighth of this.
     pub first: i32,
-    /// Devices with nearly all of the work on the NPU, or at an unknown place.
+    /// Devices with nearly all of the work on the NPU, or whose placement is unknown.
     pub on_npu: Vec<u32>,
     /// Devices with work on the CPU.
     pub on_cpu: Vec<u32>,

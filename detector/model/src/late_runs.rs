@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Runs of a cohort window that take longer than the deadline. A run counts once, so a device that runs often counts often.
+/// Runs of a cohort window that take longer than the deadline. Each run counts, so a device that runs often has more
+/// weight.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LateRuns {
     /// The deadline, in milliseconds as in the config.

@@ -1,9 +1,9 @@
-//! What the detector concludes, as types: the cohort and its window's signals, verdict and evidence, the incident with
+//! The detector's conclusions as types: the cohort and its window's signals, verdict and evidence, the incident with
 //! people's orders, and the reasons as sentences.
 //!
-//! The detector makes these values, stores them and sends them. Pages and commands read the same types, so a field that
-//! changes its name is an error of the compiler. The crate decides nothing: it has no I/O and no clock.
-//! [`rows`] are its values as the store's views hold them.
+//! The detector makes these values, stores them and sends them. Pages and commands read the same types, so the compiler
+//! reports a field that was renamed. The crate decides nothing: it has no I/O and no clock. [`rows`] has its values as
+//! rows of the store's views.
 
 mod class;
 mod cohort;

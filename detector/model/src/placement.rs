@@ -5,8 +5,8 @@ use std::fmt;
 use epwatch_proto::{GraphKind, PlacementSource};
 use serde::{Deserialize, Serialize};
 
-/// How a placement was read. Only equal methods compare: another source or fingerprint algorithm counts
-/// differently, and a precompiled graph shows a partition as one node.
+/// How a placement was read. Only placements with equal methods are compared. Another source or fingerprint algorithm
+/// counts differently, and a precompiled graph shows a partition as one node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementMethod {

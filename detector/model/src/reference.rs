@@ -16,8 +16,8 @@ pub enum Origin {
     Certified,
     /// The median over at least two other chipsets with the same version.
     OtherChipsets,
-    /// The same version on this chipset before the window. Used if nothing else is comparable: it shows
-    /// what changed, not whether the earlier placement was right.
+    /// The same version on this chipset before the window. It is used if nothing else is comparable. It shows what
+    /// changed, not whether the earlier placement was right.
     SameVersion,
 }
 
@@ -84,7 +84,7 @@ pub enum SpeedReference {
 }
 
 impl SpeedReference {
-    /// Whether heat and load of the moment cancel out, because both sides ran in the same window.
+    /// Whether momentary heat and load cancel out, because both sides ran in the same window.
     #[must_use]
     pub fn is_concurrent(self) -> bool {
         matches!(

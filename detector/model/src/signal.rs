@@ -4,14 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The ratios that `Shift` tests, in tenths; the first only if the devices fall into two groups.
+/// The ratios that `Shift` tests, in tenths. The first is tested only if the devices fall into two groups.
 pub const BEYOND_TENTHS: [u16; 6] = [13, 16, 20, 25, 32, 40];
 
 /// Shares of a device's runs that `Tail` and `NearTail` test, in percent, each with the share of healthy devices beyond
-/// it. The shares are the built-in prior until a fleet has its own.
+/// it. The shares of devices are the built-in prior until a fleet has its own.
 pub const TAIL_PERCENTS: [(u16, f64); 5] = [(3, 0.2), (5, 0.1), (10, 0.04), (20, 0.02), (40, 0.01)];
 
-/// Names a signal; a short text in the store and in documents.
+/// Identifies a signal. It is a short text in the store and in documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum SignalId {
@@ -27,15 +27,15 @@ pub enum SignalId {
     Shift,
     /// Some devices are slower than others of their make were.
     ShiftOfModel,
-    /// Devices beyond one of [`Self::Shift`]'s ratios, in tenths: kept as the cohort's history.
+    /// Devices beyond one of [`Self::Shift`]'s ratios, in tenths. The count is kept as the cohort's history.
     ShiftBeyond(u16),
     /// Some devices have runs far slower than before.
     Tail,
-    /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
+    /// Devices with at least this share of such runs, in percent. The count is kept as the cohort's history.
     TailBeyond(u16),
     /// Some devices have slow runs that are a group of their own, less slow than runs of [`Self::Tail`].
     NearTail,
-    /// Devices with at least this share of such runs, in percent: kept as the cohort's history.
+    /// Devices with at least this share of such runs, in percent. The count is kept as the cohort's history.
     NearTailBeyond(u16),
     /// The median of some devices moved, but not their fast runs.
     Moved,

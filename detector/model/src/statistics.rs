@@ -20,7 +20,7 @@ pub struct WindowStatistics {
     pub cv_between: Option<f64>,
     /// Hartigan's dip of the merged histogram, in [0, 0.25].
     pub dip: Option<f64>,
-    /// Chance of such a dip with one mode, for as many observations as there are devices.
+    /// Chance of such a dip if there is one mode and as many observations as devices.
     pub dip_p: Option<f64>,
     /// The two modes, if the smoothed histogram has two.
     pub modes: Option<Modes>,
@@ -32,11 +32,11 @@ pub struct WindowStatistics {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
-    /// Share of the runs in the slower one, in [0, 1].
+    /// Share of the runs in the slower group, in [0, 1].
     pub slow_share: f64,
-    /// Median of the faster one, in microseconds.
+    /// Median of the faster group, in microseconds.
     pub fast_us: f64,
-    /// Median of the slower one, in microseconds.
+    /// Median of the slower group, in microseconds.
     pub slow_us: f64,
     /// Ashman's D: above 2 the groups are separate.
     pub separation: f64,

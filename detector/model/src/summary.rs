@@ -45,7 +45,7 @@ pub struct VerdictSummary {
     pub cv: Option<f64>,
     /// Dip of the merged histogram, in [0, 0.25].
     pub dip: Option<f64>,
-    /// Chance of such a dip with one mode.
+    /// Chance of such a dip if there is one mode.
     pub dip_p: Option<f64>,
     /// Depth of the valley between two modes, in (0, 1]; absent with one mode.
     pub valley_depth: Option<f64>,
@@ -88,10 +88,10 @@ pub struct LateSummary {
     /// Share of the clean runs that take longer, in [0, 1].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_share: Option<f64>,
-    /// The same of the version before on the chipset in the same window.
+    /// Late share of the version before, on the chipset in the same window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_share_of_previous: Option<f64>,
-    /// The same of this version on the other chipsets.
+    /// Late share of this version on the other chipsets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late_share_on_others: Option<f64>,
 }
@@ -155,7 +155,7 @@ pub struct IncidentSummary {
     pub started_at: String,
     /// RFC 3339; absent while it is pending.
     pub fired_at: Option<String>,
-    /// RFC 3339; absent unless a directive holds it.
+    /// RFC 3339; absent unless the incident is mitigated by a directive.
     pub mitigated_at: Option<String>,
     /// RFC 3339; absent until it is over.
     pub resolved_at: Option<String>,

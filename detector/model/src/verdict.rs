@@ -37,7 +37,7 @@ pub struct CohortVerdict {
     pub cpu_ops: Vec<String>,
     /// Share of the model's MACs that those devices run on the CPU, in [0, 1].
     pub cpu_macs_share: Option<f64>,
-    /// What to do: a step a line.
+    /// The next steps, one per line.
     pub next_step: String,
     /// All signals that could be computed.
     pub signals: Vec<Signal>,
@@ -47,7 +47,7 @@ pub struct CohortVerdict {
     pub devices_directed: u64,
     /// The version before this one, if it is known.
     pub follows: Option<String>,
-    /// Versions with an open incident on its chipset whose devices have this version by now.
+    /// Versions with an open incident on its chipset whose devices now have this version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takes_over: Vec<TakenOver>,
     /// References of its placements, if there is a finding. An open incident pins them.
@@ -115,7 +115,7 @@ impl CohortVerdict {
     }
 }
 
-/// A version with an open incident, whose devices have another version by now.
+/// A version with an open incident, whose devices now have another version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TakenOver {
@@ -123,9 +123,9 @@ pub struct TakenOver {
     pub version: String,
     /// Its devices on the chipset, over the look-back.
     pub devices: u64,
-    /// Those that reported this version last.
+    /// Devices of it whose last report was of the judged version.
     pub here: u64,
-    /// Those that reported it in the window, and no other version since.
+    /// Devices that reported the version with the incident in the window, and no other version since.
     pub left: u64,
 }
 
@@ -138,9 +138,9 @@ pub struct VerdictNumbers {
     /// Devices of all versions of the model on the chipset, each once: those that vote, and those that a directive
     /// holds. A device that was updated within the window votes for two versions.
     pub devices_on_chipset: u64,
-    /// Those that could be compared by the deciding signal.
+    /// Devices that the deciding signal could compare.
     pub devices_eligible: u64,
-    /// Those that the deciding signal counts as hit.
+    /// Devices that the deciding signal counts as hit.
     pub devices_hit: u64,
     /// Clean runs of all voting devices.
     pub runs: u64,
@@ -153,7 +153,7 @@ pub struct VerdictNumbers {
     pub reference_p50_us: Option<f64>,
     /// Share of the work on the NPU on the devices hit, in [0, 1]; without a finding, on all devices.
     pub npu_share: Option<f64>,
-    /// The same in the reference.
+    /// Share of the work on the NPU in the reference.
     pub reference_npu_share: Option<f64>,
     /// Runs beyond the model's deadline; `None` without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +168,7 @@ impl VerdictNumbers {
         Some((us(self.hit_p50_us)?, us(self.reference_p50_us)?))
     }
 
-    /// As [`Self::medians`], if most devices were hit: then they are the medians of a chart of all runs.
+    /// Returns [`Self::medians`] if most devices were hit. Then a chart of all runs shows the same medians.
     #[must_use]
     pub fn medians_of_most(&self) -> Option<(f64, f64)> {
         self.medians()

@@ -1,4 +1,4 @@
-//! One step in the life of all incidents: takes the verdicts of a window, returns the incidents that changed.
+//! One step in the life of all incidents. Takes the verdicts of a window, and returns the incidents that changed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::succession::{count_successor, hold_for_next_version, lasting};
 /// The state of an incident's cohort in one window.
 enum Observation<'a> {
     Seen(&'a CohortVerdict),
-    /// Still at fault, by a verdict that this incident explains or that is weaker than its own.
+    /// The cohort is still at fault, by a verdict that this incident explains or that is weaker than its own.
     Held,
     Clean,
 }
@@ -100,8 +100,8 @@ pub(crate) fn advance(
     changed.cloned().collect()
 }
 
-/// Counts a window in which something other than the model slowed down as well: load that lasts is a ticket. While people
-/// know of a fault of the version, its load adds nothing. Returns the incident that changed.
+/// Counts a window in which something other than the model slowed down as well, because load that lasts is a ticket.
+/// While people know of a fault of the version, load of the version changes nothing. Returns the incident that changed.
 fn see_load(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     verdict: &CohortVerdict,
@@ -163,8 +163,8 @@ fn confirms(incident: &Incident, verdict: &CohortVerdict) -> bool {
     same_version && incident.state.is_notified() && incident.cohorts.iter().any(covers)
 }
 
-/// Whether the confirmed verdict of the cohort is stronger evidence than this one, so that it stays. This
-/// one may rest on the devices left after a repair, or on devices without a placement, and lack the ops.
+/// Whether the confirmed verdict of the cohort is stronger evidence than this one, so that it stays. This verdict may
+/// come from the few devices left after a repair, or from devices without a placement, and then lacks the ops.
 fn outweighs(incident: &Incident, verdict: &CohortVerdict) -> bool {
     let cohort = watched(incident, &verdict.key);
     cohort.is_some_and(|cohort| {
@@ -184,8 +184,8 @@ fn watched<'a>(incident: &'a Incident, key: &CohortKey) -> Option<&'a IncidentCo
         .find(|cohort| same_model && cohort.verdict.key == *key)
 }
 
-/// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices left
-/// to be judged apart. Those that a directive covers are left out, because their other devices look clean.
+/// Returns the cohorts that a verdict is about: its own, and firmwares of its chipset with too few devices left to be
+/// judged apart. Cohorts that a directive covers are left out, because their other devices look clean.
 fn cohorts_judged_by(
     incident: &Incident,
     verdict: &CohortVerdict,
@@ -205,7 +205,7 @@ fn cohorts_judged_by(
     judged.map(|cohort| cohort.verdict.key.clone()).collect()
 }
 
-/// Returns the state of a cohort in a window whose verdict has not this cause; `None` if it is unknown.
+/// Returns the state of a cohort in a window whose verdict does not have this cause; `None` if it is unknown.
 fn observed_without_cause(
     incident: &Incident,
     cohort: &CohortKey,
@@ -221,7 +221,7 @@ fn observed_without_cause(
     match verdict.class {
         VerdictClass::Healthy => Some(Observation::Clean),
         _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
-        // Nothing else was found; only the certificate is of another runtime.
+        // The only finding is that the certificate is for another runtime.
         VerdictClass::DataQuality if verdict.reasons.iter().any(is_uncertified) => {
             Some(Observation::Clean)
         }

@@ -1,7 +1,7 @@
 //! Effects of each order of a person on an incident. Pure: the order and the time are arguments.
 //!
-//! The run loop reads orders from the store and hands them in by their number. An order that the state does not allow any
-//! more, because the incident ended in between, changes nothing.
+//! The run loop reads orders from the store and applies them here by their number. An order that the state no longer
+//! allows, because the incident ended in between, changes nothing.
 
 use epwatch_model::{Cause, Incident, Order, OrderKind, OrderNews, State};
 use jiff::Timestamp;
@@ -23,8 +23,8 @@ pub(crate) enum Void {
     Succeeded,
 }
 
-/// Does what a person ordered, and notes that the order was handed in. `is_succeeded` says whether another incident
-/// of the same fault is open, so that this one cannot be.
+/// Applies a person's order, and notes its number. `is_succeeded` says whether another incident of the same fault is
+/// open, so that this one cannot be reopened.
 pub(crate) fn apply_order(
     incident: &mut Incident,
     order: &Order,
@@ -41,7 +41,7 @@ pub(crate) fn apply_order(
     match incident.state {
         State::Pending => return Err(Void::Pending),
         State::Firing | State::Mitigated => {}
-        // Feedback on what is over is read from the order itself.
+        // A `false` order on an incident that is over needs no change here: the feedback is read from the order itself.
         State::Inactive | State::Resolved if order.kind == OrderKind::False => return Ok(()),
         State::Inactive | State::Resolved => return Err(Void::Over),
     }
@@ -91,7 +91,7 @@ fn reopen(incident: &mut Incident, now: Timestamp) -> Result<(), Void> {
     Ok(())
 }
 
-/// Ends a mute whose time has come. Returns whether it did: people are notified again then.
+/// Ends a mute that has expired. Returns whether it ended one, because people are notified again then.
 pub(crate) fn expire_mute(incident: &mut Incident, now: Timestamp) -> bool {
     if incident.orders.mute.is_none() || incident.orders.is_muted(now) {
         return false;
@@ -103,8 +103,8 @@ pub(crate) fn expire_mute(incident: &mut Incident, now: Timestamp) -> bool {
     true
 }
 
-/// Whether its cohorts are compared with their state before it. They are while it is open and while it is held, so
-/// that a fault that lasts never looks clean. An accepted state is the reference.
+/// Whether the incident's cohorts are compared with their state before it. They are while it is open or held, so that a
+/// fault that lasts never looks clean. An accepted state becomes the reference instead.
 pub(crate) fn pins_references(incident: &Incident) -> bool {
     let end = incident.orders.end.as_ref().map(|end| end.kind);
     incident.state.is_open() || (incident.is_held() && end != Some(OrderKind::Accept))

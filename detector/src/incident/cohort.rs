@@ -16,22 +16,22 @@ pub(crate) const AT_ONCE_P: f64 = 1e-8;
 /// See [`AT_ONCE_P`].
 pub(crate) const AT_ONCE_DEVICES: u64 = 10;
 
-/// Number of windows of which two must agree otherwise.
+/// Without such a chance, two of this many windows must agree.
 pub(crate) const CONFIRM_WITHIN_WINDOWS: u32 = 3;
 
-/// Number of windows that share no data after which load is a ticket: heat and load end.
+/// Number of windows that share no data after which load is a ticket, because usual heat and load end earlier.
 const LASTING_WINDOWS: u32 = 3;
 
 /// Next step for load that lasts.
 const LASTING_LOAD: &str = "Compare firmware, runtime and makes of these devices with others of the chipset, and look at what \
      else runs on them since then; nothing points at this model alone.";
 
-/// Ratio of two medians from which a window without a reference can be assigned to one of them.
+/// Least ratio of two medians for which a window without a reference can be assigned to one of them.
 const DISTINCT: f64 = 1.5;
 
 pub(super) fn see(cohort: &mut IncidentCohort, verdict: &CohortVerdict) {
     let end = verdict.window_end;
-    // Missed windows are judged after the newest one.
+    // A missed window may be judged after newer ones, so this one may be earlier than `began`.
     cohort.began = cohort.began.min(start_of(end, verdict.window));
     cohort.verdict = verdict.clone();
     keep_peaks(cohort, &verdict.signals);
@@ -45,12 +45,12 @@ pub(super) fn see(cohort: &mut IncidentCohort, verdict: &CohortVerdict) {
     cohort.sightings.push((end, verdict.severity));
 
     let is_sure = verdict.p <= AT_ONCE_P && verdict.numbers.devices_hit >= AT_ONCE_DEVICES;
-    // What makes a ticket at once does so until the page is sure.
+    // A single sure signal makes a ticket at once, and it stays a ticket until the page is sure.
     let is_page = verdict.severity == Severity::Page;
     let has_sure_signal = is_page && verdict.signals.iter().any(is_sure_alone);
     let is_alone = verdict.reasons.contains(&Reason::NoControl);
     for severity in [Severity::Ticket, Severity::Page] {
-        // Load that nothing could show is over in the next window.
+        // Without a control, the slow-down may be load, which is over in the next window. So a page waits.
         let at_once = match severity {
             Severity::Page => is_sure && !is_alone,
             _ => is_sure || has_sure_signal,
@@ -76,7 +76,7 @@ pub(super) fn see(cohort: &mut IncidentCohort, verdict: &CohortVerdict) {
     }
 }
 
-/// Counts the windows that it was seen in and that share no data, the latest first.
+/// Counts the windows in which the fault was seen and that share no data, the latest first.
 fn windows_apart(cohort: &IncidentCohort, window: Duration) -> u32 {
     let (mut n, mut last) = (0, None);
     for (end, _) in cohort.sightings.iter().rev() {
@@ -98,7 +98,7 @@ fn keep_peaks(cohort: &mut IncidentCohort, signals: &[Signal]) {
 }
 
 /// Whether the fault lasts, by the latency of a window without references. It lasts if the latency is closer to the
-/// devices hit than to the reference of that time. `None` if too few devices were hit, or are left.
+/// latency of the devices hit than to the reference at that time. `None` if too few devices were hit, or are left.
 pub(super) fn lasts(cohort: &IncidentCohort, verdict: &CohortVerdict) -> Option<bool> {
     let seen_last = &cohort.verdict;
     let VerdictNumbers {
@@ -121,8 +121,8 @@ pub(super) fn lasts(cohort: &IncidentCohort, verdict: &CohortVerdict) -> Option<
     Some(verdict.statistics.p50_us? > (hit_us * before_us).sqrt())
 }
 
-/// Handles a window that ends before the last one counted, after a clock that had stepped forward was set
-/// back. Later sightings are dropped, and clean windows are counted from zero, since some may come twice.
+/// Handles a window that ends before the last one counted, after a clock that had stepped forward was set back. Later
+/// sightings are dropped. Clean windows are counted from zero, because some may be judged twice.
 pub(super) fn go_back(cohort: &mut IncidentCohort, end: Timestamp) {
     cohort.sightings.retain(|(seen, _)| *seen <= end);
     cohort.clean_windows = 0;

@@ -1,9 +1,9 @@
 //! Faults that a person ended by an order while they last. Their verdicts are quiet until the fault grows, or returns
 //! after a clean window. Recovered faults are quiet, too, while windows still hold runs from before the repair.
 //!
-//! A held incident is over for everybody. Each window's verdicts pass here before they reach
-//! [`advance`](super::advance). Verdicts of a held fault lose their severity, so they open nothing. A new cause is
-//! not held, and always opens an incident.
+//! A held incident is over for everybody. Each window's verdicts pass through here before [`advance`](super::advance).
+//! Verdicts of a held fault lose their severity, so they open no incident. A new cause is not held, and always opens an
+//! incident.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use epwatch_model::{
 /// Growth of devices hit, slow-down or share on the CPU from which a fault that was resolved notifies again.
 const GROWN: f64 = 1.5;
 
-/// How often the time that a held version was seen moves in the time after which it is forgotten.
+/// Number of times that `seen_until` is updated in the time after which a held version is forgotten.
 const SEEN_MOVES: i32 = 14;
 
 /// Slow-down against the accepted latency from which a version notifies again. Medians of some tens of devices differ
@@ -47,7 +47,7 @@ fn worst(effect: HeldEffect, other: HeldEffect) -> HeldEffect {
     }
 }
 
-/// Whether a later effect is larger by half. What was unknown then is not compared.
+/// Whether a later effect is larger by half. A value that was unknown then is not compared.
 fn has_grown_to(effect: HeldEffect, now: HeldEffect) -> bool {
     let grew = |then: Option<f64>, now: Option<f64>| {
         then.zip(now)
@@ -82,7 +82,7 @@ pub(super) fn hold_of(incident: &Incident) -> Hold {
     }
 }
 
-/// Takes the severity from verdicts of held faults, and ends the holds that are over. Returns the verdicts, and the
+/// Removes the severity from verdicts of held faults, and ends the holds that are over. Returns the verdicts, and the
 /// incidents whose hold changed.
 pub(crate) fn quieted<'a, 'b>(
     held: impl Iterator<Item = &'b mut Incident>,
@@ -110,7 +110,7 @@ pub(crate) fn quieted<'a, 'b>(
     (verdicts, changed)
 }
 
-/// Whether a verdict is of load on a chipset whose slow-down is held.
+/// Whether a verdict shows load on a chipset whose slow-down is held.
 fn holds_load(incident: &Incident, verdict: &CohortVerdict) -> bool {
     let (own, key) = (&incident.key, &verdict.key);
     let hold = incident.orders.hold.as_ref();
@@ -120,7 +120,7 @@ fn holds_load(incident: &Incident, verdict: &CohortVerdict) -> bool {
         && verdict.is_load()
 }
 
-/// Whether a verdict is of its fault, or explained by it, on a chipset that it had.
+/// Whether a verdict shows the incident's fault, or is explained by it, on one of its chipsets.
 pub(super) fn quiets(incident: &Incident, verdict: &CohortVerdict) -> bool {
     let key = &verdict.key;
     let hold = incident.orders.hold.as_ref();
@@ -144,8 +144,8 @@ fn hold_back(
     };
     let end = verdicts.iter().map(|verdict| verdict.window_end).max();
     if let Some(until) = hold.until {
-        // A time before its recovery means that the clock was set back. The fault notifies again then: better twice
-        // than never.
+        // A window that ends before the recovery means that the clock was set back. The fault notifies again then,
+        // because twice is better than never.
         let is_over = end.is_some_and(|end| end >= until || end < hold.seen_until);
         incident.orders.hold = Some(hold).filter(|_| !is_over);
         let quiet = verdicts.iter().enumerate();
@@ -170,7 +170,7 @@ fn hold_back(
     if let Some(end) = end {
         let unseen = end.duration_since(hold.seen_until);
         let is_seen = !of_version.is_empty();
-        // Each change is stored, so it moves rarely.
+        // Each change is stored, so `seen_until` is updated rarely.
         if is_seen && unseen >= signed(forget_after) / SEEN_MOVES {
             hold.seen_until = end;
         } else if !is_seen && unseen >= signed(forget_after) {

@@ -1,6 +1,6 @@
-//! Incidents with one cause: a fault that lives on in the next version, or one driver that slows several models of an
-//! app. The first of them is sent, the others are parts of it and stay quiet as long as it says enough. A next version that
-//! has the fault too ends an acknowledgement of the first one, which is sent again.
+//! Incidents with one cause: a fault that continues in the next version, or one driver that slows several models of an
+//! app. The first incident is sent. The others are parts of it, and stay quiet as long as it covers them. If the next
+//! version has the fault too, the first one's acknowledgement ends, and it is sent again.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use epwatch_model::{CohortKey, CohortVerdict, Incident, IncidentKey, Reason};
 use jiff::Timestamp;
 
-/// Makes incidents that fire now parts of an earlier one, and sets those free that it no longer covers. Returns those
-/// that changed.
+/// Makes incidents that fire now parts of an earlier one, and separates parts that it no longer covers. Returns the
+/// incidents that changed.
 pub(super) fn merge(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     now: Timestamp,
@@ -17,7 +17,7 @@ pub(super) fn merge(
     let mut changed = Vec::new();
     for key in incidents.keys().cloned().collect::<Vec<_>>() {
         let incident = &incidents[&key];
-        // People who were told of an incident stay told of it.
+        // An incident that people were notified of stays an incident of its own.
         let fires_now = incident.fired_at == Some(now) && incident.delivered.is_empty();
         if !incident.state.is_notified() || !(fires_now || incident.part_of.is_some()) {
             continue;
@@ -40,7 +40,7 @@ pub(super) fn merge(
             whole.parts.insert(name);
             take_next_steps(whole, &next_steps);
             if is_next_version && whole.orders.ack.take().is_some() {
-                // Whoever acknowledged it may take that version for the fix.
+                // The person who acknowledged it may believe that the next version is the fix.
                 whole.superseded.clone_from(&whole.headline);
                 whole.news += 1;
             }
@@ -48,7 +48,7 @@ pub(super) fn merge(
         }
         if let Some(incident) = incidents.get_mut(&key) {
             incident.part_of = id;
-            // Nothing of it was sent, so its growth is not news.
+            // The part was never sent, so its growth is not news.
             incident.superseded = None;
             changed.push(key);
         }
@@ -84,7 +84,8 @@ fn name(incident: &Incident) -> String {
     )
 }
 
-/// Whether people who were sent this one know all that the other would say: as severe, on these chipsets.
+/// Whether this incident's notification already says all that the other's would: at least as severe, on the same
+/// chipsets.
 fn covers(incident: &Incident, other: &Incident) -> bool {
     let (app, of) = (&incident.key.model, &other.key.model);
     let same_app = (&app.app_id, &app.environment) == (&of.app_id, &of.environment);

@@ -1,8 +1,8 @@
 //! Incidents whose devices lose their vote because a directive took them off the NPU.
 //!
-//! The devices that are left look clean although nothing was repaired. A cohort is held as mitigated while the
-//! directive covers the devices hit. It is cleared by clean windows once the directive no longer does, or by
-//! clean windows of the next version.
+//! The remaining devices look clean although nothing was repaired. A cohort stays mitigated while the directive covers
+//! the devices hit. Clean windows clear it once the directive no longer covers them, or clean windows of the next
+//! version.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ impl<'a> DirectedDevices<'a> {
         Self(devices)
     }
 
-    /// Whether at least half as many devices are under a directive as were hit. A few that still hold a
-    /// revoked directive must not keep an incident open.
+    /// Whether at least half as many devices are under a directive as were hit. A few devices that still obey a revoked
+    /// directive must not keep an incident open.
     pub(super) fn covers(&self, cohort: &IncidentCohort) -> bool {
         let key = &cohort.verdict.key;
         let directed = self
@@ -41,8 +41,8 @@ impl<'a> DirectedDevices<'a> {
     }
 }
 
-/// Holds cohorts that were not seen in this window and whose devices are under a directive. Returns
-/// whether there are any.
+/// Keeps cohorts mitigated that were not seen in this window and whose devices are under a directive. Returns whether
+/// there are any.
 pub(super) fn hold_directed(
     incident: &mut Incident,
     end: Timestamp,
@@ -65,8 +65,7 @@ pub(super) fn hold_directed(
     any
 }
 
-/// Moves between firing and mitigated. Both changes are news: that the directive works, and that the
-/// fault is back.
+/// Changes the state between firing and mitigated. Both changes are news: the directive works, or the fault is back.
 pub(super) fn settle_mitigation(incident: &mut Incident, now: Timestamp) {
     let confirmed = || {
         let cohorts = incident.cohorts.iter();

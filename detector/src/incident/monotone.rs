@@ -1,5 +1,5 @@
-//! More evidence of the same fault never lowers the severity: over its ratio, its share of the devices, their number,
-//! and days.
+//! Tests that more evidence of the same fault never lowers the severity. Evidence is the ratio, the share of devices,
+//! their number, and days.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,13 +23,13 @@ enum Beside {
     Nothing,
     /// The version before, which did not slow down.
     SteadyVersion,
-    /// The version before, as slow.
+    /// The version before, which slowed down as much.
     SlowVersion,
     /// Another model on the same devices, which did not slow down.
     SteadyModel,
-    /// Another model on the same devices, as slow.
+    /// Another model on the same devices, which slowed down as much.
     SlowModel,
-    /// The same, where the devices hit have a firmware of their own.
+    /// Another model that slowed down as much, where the devices hit have a firmware of their own.
     SlowModelByFirmware,
 }
 
@@ -132,8 +132,8 @@ fn severities(size: Size, beside: Beside, is_placed: bool, seed: u64) -> [Severi
     DAYS.map(|days| told(&vec![verdict.clone(); usize::try_from(days).unwrap()]))
 }
 
-/// Whether something else is slow too, and too few devices are spared to show that it is not load. The last control is
-/// gone then, so that a page of a smaller share may be a ticket.
+/// Whether something else is slow too, and too few devices are not hit to rule out load. Then the last control is gone,
+/// so the page of a smaller share may become a ticket.
 fn is_without_others(beside: Beside, size: Size) -> bool {
     use Beside::{SlowModel, SlowModelByFirmware, SlowVersion};
     let spared = f64::from(DEVICES[size.devices]) * (1.0 - SHARES[size.share]);

@@ -1,4 +1,4 @@
-//! The early end of a fault that was repaired, where devices run often enough to be sure within a day.
+//! The early end of a repaired fault, if devices run often enough to be sure within a day.
 //!
 //! A one-day window still holds runs from before the repair for a day. A device that runs rarely keeps them longer,
 //! because its few runs are filled up with earlier ones. So while an incident fires, a shorter window of new runs
@@ -21,24 +21,24 @@ use super::hold::{hold_of, quiets};
 /// Shortest time without a hit after which a fault can be over.
 const EARLIEST: Duration = Duration::from_secs(6 * 3_600);
 
-/// How often a recovery is looked for: each look reads the incidents' models once more.
+/// Interval between checks for recoveries. Each check reads the incidents' models once more.
 const LOOK_EVERY: Duration = Duration::from_secs(3 * 3_600);
 
-/// Part of the share of devices hit below which a fault that lasts does not fall by itself.
+/// Fraction of the share of devices hit. Without a repair, a fault does not fall below it.
 const LASTING: f64 = 2.0 / 3.0;
 
-/// Greatest chance that a fault that lasts shows no more hits.
+/// Largest accepted chance that a lasting fault shows no more hits than this.
 const SURE: f64 = 0.01;
 
-/// The same for a firmware whose chipset is certainly clean. It is less strict, because a fault on its few devices
-/// alone is unlikely.
+/// Largest accepted chance for a firmware whose chipset is certainly clean. It is less strict, because a fault on its
+/// few devices alone is unlikely.
 const PART_SURE: f64 = 0.2;
 
-/// A window in which a recovery is looked for, in addition to a usual one.
+/// A window that is checked for recoveries, in addition to a usual one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recovery {
     pub(crate) end: Timestamp,
-    /// Three quarters of a usual one.
+    /// Length of the window: three quarters of a usual one.
     pub(crate) window: Duration,
     /// End of the first usual window in which a fault that recovered notifies again.
     quiet_until: Timestamp,
@@ -46,7 +46,7 @@ pub(crate) struct Recovery {
 
 impl Recovery {
     /// Returns the window, in addition to the usual one, that ends then, in whole buckets. `None` if it would be
-    /// shorter than [`EARLIEST`], or no look is due.
+    /// shorter than [`EARLIEST`], or no check is due.
     pub(crate) fn looked_for(end: Timestamp, window: Duration, bucket: Duration) -> Option<Self> {
         let shorter = shorter(window, bucket)?;
         let every = i64::try_from(LOOK_EVERY.as_secs()).ok()?;
@@ -86,7 +86,7 @@ pub(crate) fn end_recovered(
     recovered.map(|incident| incident.clone()).collect()
 }
 
-/// Ends the quiet of faults that a shorter window shows after their recovery; returns their incidents.
+/// Ends the quiet period of recovered faults that a shorter window shows again. Returns their incidents.
 pub(crate) fn end_quiet<'a>(
     held: impl Iterator<Item = &'a mut Incident>,
     verdicts: &[CohortVerdict],
@@ -124,7 +124,7 @@ fn may_recover(incident: &Incident) -> bool {
     incident.state == State::Firing && incident.key.cause == Cause::Slower
 }
 
-/// Returns the time without a hit after which it may end, by its windows.
+/// Returns the time without a hit after which the incident may end, by the length of its windows.
 pub(crate) fn recovers_in(incident: &Incident) -> Option<Duration> {
     let shorter = shorter(incident.lead()?.window, Duration::ZERO)?;
     may_recover(incident).then_some(shorter)
@@ -175,7 +175,8 @@ fn verdict_now<'a>(key: &CohortKey, verdicts: &'a [CohortVerdict]) -> Option<&'a
 /// It is the smallest chance of any signal that had fired, because devices that run rarely leave many signals open.
 /// None of them may have as many hits as a fault that lasts.
 fn chance_it_lasts(cohort: &IncidentCohort, now: &CohortVerdict) -> Option<f64> {
-    // `SlowerAndMoved` counts among the devices whose work moved. A repair leaves none of them; `Placement` has those.
+    // `SlowerAndMoved` counts only among devices whose work moved. A repair leaves no such devices, and `Placement`
+    // counts them.
     let peaks = cohort.peaks.iter();
     let peaks = peaks.filter(|peak| peak.id != SignalId::SlowerAndMoved);
     let of = |id: SignalId| now.signals.iter().find(|signal| signal.id == id);

@@ -16,7 +16,8 @@ pub(crate) struct SettledOrders {
 }
 
 impl SettledOrders {
-    /// Returns the orders of these incidents after the given numbers that this and the last reading showed, by number.
+    /// Returns, by number, the orders of these incidents that this reading and the last both showed. Only orders after
+    /// the given numbers are read.
     pub(crate) async fn read(
         &mut self,
         store: &VerdictStore,
@@ -29,7 +30,7 @@ impl SettledOrders {
         let shown = orders.iter().map(|order| order.id.clone()).collect();
         let before = std::mem::replace(&mut self.shown, shown);
         let mut settled: Vec<(String, Order)> = Vec::new();
-        // An incident's orders are done by number: the ones behind an order that is new wait for it.
+        // An incident's orders are applied by number. Orders after a new one wait for it.
         let mut waiting = BTreeSet::new();
         for StoredOrder {
             id,

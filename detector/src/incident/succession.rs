@@ -1,5 +1,5 @@
 //! Incidents whose devices left their version. If the version that they have now is clean, the incident ends. If it has
-//! the same fault, the incident stays open, since the update does not mend it.
+//! the same fault, the incident stays open, because the update does not repair it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use jiff::Timestamp;
 
 use super::cohort::lasts;
 
-/// Share of a cohort's devices that must have reported a clean version last. Others did not report since, and some devices
-/// of a fleet never do again.
+/// Share of a cohort's devices whose last report must be of a clean version. The others did not report since, and some
+/// devices never report again.
 const MOST_MOVED: f64 = 0.9;
 
-/// Share of its devices below which those that still have the version are too few for a page.
+/// Below this share of its devices, the devices that still have the version are too few for a page.
 const FEW_LEFT: f64 = 0.04;
 
-/// Counts clean windows of the versions that devices of the incident have by now. While a directive holds these devices,
+/// Counts clean windows of the versions that devices of the incident now have. While a directive covers these devices,
 /// clean windows of the next version count. Returns whether anything changed.
 pub(super) fn count_successor(incident: &mut Incident, verdict: &CohortVerdict) -> bool {
     let key = &verdict.key;
@@ -40,7 +40,7 @@ pub(super) fn count_successor(incident: &mut Incident, verdict: &CohortVerdict) 
             continue;
         }
         if !is_clean(cohort, verdict) {
-            // Seen again, so the version that its devices moved to before does not end it.
+            // The fault was seen in the version that its devices moved to, so that version does not end it.
             any |= !cohort.moved_to.is_empty();
             cohort
                 .moved_to
@@ -52,7 +52,7 @@ pub(super) fn count_successor(incident: &mut Incident, verdict: &CohortVerdict) 
     any
 }
 
-/// Holds the cohorts of chipsets where a part of this incident is the same model's next version. The part is open, so
+/// Keeps cohorts open on chipsets where the same model's next version is a part of this incident. The part is open, so
 /// the fault lasts although no device has this version any more. Returns whether there are any.
 pub(super) fn hold_for_next_version(
     incident: &mut Incident,
@@ -77,7 +77,7 @@ pub(super) fn hold_for_next_version(
     any
 }
 
-/// Returns the chipsets on which a later version of the same model is a part of an incident, by that one's id.
+/// Returns the chipsets on which a later version of the same model is a part of an incident, by the incident's id.
 pub(super) fn lasting(
     incidents: &BTreeMap<IncidentKey, Incident>,
 ) -> BTreeMap<String, BTreeSet<String>> {
@@ -93,7 +93,8 @@ pub(super) fn lasting(
     lasting
 }
 
-/// Whether a version shows nothing: it is healthy, or without a reference as fast as the cohort was before its fault.
+/// Whether a version shows no fault: it is healthy, or it has no reference and is as fast as the cohort was before its
+/// fault.
 fn is_clean(cohort: &IncidentCohort, verdict: &CohortVerdict) -> bool {
     match verdict.class {
         VerdictClass::Healthy => true,
@@ -102,8 +103,8 @@ fn is_clean(cohort: &IncidentCohort, verdict: &CohortVerdict) -> bool {
     }
 }
 
-/// Counts a clean window of a version that its devices have by now. It is clear after as many as otherwise, with all
-/// devices there unless a directive holds them.
+/// Counts a clean window of a version that the cohort's devices now have. The cohort is cleared after the usual number
+/// of clean windows. All devices must have moved, unless a directive covers them.
 fn count_clean_version(
     cohort: &mut IncidentCohort,
     verdict: &CohortVerdict,

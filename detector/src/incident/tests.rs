@@ -56,7 +56,7 @@ fn of_firmware(firmware: &str, mut verdict: CohortVerdict) -> CohortVerdict {
     verdict
 }
 
-/// An incident that fires.
+/// A life whose incident fires.
 fn firing() -> Life {
     let mut life = Life::default();
     life.window(&[sick(0)]);
@@ -150,7 +150,7 @@ fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
     let mut life = firing();
     life.window(&[healthy(WINDOW)]);
     life.window(&[healthy(2 * WINDOW)]);
-    // Back once: counting starts again.
+    // The fault is back once, so counting starts again.
     life.window(&[sick(3 * WINDOW)]);
     for window in 4..6 {
         assert_eq!(life.window(&[healthy(window * WINDOW)]), [State::Firing]);
@@ -165,7 +165,7 @@ fn three_clean_windows_resolve_and_a_relapse_is_a_new_incident() {
     );
 }
 
-/// Few of its devices are left, and those are judged with their chipset.
+/// Few devices of the firmware are left, and they are judged with their chipset.
 #[test]
 fn a_firmware_that_is_not_judged_any_more_is_cleared_with_its_chipset() {
     let mut life = Life::default();
@@ -211,13 +211,13 @@ fn silence_is_not_recovery() {
         life.window(&[silent]);
     }
     assert_eq!(life.only().state, State::Firing);
-    // Until the cohort is gone for good.
+    // The incident ends once the cohort is gone for good.
     let mut much_later = on("SM8650", healthy(15 * 24 * 3600));
     much_later.key.model.model_id = "another".into();
     assert_eq!(life.window(&[much_later]), [State::Resolved]);
 }
 
-/// Without references its own latency decides.
+/// Without references, the cohort's own latency decides.
 #[test]
 fn a_fault_that_outlasts_its_reference_lasts_until_it_is_as_fast_as_before() {
     let silent = |window: i64, p50_us: f64| {
@@ -292,7 +292,7 @@ fn a_fault_that_shows_in_several_ways_is_one_incident() {
         .collect();
     let grown = [(1, IntermittentFallback), (2, sick(0).class)];
     assert_eq!(sent, grown);
-    // Devices without a placement, or those left after a repair, are weaker evidence.
+    // Devices without a placement, or the few left after a repair, are weaker evidence.
     life.window(&[slow(3 * WINDOW)]);
     life.window(&[of_class(IntermittentFallback, sick(4 * WINDOW))]);
     assert_eq!(life.sent.len(), 2);
@@ -396,7 +396,7 @@ fn load_that_ends_is_never_told() {
     assert!(life.open.is_empty() && life.sent.is_empty());
 }
 
-/// A page is news of its own, and load adds nothing while people know of a fault.
+/// A page is separate news, and load adds nothing while people know of a fault.
 #[test]
 fn load_and_a_fault_are_one_incident() {
     let mut life = Life::default();
@@ -411,7 +411,7 @@ fn load_and_a_fault_are_one_incident() {
     assert_eq!(*life.only(), before);
 }
 
-/// Its version is compared with as before, and stays a control: load of the next version is not its fault.
+/// A version with load stays a reference and a control. Load of the next version is not its fault.
 #[test]
 fn load_pins_nothing() {
     let mut life = Life::default();
@@ -424,7 +424,7 @@ fn load_pins_nothing() {
     assert_eq!(pinned.versions_at_fault(&key), ["2.0.0"]);
 }
 
-/// A count without a control pages in the second window: by then load is over.
+/// Without a control, a count pages only in the second window. Load would be over by then.
 #[test]
 fn a_slowdown_without_a_control_is_a_ticket_first() {
     let slower = |factor: f64, second: i64| {
@@ -442,7 +442,7 @@ fn a_slowdown_without_a_control_is_a_ticket_first() {
     assert_eq!(life.only().severity(), Severity::Ticket);
     life.window(&[slower(1.8, WINDOW)]);
     assert_eq!(life.only().severity(), Severity::Page);
-    // Load does not slow down by as much.
+    // Load does not slow devices down this much, so the page comes at once.
     let mut life = Life::default();
     life.window(&[slower(2.4, 0)]);
     assert_eq!(life.only().severity(), Severity::Page);
@@ -469,7 +469,7 @@ fn the_document_is_the_whole_state() {
     let mut life = firing();
     let stored = serde_json::to_string(life.only()).unwrap();
     let mut back: Incident = serde_json::from_str(&stored).unwrap();
-    // JSON may lose the last bit of a float, so what follows from it is compared instead.
+    // JSON may lose the last bit of a float, so numbers that follow from the verdict are compared instead.
     let verdict = back.cohorts[0].verdict.clone();
     assert_eq!(verdict.numbers.devices_hit, 60);
     back.cohorts[0].verdict = life.only().cohorts[0].verdict.clone();
@@ -556,7 +556,7 @@ fn a_clean_version_after_it_resolves_a_mitigated_incident() {
     life.window(&[nobody_left(WINDOW, 60)]);
     for hour in 2..4 {
         let next = of_version("3.0.0", "2.0.0", healthy(hour * WINDOW));
-        // A version that follows another one does not count.
+        // A version whose predecessor is another version does not count.
         let other = of_version("1.9.1", "1.9.0", healthy(hour * WINDOW));
         let held = nobody_left(hour * WINDOW, 20 * 60);
         assert_eq!(life.window(&[held, next, other]), [State::Mitigated]);
@@ -566,7 +566,7 @@ fn a_clean_version_after_it_resolves_a_mitigated_incident() {
     assert_eq!(life.window(&[held, next]), [State::Resolved]);
 }
 
-/// Returns the incident of a version, and whether a channel is sent it.
+/// Returns the incident of a version, and whether channels receive it.
 fn of(life: &Life, model: &str, version: &str) -> (Incident, bool) {
     let mut all = life.open.values();
     let is_it = |incident: &&Incident| {
@@ -586,11 +586,11 @@ fn a_fault_that_lives_on_in_the_next_version_is_a_part_of_it() {
     assert!(is_sent && first.parts.contains("segmenter 3.0.0"));
     let (second, is_sent) = of(&life, "segmenter", "3.0.0");
     assert_eq!((second.part_of, is_sent), (Some(first.id), false));
-    // The version after that, of which the one before is a part.
+    // The version after the next one, whose predecessor is already a part.
     let last = |hour: i64| of_version("4.0.0", "3.0.0", sick(hour * WINDOW));
     life.window(&[sick(2 * WINDOW), next(2), last(2)]);
     assert!(!of(&life, "segmenter", "4.0.0").1);
-    // It reaches another chipset, and outlasts the first.
+    // The fault of 4.0.0 reaches another chipset, and 3.0.0's outlasts the first one's.
     life.window(&[on("SM7550", last(3)), next(3)]);
     assert!(of(&life, "segmenter", "4.0.0").1);
     for hour in 4..7 {
@@ -652,7 +652,7 @@ fn one_driver_that_slows_two_models_is_one_page() {
         of(&life, "segmenter", "2.0.0").1,
     ];
     assert_eq!(sent, [true, false]);
-    // Two faults that nothing connects are two.
+    // Two faults that nothing connects are two incidents.
     let mut life = Life::default();
     life.window(&[sick(0), other_model(sick(0))]);
     let sent = [
@@ -660,7 +660,7 @@ fn one_driver_that_slows_two_models_is_one_page() {
         of(&life, "segmenter", "2.0.0").1,
     ];
     assert_eq!(sent, [true, true]);
-    // A ticket takes no page in.
+    // A page does not become a part of a ticket.
     let mut life = Life::default();
     life.window(&[both_slowed(harmless(0)), other_model(sick(0))]);
     let sent = [

@@ -1,10 +1,9 @@
 //! The share of healthy devices that each signal hits: built-in rates, and the rates of a fleet.
 //!
-//! The built-in rates are the upper ends of what simulated fleets with realistic noise showed. A fleet's
-//! own rates are estimated from its healthy windows: a version on a chipset counts once, at the mean of its
-//! windows. If cohorts differ more than by chance, the prior gets weaker, since the next cohort may differ as
-//! much. Windows may contain unreported faults. So a version on a chipset counts only once it is seven windows old, and
-//! its latest windows do not count yet.
+//! The built-in rates are the highest rates of simulated fleets with realistic noise. A fleet's own rates are estimated
+//! from its healthy windows: a version on a chipset counts once, at the mean of its windows. If cohorts differ more
+//! than by chance, the prior gets weaker, since the next cohort may differ as much. Windows may contain unreported
+//! faults. So a version on a chipset counts only once it is seven windows old, and its latest windows do not count yet.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -64,7 +63,7 @@ impl BaseRates {
     }
 }
 
-/// Why a rates file was not read or written.
+/// The error of a rates file that could not be read or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BaseRatesError {
@@ -93,7 +92,7 @@ impl BaseRates {
     /// Reads a file that `epwatch detector calibrate` wrote.
     ///
     /// # Errors
-    /// There is no such file, or it holds something else.
+    /// The file does not exist, or holds something else.
     pub fn read(path: &Path) -> Result<Self, BaseRatesError> {
         let text = std::fs::read_to_string(path).map_err(|source| BaseRatesError::Io {
             what: "read",

@@ -14,13 +14,13 @@ use crate::judge::window::{CohortWindow, DeviceVote, count_devices};
 /// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 
-/// Share of the devices from which a runtime counts as the whole cohort's.
+/// Least share of the devices for which a runtime counts as the whole cohort's.
 const NEW_ON: f64 = 0.9;
 
 /// The references of one cohort window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
-    /// The version before the cohort's, without those that have an open incident on the chipset.
+    /// The version before the cohort's. Versions with an open incident on the chipset are skipped.
     pub previous_version: Option<String>,
     /// Versions between the two that have an open incident on the chipset, the latest first.
     pub passed_over: Vec<String>,
@@ -90,7 +90,7 @@ impl Baseline {
 pub struct Certificate {
     /// The certifier, for example a CI run.
     pub certified_by: String,
-    /// Hash of the firmware that it was measured on; empty if none is known, as of an emulator.
+    /// Hash of the firmware that it was measured on; empty if none is known, as for an emulator.
     pub firmware: String,
     /// Where it runs.
     pub placement: Placement,
@@ -99,8 +99,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Returns the certificate of a vote's method and runtime whose firmware is nearest: the device's own, else none, else
-    /// any other. Of several the first one counts, which is the latest.
+    /// Returns the certificate with the vote's method and runtime whose firmware is nearest: the device's own, else
+    /// none, else any other. Of several equally near ones, the first counts, which is the latest.
     pub(crate) fn nearest<'a>(
         certificates: &'a [Certificate],
         vote: &DeviceVote,
@@ -109,7 +109,7 @@ impl Certificate {
         if !placement.method.is_readable() {
             return None;
         }
-        // One of a file may leave its runtime out.
+        // A certificate from a file may leave its runtime out.
         let of_runtime =
             |runtime: &str| runtime == placement.runtime || matches!(runtime, "" | "/");
         let is_comparable = |one: &&Certificate| {
@@ -154,7 +154,7 @@ pub struct PlacementCount {
     pub chipset: String,
     /// Where it ran.
     pub placement: Placement,
-    /// Devices over the look-back, the window included.
+    /// Devices over the look-back, including the window.
     pub devices: u64,
     /// Devices over the look-back without the window.
     pub devices_before: u64,
@@ -274,17 +274,17 @@ pub struct VersionSeen {
     pub version: String,
     /// In milliseconds since 1970.
     pub first_seen_ms: i64,
-    /// Devices that voted for it in the look-back. One with several placements may count for each.
+    /// Devices that voted for it in the look-back. A device with several placements may count once for each.
     pub devices: u64,
 }
 
-/// Share of the devices of the largest earlier version below which a version is of stray devices.
+/// A version with less than this share of the largest earlier version's devices is only on stray devices.
 const STRAY: f64 = 0.1;
 
 /// Returns the version before `version`. It is the version that most devices report as their previous one. Otherwise it
-/// is the latest one that was first seen earlier and that more than some stray devices ran. A version without a
-/// session, since it starts nowhere, is not among those seen, so the latest other one is before it. Version names have
-/// no order.
+/// is the latest one that was first seen earlier and that more than some stray devices ran. A version that starts
+/// nowhere has no session, and is not in `seen`. The latest other version is then before it. Version names have no
+/// order.
 #[must_use]
 pub(crate) fn previous_version(
     version: &str,

@@ -1,9 +1,9 @@
-//! The shape behind a verdict: runs by latency now and of the version before, devices by the ratio to their own past.
-//! `evaluate` makes it of each chipset's window, `verdict_store` keeps it, pages draw it. It decides nothing and holds
-//! no ids.
+//! Histograms behind a verdict: runs by latency, now and of the version before, and devices by the ratio to their own
+//! past. `evaluate` makes them for each chipset's window, `verdict_store` keeps them, and pages draw them. They decide
+//! nothing and hold no ids.
 //!
-//! Bins are equally wide on a logarithmic axis. A histogram of clean runs has 100 buckets or so at 2 significant
-//! digits. In bins of a sixteenth of an octave it is 20 to 60 numbers, and a mode 5 % away is still seen.
+//! Bins are equally wide on a logarithmic axis. A histogram of clean runs has about 100 buckets at 2 significant
+//! digits. In bins of a sixteenth of an octave it has 20 to 60 numbers, and a mode 5 % away is still visible.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use epwatch_stats::{HistogramError, SparseHistogram};
 
 use crate::judge::window::{CohortWindow, MainShape};
 
-/// Ratios beyond these are in the first and the last bin: a 64th, and 1,024 times.
+/// First and last bin of ratios: a 64th, and 1,024 times. Ratios beyond them are counted there.
 const RATIOS: (i32, i32) = (-6 * 8, 10 * 8);
 
 /// Share of the work on the NPU below which a device is among those with work on the CPU.
 const ALL_ON_NPU: f64 = 0.98;
 
-/// Returns the shape of a chipset's window; `previous` is the version before it in the same window.
+/// Returns the histograms of a chipset's window; `previous` is the version before it in the same window.
 ///
 /// # Errors
 /// Histograms with different bucket schemes, which `read` prevents.
@@ -93,7 +93,7 @@ fn latency_bins(histogram: &SparseHistogram) -> LatencyBins {
 }
 
 fn ratio_bins(main: &MainShape<'_>) -> RatioBins {
-    // A device with several placements is where its slowest vote is.
+    // A device with several placements counts in the bin of its slowest vote.
     let mut devices: BTreeMap<_, Option<(f64, bool)>> = BTreeMap::new();
     for vote in &main.votes {
         let ratio = vote
@@ -149,7 +149,7 @@ mod tests {
         let all = sum(&ratios.on_npu) + sum(&ratios.on_cpu) + ratios.without_past;
         assert_eq!(all, window.n_devices());
         assert_eq!(sum(&ratios.on_cpu), window.n_devices() / 2);
-        // They are 2.9 times slower: an octave and a half.
+        // The devices hit are 2.9 times slower: an octave and a half.
         let at = |devices: &[u32]| {
             ratios.first + i32::try_from(devices.iter().position(|n| *n > 0).unwrap()).unwrap()
         };

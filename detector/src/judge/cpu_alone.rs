@@ -1,5 +1,5 @@
-//! The latency of the CPU alone, measured on devices that have all of the model there, next to the latency of the
-//! devices hit. `verdict` computes it, `next_step` ranks steps by it.
+//! The latency of the CPU alone, measured on devices that run all of the model there, and the latency of the devices
+//! hit. `verdict` computes it, `next_step` ranks steps by it.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) struct CpuAlone {
 impl CpuAlone {
     /// `None` unless both kinds of devices have runs with one input shape.
     pub(crate) fn measured(window: &CohortWindow, change: &PlacementChange) -> Option<Self> {
-        // A device with several placements of one kind has a vote for each, and is one device: its slowest counts.
+        // A device with several placements of one kind has a vote for each, but counts once, with its slowest vote.
         type Devices = BTreeMap<Installation, f64>;
         let mut by_shape: BTreeMap<&str, (Devices, Devices)> = BTreeMap::new();
         for vote in &window.votes {

@@ -1,5 +1,5 @@
-//! Threshold rules on the coefficient of variation of all runs, from the config. None by default: on healthy
-//! fleets they fire in most windows. A replay counts how often.
+//! Threshold rules on the coefficient of variation of all runs, from the config. There are none by default, because on
+//! healthy fleets they fire in most windows. A replay counts how often.
 
 use epwatch_model::{CohortVerdict, Reason, Severity, VerdictClass};
 use epwatch_server::Problems;
@@ -59,7 +59,7 @@ impl CvRule {
         holds(&self.app, &model.app_id) && holds(&self.environment, &model.environment)
     }
 
-    /// Whether every limit is exceeded. A limit relative to a missing baseline is not.
+    /// Whether every limit is exceeded. A limit relative to a missing baseline counts as not exceeded.
     fn fires(&self, cv: f64, baseline: Option<f64>) -> bool {
         let above = self.cv_above.is_none_or(|limit| cv > limit);
         let times = self.cv_above_baseline_times;

@@ -14,7 +14,7 @@ use crate::judge::window::CohortWindow;
 /// The longest deadline: the highest latency that histograms track.
 const MAX_MS: f64 = 60_000.0;
 
-/// The time within which a run of a model must end, for example a frame's.
+/// The time within which a run of a model must end, for example the time of a frame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deadline {
@@ -54,7 +54,7 @@ pub(crate) fn late_runs(
     })
 }
 
-/// Clean runs of all shapes, of a chipset or one of its firmwares.
+/// Clean runs with all input shapes, on a chipset or on one of its firmwares.
 fn runs_of<'a>(
     window: &'a CohortWindow,
     firmware: Option<&'a str>,

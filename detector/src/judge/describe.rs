@@ -1,6 +1,6 @@
-//! Descriptive statistics of a cohort window: the coefficient of variation within and between devices, and
-//! whether latency is bimodal. Computed for each window, stored and shown in pages. They never decide a
-//! verdict: over merged runs these numbers are large in most healthy cohorts.
+//! Descriptive statistics of a cohort window: the coefficient of variation within and between devices, and whether
+//! latency is bimodal. They are computed for each window, stored, and shown in pages. They never decide a verdict: over
+//! merged runs these numbers are large in most healthy cohorts.
 
 use epwatch_model::{Mixture, Modes, WindowStatistics};
 use epwatch_stats::{

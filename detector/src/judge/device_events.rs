@@ -46,8 +46,7 @@ pub struct FailedStart {
 /// All events of a cohort's devices, ordered by installation.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DeviceEvents {
-    /// The latest test of the look-back for each device and input, since a device tests once for each
-    /// firmware and runtime.
+    /// The latest test in the look-back for each device and input. A device tests once for each firmware and runtime.
     pub tests: Vec<GoldenTest>,
     /// Failed starts of the window only.
     pub failed_starts: Vec<FailedStart>,

@@ -34,36 +34,37 @@ use crate::read::{
 };
 use crate::run::config::DetectorConfig;
 
-/// Installations from earlier windows from which a page must hold on them alone.
+/// From this number of installations known from earlier windows, a page must hold on them alone.
 const MIN_PROVEN: u64 = 20;
 
-/// Batches of apps in work: one is judged while the next is read. Each is held in memory whole.
+/// Batches of apps that are processed at once: one is judged while the next is read. Each is wholly in memory.
 const BATCHES_AT_ONCE: usize = 2;
 
 /// The result of one evaluation.
 #[derive(Debug, Default)]
 pub struct Evaluation {
-    /// One for each cohort of the window.
+    /// Verdicts, one for each cohort of the window.
     pub verdicts: Vec<CohortVerdict>,
-    /// One for each chipset of the window.
+    /// Evidence, one for each chipset of the window.
     pub evidence: Vec<CohortEvidence>,
     /// Apps and versions that are quiet, as tickets, and others that were quiet recently. They have no chipset, and are
     /// not cohort windows.
     pub quiet: Vec<CohortVerdict>,
-    /// Models that could not be judged; the others were.
+    /// Models that could not be judged. All others were judged.
     pub failures: Vec<(ModelKey, SourceError)>,
 }
 
-/// A look for recoveries, and its verdicts.
+/// A check for recoveries, and its verdicts.
 pub(crate) type RecoveryPass = (Recovery, Vec<CohortVerdict>);
 
-/// A cohort that was judged, without a look at the senders of its devices yet.
+/// A cohort that was judged, but whose senders have not been checked yet.
 struct Judged<'a> {
     verdict: CohortVerdict,
     page: Option<Page<'a>>,
 }
 
-/// A verdict, and how many devices of its page are not of an `own` key: the others cannot be made up.
+/// A verdict, and the number of devices of its page that are not of an `own` key. Devices of an `own` key cannot be
+/// made up.
 struct WeighedVerdict {
     verdict: CohortVerdict,
     not_own: u64,
@@ -77,7 +78,7 @@ struct Page<'a> {
     nodes: CpuNodes,
 }
 
-/// A version on a chipset, and its firmwares where it has several.
+/// The verdicts on a version on a chipset, and on its firmwares if it has several.
 struct JudgedChipset<'a> {
     window: &'a CohortWindow,
     past: PastVersion,
@@ -96,7 +97,7 @@ pub(super) struct EvaluationRun {
     pub(super) pinned: PinnedReferences,
 }
 
-/// Judges windows; holds nothing between them but what its source keeps of the look-back.
+/// Judges windows. Between them it holds only the look-back that its source keeps.
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     source: Source,
@@ -107,7 +108,7 @@ pub struct Evaluator {
 /// Verdicts whose modes and evidence are shown. Both explain, and neither decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
-    /// All verdicts, with the evidence behind them: a store keeps it.
+    /// All verdicts, with their evidence, which a store keeps.
     All,
     /// All verdicts, without evidence.
     Verdicts,
@@ -128,13 +129,13 @@ impl Evaluator {
         }
     }
 
-    /// Leaves out what nobody is shown.
+    /// Leaves out modes and evidence that are not shown.
     #[must_use]
     pub(crate) fn showing(self, shows: Shows) -> Self {
         Self { shows, ..self }
     }
 
-    /// Judges every cohort with anything in the window that ends at `window_end`.
+    /// Judges every cohort with data in the window that ends at `window_end`.
     ///
     /// # Errors
     /// The models could not be read. A single model that fails is in the answer instead, because it must not
@@ -146,7 +147,7 @@ impl Evaluator {
         self.evaluate_beside(window_end, PinnedReferences::default())
     }
 
-    /// The same, with references that open incidents hold still.
+    /// Judges as [`Self::evaluate`], with references that open incidents pin.
     ///
     /// # Errors
     /// As [`Self::evaluate`].
@@ -166,10 +167,10 @@ impl Evaluator {
     }
 
     /// Judges the models of incidents that fire or recovered over a shorter window of new runs alone, in addition to
-    /// the window that ends then. `None` without such an incident, or if no look is due.
+    /// the window that ends then. `None` without such an incident, or if no check is due.
     ///
     /// # Errors
-    /// The store did not answer. A model that fails is left out: its fault is as before.
+    /// The store did not answer. A model that fails is left out, and its incident stays unchanged.
     pub(crate) fn evaluate_recovery<'a>(
         &'a self,
         window_end: Timestamp,
@@ -249,7 +250,8 @@ impl EvaluationRun {
         let mut parts = futures::stream::iter(parts).buffered(BATCHES_AT_ONCE);
         let mut evaluation = Evaluation::default();
         while let Some((names, part)) = parts.next().await {
-            // Else the same panic would come at each try, and no other model would be judged.
+            // A panic fails only its own apps. Otherwise it would repeat at each try, and no other model would be
+            // judged.
             let part = part.unwrap_or_else(|_panic| {
                 let failed = |model: ModelKey| {
                     let name = model.model_id.clone();
@@ -387,7 +389,7 @@ impl EvaluationRun {
             }
             verdicts.push(whole);
             for part in parts {
-                // With too few known devices of its own, its chipset's devices decide.
+                // If the firmware has too few known devices, its chipset's known devices decide.
                 let page = part.page.as_ref().filter(|_| is_doubted);
                 let page = page.filter(|page| page.window.has_newcomers());
                 let known = page.map(|page| {
@@ -412,7 +414,7 @@ impl EvaluationRun {
         Ok((verdicts, evidence))
     }
 
-    /// Judges a chipset and its firmwares, without a look at the senders of the devices of pages yet.
+    /// Judges a chipset and its firmwares. The senders of the devices of pages are not checked yet.
     async fn judge_chipset<'a>(
         &self,
         window: &'a CohortWindow,
@@ -455,7 +457,7 @@ impl EvaluationRun {
         for firmware in several.filter(|firmware| !firmware.is_empty()) {
             let part = window.of_firmware(firmware);
             if count_devices(part.votes.iter()) < MIN_ELIGIBLE {
-                // Judged with its chipset.
+                // A firmware with too few devices is judged with its chipset.
                 continue;
             }
             let part = Cow::Owned(part);
@@ -470,7 +472,7 @@ impl EvaluationRun {
         })
     }
 
-    /// Judges a cohort, without a look at the senders of its devices yet.
+    /// Judges a cohort. The senders of its devices are not checked yet.
     async fn judge_cohort<'a>(
         &self,
         mut window: Cow<'a, CohortWindow>,
@@ -603,14 +605,15 @@ impl EvaluationRun {
         }
     }
 
-    /// Returns the version before a cohort's that is a control: without an open incident, since that one is slow anyway.
+    /// Returns the version before a cohort's if it can be a control. A version with an open incident cannot, because it
+    /// is slow anyway.
     fn control_version<'a>(&self, key: &CohortKey, past: &'a PastVersion) -> Option<&'a str> {
         let version = past.version.as_deref()?;
         let began = self.pinned.version_began(key, version);
         began.is_none().then_some(version)
     }
 
-    /// Returns the versions with an open incident whose devices have a cohort's version by now.
+    /// Returns the versions with an open incident whose devices now have a cohort's version.
     fn taken_over_by(
         &self,
         key: &CohortKey,
@@ -649,7 +652,7 @@ impl EvaluationRun {
     }
 }
 
-/// Returns how many devices each chipset has in a model's window, whatever versions they ran in it.
+/// Returns the number of devices of each chipset in a model's window, over all versions that they ran.
 fn devices_by_chipset(read: &ModelWindows) -> BTreeMap<&str, u64> {
     let mut devices: BTreeMap<&str, HashSet<Installation>> = BTreeMap::new();
     for window in &read.cohorts {

@@ -1,6 +1,6 @@
-//! Hash maps keyed by devices and names. Judging hashes each device several times for each signal, and half of
-//! that cost was the standard library's hasher. Like that one, this hasher has a new seed for each map, so
-//! that forged installations cannot be chosen to collide.
+//! Hash maps keyed by devices and names. Judging hashes each device several times for each signal, and half of that
+//! cost was the standard library's hasher. Like the standard hasher, this one has a new seed for each map, so that
+//! forged installations cannot be chosen to collide.
 
 /// A map without an order.
 pub(crate) type HashMap<K, V> = std::collections::HashMap<K, V, foldhash::fast::RandomState>;

@@ -1,5 +1,5 @@
-//! The next steps for the person on call and others, by class and reasons of a verdict. A step stands on a line of its
-//! own, and code in it between backticks: names of devices hold neither here.
+//! The next steps for the person on call and others, by class and reasons of a verdict. Each step is one line, with
+//! code between backticks. Names from devices contain neither line breaks nor backticks here.
 
 use std::fmt::Write as _;
 
@@ -51,7 +51,7 @@ fn new_runtime(reasons: &[Reason]) -> Option<String> {
     ))
 }
 
-/// The facts of a verdict that decide the steps.
+/// The data of a verdict that decide the steps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Situation<'a> {
     pub(crate) key: &'a CohortKey,
@@ -66,7 +66,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) cpu_alone: Option<CpuAlone>,
 }
 
-/// Returns the next step for a verdict, of several the one first that serves users best by what was measured.
+/// Returns the next steps for a verdict. The first one serves users best, as far as measurements show.
 #[must_use]
 pub(crate) fn next_step(of: Situation<'_>) -> String {
     let Situation {
@@ -225,19 +225,19 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
     }
 }
 
-/// Whether a chipset has a name that commands take. Others are the platform's own text, or no text at all.
+/// Whether a chipset has a name that commands accept. Other names are the platform's own text, or empty.
 fn is_named(chipset: &str) -> bool {
     !chipset.contains(':') && !chipset.starts_with("__")
 }
 
-/// Whether a directive fits the cohort, and nothing beyond its version and chipset. Sessions of another accelerator than the
-/// chipset's NPU are a cohort of their own, and a directive cannot name them.
+/// Whether a directive can address the cohort, and nothing beyond its version and chipset. Sessions of another
+/// accelerator than the chipset's NPU are a cohort of their own, and a directive cannot name them.
 fn takes_directive(chipset: &str) -> bool {
     is_named(chipset) && split_cohort(chipset).1.is_none()
 }
 
-/// Returns the steps of the person on call where work moved to the CPU. The version before comes first, because it ran
-/// on the NPU; the CPU alone is left out where it is slower than what runs now.
+/// Returns the steps of the person on call if work moved to the CPU. The version before comes first, because it ran on
+/// the NPU. The CPU alone is left out if it is slower than the current state.
 fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>) -> String {
     let [chipset, version] = [&key.chipset, &key.model_version].map(|name| in_sentence(name));
     let mut steps = String::new();
@@ -257,7 +257,7 @@ fn on_call(key: &CohortKey, previous: Option<&str>, cpu_alone: Option<CpuAlone>)
     });
     let is_slower = cpu_alone.is_some_and(|of| of.p50_us >= of.hit_p50_us);
     let (between, last) = match measured {
-        // A note on the step before it.
+        // This is a note on the step before, not a step.
         Some(measured) if is_slower => (' ', format!("Not `--npu-off`: {measured}.")),
         Some(measured) => ('\n', npu_off(key, &format!("On call, since {measured}"))),
         None => (
@@ -290,8 +290,8 @@ fn npu_off(key: &CohortKey, when: &str) -> String {
     format!("{when}: {}", directive(key, "--npu-off", "npu-off"))
 }
 
-/// Returns the commands to paste that make and publish a directive. The names come from devices. A sentence ends with
-/// them: pages show them as a block of their own, which no full stop follows.
+/// Returns the commands to paste that make and publish a directive. The names come from devices. The sentence ends with
+/// the commands, without a full stop, because pages show them as a block of their own.
 fn directive(key: &CohortKey, action: &str, file: &str) -> String {
     let model = &key.model;
     let names = [
@@ -301,15 +301,15 @@ fn directive(key: &CohortKey, action: &str, file: &str) -> String {
         &key.chipset,
     ];
     let [app, name, version, chipset] = names.map(quoted);
-    // A name that begins with a dash is a value only behind an equals sign.
+    // A name that begins with a dash is read as a value only after an equals sign.
     format!(
         "`epwatch directive make {action} --app={app} --model={name} --model-version={version} --chipset={chipset} \
          --for 7d --key PRIVATE_KEY_FILE --out {file}.directive && epwatch directive publish {file}.directive`"
     )
 }
 
-/// Returns an argument that a shell takes as it is. What a person cannot see in it, and a backtick, which ends the code of
-/// a step, are written as bytes: `$'\xNN'`.
+/// Returns an argument that a shell reads unchanged. Invisible characters, and the backtick, which would end the code
+/// of a step, are written as bytes: `$'\xNN'`.
 fn quoted(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if !name.is_empty() && name.chars().all(is_plain) {
@@ -336,12 +336,12 @@ fn quoted(name: &str) -> String {
     text
 }
 
-/// Returns a name as sentences of a step have it.
+/// Returns a name in the form that sentences of a step use.
 fn in_sentence(name: &str) -> String {
     visible(name).replace('`', "[U+0060]")
 }
 
-/// Returns the step that finds the reason of each node.
+/// Returns the step that finds the reason for each node.
 fn why_refused(key: &CohortKey, ops: &str) -> String {
     if !is_named(&key.chipset) {
         return format!("ask why the NPU of these devices refuses {ops}.");
@@ -374,7 +374,7 @@ fn compile_again(reasons: &[Reason]) -> String {
     )
 }
 
-/// The firmware that the fault comes with.
+/// The firmware on which the fault occurs.
 fn firmware_of(reasons: &[Reason]) -> Option<&str> {
     reasons.iter().find_map(|reason| match reason {
         Reason::Firmware { firmware, .. } => Some(firmware.as_str()),
@@ -499,7 +499,7 @@ mod tests {
         assert!(text.contains(order), "{text}");
     }
 
-    /// Devices on the version before lost the NPU by the same update.
+    /// Devices on the version before lost the NPU through the same update.
     #[test]
     fn a_version_that_is_broken_too_is_not_worth_keeping() {
         let mut window = Fleet::with_fallback(0.4).window();
@@ -657,7 +657,7 @@ mod tests {
                 p50_us,
             });
         }
-        // One of them made sessions with another graph too.
+        // One of these devices made sessions with another graph too.
         let mut again = window.votes[0].clone();
         again.placement = std::sync::Arc::new(placed(23, 0, 24, Some(0.0)));
         window.votes.push(again);

@@ -1,5 +1,5 @@
 //! The version that a cohort is compared with: the last one before it that has no open incident on its chipset. A
-//! version at fault is not a past, because the next version with the same fault would look healthy.
+//! version at fault is not a reference, because the next version with the same fault would look healthy.
 //!
 //! Called by `evaluate`, for windows of the timetable and for a replay alike. Pure: no I/O, no clock.
 
@@ -13,23 +13,23 @@ use crate::judge::baseline::{VersionSeen, previous_version};
 use crate::judge::pinned_references::PinnedReferences;
 use crate::judge::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
 
-/// Windows that a version ran before its incident began, from which its runs before the incident are a past. A fault that
-/// comes with a version may need as many windows until it shows.
+/// If a version ran for this many windows before its incident began, its runs before the incident are a reference. A
+/// fault that comes with a version may need as many windows until it shows.
 const HEALTHY_WINDOWS: u32 = 3;
 
 /// The version that a cohort is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PastVersion {
-    /// Its name; `None` if nothing before the cohort's version is a past.
+    /// Its name; `None` if no version before the cohort's is a reference.
     pub(crate) version: Option<String>,
-    /// End, exclusive, of its runs that count; `None`: the start of the window.
+    /// End, exclusive, of its runs that count; `None` means the start of the window.
     pub(crate) until: Option<Timestamp>,
     /// Versions that were passed over because they have an open incident on the chipset, the latest first.
     pub(crate) at_fault: Vec<String>,
 }
 
 impl PastVersion {
-    /// Finds the version for a cohort, among those that its devices name and those that were seen.
+    /// Finds the version for a cohort, among the versions that its devices name and the versions in the store.
     pub(crate) fn of(
         window: &CohortWindow,
         seen: &[VersionSeen],
@@ -56,7 +56,7 @@ impl PastVersion {
     }
 }
 
-/// Takes what devices were used to on versions with an open incident. The store has their runs on the version before.
+/// Removes self baselines from versions with an open incident. The store has the devices' runs on the version before.
 pub(crate) fn drop_faulty_pasts(window: &mut CohortWindow, pinned: &PinnedReferences) {
     let key = window.key.clone();
     let mut known: BTreeMap<Arc<str>, bool> = BTreeMap::new();
@@ -181,7 +181,7 @@ mod tests {
         check("2.0.0", "1.0.0", (Some("1.0.0"), &[]));
     }
 
-    /// After a roll-back from 2.0.0.
+    /// The devices rolled back from 2.0.0 to 1.0.0.
     #[test]
     fn a_version_is_not_its_own_past() {
         check("1.0.0", "2.0.0", (Some("0.9.0"), &["2.0.0"]));

@@ -1,4 +1,4 @@
-//! The pasts of devices: read from the store where too few devices reported their own.
+//! Self baselines of devices, read from the store if too few devices reported their own.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::judge::signals::{MIN_ELIGIBLE, MIN_HITS, PlacementChange, SignalEvide
 use crate::judge::window::CohortWindow;
 use crate::read::{Asked, Before, ModelWindows, SourceError};
 
-/// Share of the devices with a self baseline below which the store's are read.
+/// The store's baselines are read if less than this share of the devices has one of its own.
 const SCARCE: f64 = 0.5;
 
-/// Windows before the judged one that are not the past of their own version yet.
+/// Number of windows before the judged one that are too recent to be a baseline of their own version.
 const SETTLING_WINDOWS: i64 = 2;
 
-/// Most devices of a cohort whose pasts are read from the store if only some devices did not report theirs.
+/// Most devices of a cohort whose baselines are read from the store if only some devices did not report one.
 const FEW_DEVICES: u64 = 12;
 
 impl EvaluationRun {
@@ -41,7 +41,7 @@ impl EvaluationRun {
                 let lacks = window.share_with_past() < SCARCE || window.has_faulty_pasts();
                 asked && lacks
             });
-            // By the end of the past that counts, which for most is the start of the window.
+            // Keyed by the end of the past that counts, which for most cohorts is the start of the window.
             let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
             for (at, window) in scarce {
                 let (version, until) = match before {
@@ -88,7 +88,7 @@ impl EvaluationRun {
         Ok(())
     }
 
-    /// Fills in the devices' usual speed on this version, where that was faster than the version before. Such a version
+    /// Fills in the devices' usual speed on this version if it was faster than on the version before. Such a version
     /// may lose its gain, and the version before would not show it.
     pub(super) async fn fill_faster(&self, read: &mut ModelWindows) -> Result<(), SourceError> {
         for at in 0..read.cohorts.len() {
@@ -161,8 +161,8 @@ impl EvaluationRun {
         PastVersion::of(window, &read.versions, &self.pinned)
     }
 
-    /// Returns the end of a version's own windows that are old enough to be its past. A fault takes some windows to
-    /// be confirmed, and must not become the devices' past meanwhile.
+    /// Returns the end of a version's own windows that are old enough to be its past. A fault takes some windows to be
+    /// confirmed, and must not become the devices' baseline in the meantime.
     pub(super) fn settled_until(&self, cohort: &CohortKey) -> Timestamp {
         let window = i64::try_from(self.span.window.as_secs()).unwrap_or(i64::MAX);
         let settled = SignedDuration::from_secs(window.saturating_mul(SETTLING_WINDOWS));
@@ -179,7 +179,7 @@ impl EvaluationRun {
 }
 
 /// Whether the placement got worse on every device of a small cohort where it can be compared, and some devices did not
-/// report their past. Each device counts there, and few such cohorts are in a window.
+/// report their past. Each device counts in such a cohort, and a window has few of them.
 pub(super) fn lacks_pasts(window: &CohortWindow, evidence: &SignalEvidence) -> bool {
     let devices = window.n_devices();
     let is_all_worse = |change: &PlacementChange| change.is_on_every_device(devices);

@@ -17,13 +17,13 @@ use crate::incident::pins_references;
 /// The pinned references of cohorts with an open incident, by version and chipset.
 #[derive(Debug, Clone, Default)]
 pub struct PinnedReferences {
-    /// References of their placements when the placements got worse.
+    /// References that the placements of cohorts had when they got worse.
     references: HashMap<CohortKey, Vec<PlacementReference>>,
-    /// Start of the first window in which they were at fault.
+    /// Start of the first window in which each cohort was at fault.
     began: HashMap<CohortKey, Timestamp>,
     /// Cohorts that are slower than in their own earlier windows, not than the version before.
     lost: HashSet<CohortKey>,
-    /// Cohorts with load alone.
+    /// Cohorts that show only load.
     loaded: HashSet<CohortKey>,
 }
 
@@ -43,7 +43,7 @@ impl PinnedReferences {
                 firmware: None,
                 ..verdict.key.clone()
             };
-            // Load is of the devices: the version stays a past and a control.
+            // Load comes from the devices, so the version stays a reference and a control.
             if verdict.is_load() {
                 pinned.loaded.insert(key);
                 continue;
@@ -67,7 +67,7 @@ impl PinnedReferences {
         self.lost.contains(cohort)
     }
 
-    /// Returns the versions of a cohort's model that have an open incident on its chipset, of load too.
+    /// Returns the versions of a cohort's model that have an open incident on its chipset, including load.
     pub(crate) fn versions_at_fault(&self, cohort: &CohortKey) -> Vec<String> {
         let on_chipset = self
             .began
@@ -99,8 +99,8 @@ impl PinnedReferences {
         self.began.get(cohort).copied()
     }
 
-    /// Replaces the references that were read for a cohort by the pinned ones, best origin first. They are its own,
-    /// else the references of the first version before it that has any.
+    /// Replaces the references that were read for a cohort by pinned ones, best origin first. The pinned ones are its
+    /// own, else those which the first earlier version with any has.
     #[must_use]
     pub fn applied<'a>(
         &self,
@@ -122,7 +122,7 @@ impl PinnedReferences {
         let mut references;
         if let Some(own) = of(version) {
             references = own.clone();
-            // A placement that was certified since then counts at once.
+            // A placement that was certified since the references were pinned counts at once.
             let certified = read
                 .into_iter()
                 .filter(|one| one.origin() == Origin::Certified && !references.contains(one));

@@ -17,7 +17,8 @@ pub(crate) struct NodeCounts {
 }
 
 impl NodeCounts {
-    /// Counts the nodes off the accelerator that should not be there. Those that TensorRT leaves to CUDA are among them.
+    /// Counts the nodes that are off the accelerator and should be on it. They include nodes that TensorRT leaves to
+    /// CUDA.
     fn elsewhere(self) -> u32 {
         let on_others = self.n_nodes.saturating_sub(self.npu_nodes);
         let all = on_others.max(self.cpu_nodes);
@@ -51,7 +52,7 @@ fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64>
     (attributed >= MIN_MACS_ATTRIBUTED - 1e-6).then_some(f64::from(share?))
 }
 
-/// Returns the largest rise of a share that is noise of counting: 2 points of MACs or 3 of nodes.
+/// Returns the largest rise of a share that counting noise explains: 2 points of MACs or 3 of nodes.
 pub(crate) fn noise(unit: Unit) -> f64 {
     match unit {
         Unit::Macs => 0.02,
@@ -59,7 +60,7 @@ pub(crate) fn noise(unit: Unit) -> f64 {
     }
 }
 
-/// How far work moved to the CPU between two placements.
+/// The share of work that moved to the CPU between two placements.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rise {
     /// Share on the CPU now minus share before, in [-1, 1].

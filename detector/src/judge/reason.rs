@@ -1,4 +1,4 @@
-//! Reasons from what the signals found.
+//! Makes the reasons of a verdict from the results of the signals.
 
 use crate::judge::signals::{
     CertificateDrift, CompiledForAnother, Control, CrossChipset, CvIncrease, OutputMinority,

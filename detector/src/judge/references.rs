@@ -1,4 +1,4 @@
-//! What a cohort is compared with: the version before it, the same version on other chipsets, its baseline.
+//! Finds the references of a cohort: the version before it, the same version on other chipsets, its baseline.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ pub(super) fn previous_of<'a>(
     })
 }
 
-/// A cohort's version on other chipsets. A text that may be one more name of the same chipset is not one of them. If the
-/// cohort has such a name itself, one of the others may be its own chipset, so a single other chipset is not used.
+/// A cohort's version on other chipsets. A chipset text that may be another name of the same chipset is left out. If
+/// the cohort itself has such a name, another chipset may be its own, so a single other chipset is not used.
 pub(super) fn others_of<'a>(
     window: &CohortWindow,
     read: &'a ModelWindows,

@@ -83,7 +83,7 @@ pub struct BaseRate {
 
 /// Returns the chance of at least `hits` hits if each device is hit at `rate`.
 fn chance_of_more(rate: f64, hits: u64, devices: u64) -> f64 {
-    // With so strong a prior the beta-binomial is a binomial.
+    // With so strong a prior, the beta-binomial becomes a binomial.
     let given = BetaPrior::from_rate(rate.clamp(1e-6, 1.0 - 1e-6), 1e6);
     given.map_or(1.0, |given| upper_tail(hits, devices, given))
 }
@@ -104,7 +104,7 @@ pub(crate) fn surprise(found: Tally, fleet: BaseRate, past: Tally) -> f64 {
 mod tests {
     use super::*;
 
-    /// The past of a cohort with lasting slow devices makes more of them unsurprising.
+    /// If a cohort always had slow devices, its history makes more of them unsurprising.
     #[test]
     fn a_cohorts_own_past_shifts_the_fleets_rate() {
         let found = Tally {

@@ -1,5 +1,5 @@
-//! The alerts that a leading detector keeps at an Alertmanager apart from the news of incidents. Its watchdog fires
-//! while windows are judged in time. It ends alerts of an earlier run that belong to no incident.
+//! Maintains alerts at an Alertmanager in addition to the news of incidents, for a leading detector. The watchdog fires
+//! while windows are judged in time. Alerts of an earlier run that belong to no incident are ended.
 //!
 //! Only alerts whose incident this store holds are ended, because detectors of other stores may share the
 //! Alertmanager.
@@ -36,7 +36,7 @@ pub(crate) async fn keep(
     loop {
         let open = incidents.borrow().clone();
         let kept = async {
-            // A detector that lives and judges nothing is what the watchdog is for.
+            // The watchdog must stop if the detector runs but judges nothing.
             if !judging.is_late() {
                 alertmanager.send_watchdog(clock.now()).await?;
             }
@@ -47,7 +47,7 @@ pub(crate) async fn keep(
         };
         match kept.await {
             Ok(()) => (are_ended, has_failed) = (true, false),
-            // One line a failure: the watchdog is sent each minute.
+            // A lasting failure is logged once, because the watchdog is sent each minute.
             Err(_) if has_failed => {}
             Err(error) => {
                 has_failed = true;
@@ -73,7 +73,7 @@ async fn end_strays(
         let is_open = open
             .iter()
             .any(|incident| alertmanager.is_of(alert, incident));
-        // An incident of another version may be open.
+        // The document of an open incident may be of another version, which this detector cannot read.
         !is_open && !unreadable.contains(alert.incident_id())
     };
     let held = alertmanager.held_alerts().await?;
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// A detector that lives and judges nothing sends no watchdog, and the alert of an incident that it cannot read stays.
+    /// A detector that runs but judges nothing sends no watchdog. The alert of an incident that it cannot read stays.
     #[tokio::test]
     async fn the_watchdog_is_silent_while_windows_are_late() {
         let alerts = Arc::new(Alerts::default());
@@ -171,7 +171,7 @@ mod tests {
         let (_sender, incidents) = watch::channel(Arc::default());
         let unreadable = Arc::new(BTreeSet::from(["newer-1".to_owned()]));
         let cancel = CancellationToken::new();
-        // Nothing is asked of the store.
+        // The store is never queried in this test.
         let store = VerdictStore::new(Client::default());
         let keeping = tokio::spawn(keep(
             alerts.clone(),
@@ -186,7 +186,7 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // The second comes after a look for strays.
+        // The second watchdog is sent after the check for stray alerts.
         until(2).await;
         clock.set(at(3_600));
         assert!(judging.is_late());

@@ -1,10 +1,10 @@
 //! Prometheus Alertmanager, API v2.
 //!
 //! One alert for each incident, identified by its labels. It is sent again while it fires, with an end `hold_for`
-//! ahead: a detector that is away for hours must not look like a repair. So the detector ends its alerts itself, alerts
-//! of an earlier run too. When labels change (another severity, more chipsets), the old alert is ended together with
-//! the new one. The watchdog is an alert that fires as long as a detector runs. A muted incident's alert goes on under
-//! a silence.
+//! ahead: a detector that is away for hours must not look like a repair. So the detector ends its alerts itself,
+//! including alerts of an earlier run. When labels change (another severity, more chipsets), the old alert is ended
+//! together with the new one. The watchdog is an alert that fires as long as a detector runs. A muted incident's alert
+//! continues under a silence.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,10 +37,10 @@ const WATCHDOG: &str = "EpwatchWatchdog";
 /// How long the watchdog and a test page last without being sent again: five repeats of the watchdog.
 const SHORT: SignedDuration = SignedDuration::from_mins(5);
 
-/// Time for the silence of one incident, while the other incidents' alerts wait.
+/// Time limit for the silence of one incident, because the other incidents' alerts wait for it.
 const MAX_SILENCE_TIME: Duration = Duration::from_secs(10);
 
-/// Alerts that have a label `incident`, as this product's have.
+/// Matches alerts with a label `incident`, which epwatch's alerts have.
 const OF_INCIDENTS: &str = r#"incident=~".+""#;
 
 /// Sends incidents to one Alertmanager as alerts.
@@ -208,7 +208,7 @@ impl Notifier for Alertmanager {
         Some(self)
     }
 
-    /// An empty list of alerts.
+    /// Posts an empty list of alerts.
     fn probe(&self, _now: Timestamp) -> BoxFuture<'_, Option<Result<(), NotifyError>>> {
         async move { Some(self.send(&[]).await) }.boxed()
     }
@@ -241,8 +241,8 @@ impl Notifier for Alertmanager {
     }
 }
 
-/// Returns the labels of an incident's alert. They stay the same while the incident lives, except severity and
-/// chipsets. Each other set of labels is another alert, with its own notification.
+/// Returns the labels of an incident's alert. Only severity and chipsets change while the incident lives. A different
+/// set of labels is another alert, with its own notification.
 fn labels(incident: &Incident, headline: &Headline) -> Labels {
     let model = &incident.key.model;
     let chipsets: Vec<&str> = headline.chipsets.iter().map(String::as_str).collect();
@@ -261,7 +261,8 @@ fn labels(incident: &Incident, headline: &Headline) -> Labels {
         ("cause", incident.key.cause.as_str()),
         ("incident", &incident.id),
     ];
-    // Silences, routes and receivers show labels, so a name may not turn the text around it.
+    // Silences, routes and receivers show labels, so a name must not contain characters that reverse the text around
+    // it.
     labels
         .map(|(name, value)| (name.to_owned(), visible(value)))
         .into()

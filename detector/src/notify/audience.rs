@@ -2,7 +2,7 @@
 
 use epwatch_model::{Incident, Severity};
 
-/// Limits of a channel. Without a list of apps or environments it delivers the incidents of all.
+/// Filter of a channel. Without a list of apps or environments, it delivers the incidents of all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Audience {
     /// Incidents below this are not delivered.

@@ -1,4 +1,4 @@
-//! The config of each channel, and what can be wrong with it.
+//! The config of each channel, and the checks of its values.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -26,11 +26,12 @@ pub struct AlertmanagerConfig {
     /// Limits the channel to these environments.
     #[serde(default)]
     pub environments: Vec<String>,
-    /// How long an alert goes on firing at Alertmanager without a detector that sends it again. It is longer than the
-    /// replacement of a machine takes, so that a missing detector does not look like a repair. No key.
+    /// How long an alert goes on firing at Alertmanager without a detector that sends it again. Replacing a machine
+    /// takes less time than this, so that a missing detector does not look like a repair. The config file has no key
+    /// for it.
     #[serde(skip, default = "hold_for")]
     pub hold_for: Period,
-    /// How often a firing incident is sent again. No key.
+    /// Interval at which a firing incident is sent again. The config file has no key for it.
     #[serde(skip, default = "repeat_every")]
     pub repeat_every: Period,
 }
@@ -80,8 +81,8 @@ pub struct WebhookConfig {
     pub url: String,
     /// A file that holds the key for signatures and nothing else.
     pub key_file: PathBuf,
-    /// A text that the answer must hold in its first kilobyte. Without it any status of success is enough, also the
-    /// status of a proxy's own page.
+    /// A text that the answer must contain in its first kilobyte. Without it, any status of success is enough, even
+    /// from a proxy's own page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_answer: Option<String>,
     /// Incidents below this are not sent.
@@ -124,7 +125,7 @@ fn pagerduty_events() -> String {
 }
 
 impl AlertmanagerConfig {
-    /// Alertmanager at `url`, everything else as by default.
+    /// Returns the config of an Alertmanager at `url`, with defaults for everything else.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {

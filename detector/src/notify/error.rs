@@ -40,7 +40,7 @@ pub enum NotifyError {
         status: u16,
         detail: String,
     },
-    /// A status of success from something else than the receiver, such as the block page of a proxy.
+    /// A status of success that did not come from the receiver, such as the block page of a proxy.
     #[error("failed to notify {channel}: it answered {status} {lack}: {detail}")]
     Unexpected {
         channel: String,
@@ -48,7 +48,7 @@ pub enum NotifyError {
         lack: String,
         detail: String,
     },
-    /// The alert arrived; its silence at the same receiver is wrong.
+    /// The alert arrived, but its silence at the same receiver could not be set.
     #[error("failed to keep a silence at {channel}; its alert was taken")]
     Silence {
         channel: String,
@@ -70,7 +70,7 @@ pub enum Retry {
     WithBackoff,
     /// Another attempt after this pause.
     After(Duration),
-    /// Another attempt, with pauses that grow to a quarter of an hour: a person has to mend something first.
+    /// Another attempt, with pauses that grow to a quarter of an hour, because a person has to correct something first.
     Slowly,
 }
 

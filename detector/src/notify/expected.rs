@@ -1,5 +1,5 @@
-//! The answer by which a channel shows that it took a notification. A status alone does not: proxies answer 200 with a
-//! page of their own.
+//! The answer that shows that a channel took a notification. A status alone is not enough, because proxies answer 200
+//! with a page of their own.
 
 use http::{HeaderValue, StatusCode};
 
@@ -12,13 +12,13 @@ pub(super) struct Expected {
 
 #[derive(Debug, Clone)]
 pub(super) enum ExpectedBody {
-    /// It is not read.
+    /// The body is not read.
     Any,
-    /// Anything but a page for a browser.
+    /// Any body that is not a page for a browser.
     NoHtml,
     /// This text and nothing else.
     Exactly(&'static str),
-    /// A text with this in its first kilobyte.
+    /// A text that contains this in its first kilobyte.
     With(String),
 }
 

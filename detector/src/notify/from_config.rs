@@ -70,8 +70,8 @@ fn channels(config: &DetectorConfig) -> Vec<(String, Channel)> {
     channels
 }
 
-/// Returns the name of the notifier: its kind, with a number from the second of a kind on. Incidents keep
-/// deliveries by this name.
+/// Returns the name of the notifier: its kind, with a number for the second and later ones of a kind. Incidents record
+/// deliveries under this name.
 fn numbered(kind: &str, at: usize) -> String {
     match at {
         0 => kind.to_owned(),

@@ -1,5 +1,5 @@
-//! The heartbeat: an address that is posted to after each evaluation. A service that expects the posts pages when
-//! they stop, so that a dead detector is noticed by something else than itself.
+//! The heartbeat: a post to an address after each evaluation. A service that expects the posts pages when they stop, so
+//! that a dead detector is noticed from outside.
 
 use http::HeaderMap;
 

@@ -1,4 +1,4 @@
-//! Alerts that a channel holds by itself, as Alertmanager does: they stand without the detector until they end.
+//! Alerts that a channel stores by itself, as Alertmanager does. They stay active without the detector until they end.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +27,17 @@ impl HeldAlert {
     }
 }
 
-/// Duties of a leading detector at such a channel apart from the news of incidents.
+/// Actions of a leading detector at such a channel, in addition to the news of incidents.
 pub trait HeldAlerts: Send + Sync {
-    /// Returns the alerts of incidents that it holds, of other detectors too.
+    /// Returns the alerts of incidents that the channel holds, including alerts of other detectors.
     fn held_alerts(&self) -> BoxFuture<'_, Result<Vec<HeldAlert>, NotifyError>>;
 
-    /// Whether a held alert is the present one of an incident.
+    /// Whether a held alert is the current alert of an incident.
     fn is_of(&self, alert: &HeldAlert, incident: &Incident) -> bool;
 
     /// Ends alerts that it holds.
     fn end(&self, held: Vec<HeldAlert>, now: Timestamp) -> BoxFuture<'_, Result<(), NotifyError>>;
 
-    /// Lets the watchdog fire for some minutes more.
+    /// Keeps the watchdog firing for some minutes more.
     fn send_watchdog(&self, now: Timestamp) -> BoxFuture<'_, Result<(), NotifyError>>;
 }

@@ -1,8 +1,8 @@
 //! One request to a channel's address, and the meaning of its answer.
 //!
-//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are read as curl reads them. Redirects are not followed,
-//! so that a payload reaches no other address. Every notification opens its own connection, since the next
-//! one may be hours later.
+//! `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` are read as curl reads them. Redirects are not followed, so
+//! that a payload reaches no other address. Every notification opens its own connection, because the next one may be
+//! hours later.
 
 use std::error::Error;
 use std::fmt;
@@ -36,7 +36,7 @@ use super::expected::{Expected, ExpectedBody};
 /// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of a refusal is kept.
+/// Most characters of a refusal that are kept.
 const MAX_DETAIL_CHARS: usize = 300;
 
 /// Bytes read of an answer: a character takes four at most.
@@ -63,7 +63,7 @@ pub(super) struct HttpChannel {
 enum Route {
     /// Connects to this address: the channel's own, or the address of a proxy which forwards requests.
     Direct(Connector, Uri),
-    /// Sends CONNECT to the proxy at this address, since only both ends may read `https`.
+    /// Sends CONNECT to the proxy at this address, because only the two ends may read `https`.
     Tunnel(Box<HttpsConnector<Tunnel<Connector>>>, Uri),
 }
 
@@ -251,14 +251,14 @@ fn basic_auth(url: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Trusts the system's certificate authorities, since an Alertmanager often has a certificate of its company.
+/// Trusts the system's certificate authorities, because an Alertmanager often has a certificate from its company.
 fn tls() -> Result<ClientConfig, BoxError> {
     let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
         .with_safe_default_protocol_versions()?;
     Ok(builder.with_native_roots()?.with_no_client_auth())
 }
 
-/// An answer, and the connection that its body is still read from.
+/// An answer, and the connection from which its body is still read.
 type OpenResponse = (Response<Incoming>, AbortOnDropHandle<hyper::Result<()>>);
 
 impl Route {

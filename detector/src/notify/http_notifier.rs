@@ -15,11 +15,11 @@ use super::notifier::{Notification, Notifier};
 
 /// The request of one kind of channel.
 pub(super) trait Format: fmt::Debug + Send + Sync + 'static {
-    /// Returns the answer that means that it was delivered.
+    /// Returns the answer that means "delivered".
     fn expected(&self) -> Expected;
 
-    /// Returns a request that notifies no one, and the answer of a receiver that would take a page. `None` if there is
-    /// no such request.
+    /// Returns a request that notifies no one, and the answer of a receiver that would accept a page. `None` if the
+    /// channel has no such request.
     fn probe(&self) -> Option<(Vec<u8>, Expected)> {
         None
     }

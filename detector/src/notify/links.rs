@@ -8,10 +8,10 @@ use crate::run::config::DetectorConfig;
 
 use super::test_page;
 
-/// The runbook in the repository, for a config without an address of one.
+/// The runbook in the repository, for a config that names no other.
 const RUNBOOK: &str = "docs/oncall.md";
 
-/// Variables of the dashboards hold names with these encoded, as `encodeURLComponent` of ClickHouse does.
+/// Characters that are encoded in names in the dashboards' variables, as ClickHouse's `encodeURLComponent` does.
 const ENCODED_IN_VARIABLES: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')

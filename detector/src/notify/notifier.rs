@@ -27,12 +27,13 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns the alerts that it holds; `None` for a channel that holds none by itself.
+    /// Returns the alerts that the channel holds; `None` for a channel that stores none by itself.
     fn held_alerts(&self) -> Option<&dyn HeldAlerts> {
         None
     }
 
-    /// Asks the receiver whether it would take a page, without a word to anybody; `None` if it cannot be asked so.
+    /// Checks whether the receiver would accept a page, without notifying anybody; `None` if the channel has no such
+    /// check.
     fn probe(&self, _now: Timestamp) -> BoxFuture<'_, Option<Result<(), NotifyError>>> {
         std::future::ready(None).boxed()
     }
@@ -40,7 +41,7 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Delivers the state of an incident. The same news may come twice after a crash.
     ///
     /// # Errors
-    /// It was not delivered; [`NotifyError::retry`] returns whether to try again.
+    /// The notification was not delivered; [`NotifyError::retry`] returns whether to try again.
     fn notify<'a>(
         &'a self,
         notification: &'a Notification,
@@ -83,9 +84,9 @@ named! {
         Acknowledged = "acknowledged",
         /// A person muted it: only a channel that holds alerts by itself receives this.
         Muted = "muted",
-        /// An order that kept it quiet was taken back, or a mute is over.
+        /// An order that kept it quiet was cancelled, or a mute is over.
         Reopened = "reopened",
-        /// No news; the channel keeps no state.
+        /// Nothing is new; the incident is sent again because the channel keeps no state.
         Repeated = "repeated",
         /// The incident is over.
         Resolved = "resolved",

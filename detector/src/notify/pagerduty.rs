@@ -48,7 +48,8 @@ impl Format for Events {
         }
     }
 
-    /// The end of an incident that never began, which PagerDuty takes and forgets. It checks the form of the routing key.
+    /// The end of an incident that never began, which PagerDuty accepts and drops. PagerDuty checks the form of the
+    /// routing key.
     fn probe(&self) -> Option<(Vec<u8>, Expected)> {
         let event = json!({
             "routing_key": self.routing_key.expose(),
@@ -122,7 +123,7 @@ impl Events {
         }
     }
 
-    /// Returns what a person reads, in order, and the document for rules of PagerDuty.
+    /// Returns the lines for people, in order, and the document for PagerDuty's rules.
     fn details(&self, incident: &Incident) -> Details {
         let told = message_body(incident);
         let steps = (1..).zip(&told.steps).map(|(n, step)| {
@@ -136,7 +137,7 @@ impl Events {
         let mut details: Vec<(String, Value)> = Vec::new();
         for (name, text) in steps.chain(facts) {
             match details.iter_mut().find(|(known, _)| *known == name) {
-                // An object holds each name once, so a second reason becomes another line of the first.
+                // An object can hold each name only once, so a second reason becomes another line of the first.
                 Some((_, Value::String(lines))) => {
                     lines.push('\n');
                     lines.push_str(&text);
@@ -150,7 +151,7 @@ impl Events {
     }
 }
 
-/// An event; a `Value` would sort the details by name.
+/// An event. It is a struct because a `Value` would sort the details by name.
 #[derive(Serialize)]
 struct Event {
     #[serde(flatten)]

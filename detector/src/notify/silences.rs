@@ -1,7 +1,7 @@
-//! Silences that a muted incident has at an Alertmanager: its alert goes on, without notifications.
+//! Silences of muted incidents at an Alertmanager. The incident's alert continues, without notifications.
 //!
-//! epwatch makes and ends only silences of its own. They are found by the incident and their author, so none is forgotten
-//! over a restart.
+//! epwatch makes and ends only silences of its own. They are found by the incident and their author, so a restart
+//! forgets none.
 
 use epwatch_model::Incident;
 use http::HeaderMap;
@@ -69,7 +69,7 @@ impl Silences {
         })
     }
 
-    /// Makes the silence of an incident that is muted, and ends silences that are left of one that is not.
+    /// Makes the silence of a muted incident, and ends silences that remain from an incident that is not muted.
     pub(super) async fn keep(
         &self,
         incident: &Incident,
@@ -84,7 +84,7 @@ impl Silences {
         };
         let held = held.iter().filter(|silence| silence.is_of(&incident.id));
         let (kept, old): (Vec<&Silence>, Vec<&Silence>) = held.partition(|one| is_until(one));
-        // The new one first, so that no notification goes out in between.
+        // The new silence comes first, so that no notification goes out in between.
         if let Some(until) = until.filter(|_| kept.is_empty()) {
             self.make(incident, now, until).await?;
         }
@@ -94,8 +94,8 @@ impl Silences {
         Ok(())
     }
 
-    /// Reads the silences with a matcher like an incident's. An expression finds none: Alertmanager compares a filter's
-    /// kind, too.
+    /// Reads the silences whose matcher equals an incident's. A regular expression as the filter would find none,
+    /// because Alertmanager also compares the filter's kind.
     async fn held(&self, incident: &str) -> Result<Vec<Silence>, NotifyError> {
         let filter = format!("{LABEL}={incident:?}");
         let filter: String = form_urlencoded::byte_serialize(filter.as_bytes()).collect();
@@ -127,7 +127,7 @@ impl Silences {
     }
 
     async fn end(&self, id: &str) -> Result<(), NotifyError> {
-        // It is a part of an address.
+        // The id becomes a part of an address.
         if !id
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')

@@ -51,7 +51,7 @@ impl Format for Messages {
         }
     }
 
-    /// A message without a text. Slack refuses it with 400 where the webhook exists; else it answers 403, 404 or 410.
+    /// A message without a text. Slack refuses it with 400 if the webhook exists, otherwise with 403, 404 or 410.
     fn probe(&self) -> Option<(Vec<u8>, Expected)> {
         let expected = Expected {
             is_taken: |status| status == StatusCode::BAD_REQUEST,

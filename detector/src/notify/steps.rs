@@ -1,4 +1,4 @@
-//! The steps of a verdict's next step, taken apart into sentences and commands to paste.
+//! Splits a verdict's next step into steps, and each step into sentences and commands to paste.
 
 /// A step for one person.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,14 +8,14 @@ pub(super) struct Step(pub(super) Vec<StepPart>);
 pub(super) enum StepPart {
     /// A sentence; a setting or a name in it may stand between backticks.
     Text(String),
-    /// Commands for a shell, one a line. They hold no backtick.
+    /// Commands for a shell, one per line. They contain no backtick.
     Commands(String),
 }
 
-/// Ends the first of two commands of a directive. What follows it holds no name of a device.
+/// Ends the first of two commands of a directive. The text after it contains no names from devices.
 const NEXT_COMMAND: &str = " && epwatch directive publish ";
 
-/// Takes a next step apart: a step a line, and code between backticks, of which what begins with `epwatch` and an argument
+/// Splits a next step: one step per line, with code between backticks. Code that begins with `epwatch` and an argument
 /// is a command.
 pub(super) fn steps(next_step: &str) -> Vec<Step> {
     next_step.lines().map(|line| Step(parts(line))).collect()

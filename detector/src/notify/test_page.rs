@@ -12,8 +12,8 @@ use super::notifier::{Notification, Occasion};
 /// The name of its alert, and of its section of the runbook.
 pub(super) const ALERT: &str = "EpwatchTest";
 
-/// Returns the notification of a page that is a test. Its id is `test-` and the time in milliseconds, which the built-in
-/// page knows: the link of a test opens a page that says so.
+/// Returns the notification of a page that is a test. Its id is `test-` and the time in milliseconds. The built-in page
+/// recognises such ids, so the link opens a page that says that it is a test.
 #[must_use]
 pub fn test_page(now: Timestamp) -> Notification {
     let key = IncidentKey {

@@ -50,7 +50,7 @@ pub(crate) fn summary(incident: &Incident) -> String {
     let compared = incident.devices_compared();
     let devices = match incident.devices() {
         (_, 0) => String::new(),
-        // "17 of 80" where all 17 that could be compared are hit would understate it.
+        // If all 17 devices that could be compared are hit, "17 of 80" would understate the fault.
         (hit, seen) if hit <= compared && compared < seen => {
             format!(", {hit} of {} compared", counted(compared, "device"))
         }
@@ -73,7 +73,7 @@ pub(crate) fn summary(incident: &Incident) -> String {
     }
 }
 
-/// Whether the devices that are missing report under new installation ids.
+/// Whether the missing devices report under new installation ids.
 fn is_reinstall(incident: &Incident) -> bool {
     let reasons = incident.lead().map(|lead| &lead.reasons);
     let is_it = |reason: &Reason| matches!(reason, Reason::Reinstalled { .. });
@@ -83,7 +83,7 @@ fn is_reinstall(incident: &Incident) -> bool {
 /// Ratio of medians from which a headline calls a model slower.
 const SLOWER: f64 = 1.05;
 
-/// Longest name in a headline, in characters: channels cut it at its end, where the devices stand.
+/// Longest name in a headline, in characters. Channels cut a headline at its end, where the number of devices is.
 const MAX_NAME_CHARS: usize = 48;
 
 /// Names of a list in a headline.
@@ -119,7 +119,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Returns why a model is slower, as the end of a headline.
+/// Returns the cause of a slower model, as the end of a headline.
 fn cause(lead: &CohortVerdict) -> String {
     let is_fallback = matches!(
         lead.class,
@@ -214,18 +214,18 @@ pub(super) fn title(notification: &Notification) -> &'static str {
     }
 }
 
-/// All that is told of an incident beneath its headline, without links.
+/// The text about an incident below its headline, without links.
 #[derive(Debug)]
 pub(super) struct MessageBody {
     /// Next steps; there are none once the incident is over.
     pub(super) steps: Vec<Step>,
-    /// In the order in which a person needs them.
+    /// Details, in the order in which a person needs them.
     pub(super) details: Vec<(&'static str, String)>,
-    /// How sure it is, its model's file and its id.
+    /// How sure the verdict is, the model's file, and the incident's id.
     pub(super) statistics: Vec<(&'static str, String)>,
 }
 
-/// Returns all that is told of an incident.
+/// Returns the text about an incident.
 pub(super) fn message_body(incident: &Incident) -> MessageBody {
     let lead = incident.lead();
     let next_step = lead.filter(|_| incident.state != State::Resolved);
@@ -234,7 +234,7 @@ pub(super) fn message_body(incident: &Incident) -> MessageBody {
         details: details(incident),
         statistics: statistics(incident),
     };
-    // Names of devices are in most of them.
+    // Most of the details contain names from devices.
     for (_, fact) in told.details.iter_mut().chain(&mut told.statistics) {
         *fact = visible(fact);
     }
@@ -342,7 +342,7 @@ fn details(incident: &Incident) -> Vec<(&'static str, String)> {
     details
 }
 
-/// Returns what a person needs last.
+/// Returns the facts that a person needs last.
 fn statistics(incident: &Incident) -> Vec<(&'static str, String)> {
     let mut details = Vec::new();
     details.extend(ends(incident).map(|ends| ("ends", ends)));
@@ -396,7 +396,7 @@ fn ends(incident: &Incident) -> Option<String> {
         .iter()
         .map(IncidentCohort::earliest_end)
         .max()?;
-    // Ends of windows are in the time of reports: the next ones are judged as late as the first one was.
+    // Windows end in the time of reports, so the next ones are judged with the same delay as the first one.
     let detected_at = incident.detected_at.unwrap_or(incident.started_at);
     let late = detected_at.duration_since(incident.started_at)
         - SignedDuration::try_from(window.0).ok()?;
@@ -416,7 +416,7 @@ fn ends(incident: &Incident) -> Option<String> {
 /// Number of chipsets, and of models and versions, listed in addition to the worst.
 const MAX_OTHERS: usize = 4;
 
-/// Returns a line for each other chipset of the same severity, since their fallbacks may differ.
+/// Returns a line for each other chipset of the same severity, because their fallbacks may differ.
 fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, String)> {
     let severity = incident.severity();
     let others = incident.cohorts.iter().filter(|cohort| {
@@ -443,7 +443,7 @@ fn cohort_details(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
     let medians = numbers.hit_p50_us.zip(numbers.reference_p50_us);
     if let (Some((now, before)), Some(ratio)) = (medians, numbers.latency_ratio) {
         let (now, before) = (latency(now), latency(before));
-        // Not the quotient of the two medians: devices differ.
+        // The ratio is not the quotient of the two medians, because devices differ.
         let effect = format!(
             "median {now} instead of {before}; each device by its own ratio: {ratio:.1} times at the median"
         );

@@ -1,10 +1,10 @@
 //! The operator's own webhook: the incident as signed JSON.
 //!
-//! Headers: `Epwatch-Timestamp` (seconds since 1970), `Epwatch-Signature: v1=<hex>`, the HMAC-SHA256
-//! of `<timestamp>.<body>` under the shared key, and `Epwatch-Delivery: <incident>:<news>`, the same
-//! when a delivery is tried again. A receiver checks the signature over the bytes as they came, refuses
-//! timestamps that are minutes old, and takes each delivery once. It answers with a status of success, and with the text of
-//! `expected_answer` where the config has one.
+//! Headers: `Epwatch-Timestamp` (seconds since 1970), `Epwatch-Signature: v1=<hex>`, the HMAC-SHA256 of
+//! `<timestamp>.<body>` under the shared key, and `Epwatch-Delivery: <incident>:<news>`, the same when a delivery is
+//! tried again. A receiver checks the signature over the bytes as they came, refuses timestamps that are minutes old,
+//! and takes each delivery once. It answers with a status of success, and with the text of `expected_answer` if the
+//! config has one.
 
 use http::{HeaderMap, HeaderValue};
 use jiff::Timestamp;

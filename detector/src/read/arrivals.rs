@@ -1,8 +1,9 @@
 //! New installations of a window. An app key ships in an app, so installations can be made up.
 //!
-//! Which reports vote was decided before ([`epwatch_server::AppAdmission`]). Installations that were admitted in an
-//! earlier window have a past; a page must hold on those where there are enough. Installations that were admitted in a
-//! window with a flood stay new for half of the look-back. Coming back the next day does not prove that they are real.
+//! [`epwatch_server::AppAdmission`] decided before which reports vote. Installations that were admitted in an earlier
+//! window have a past. If there are enough of them, a page must hold on them alone. Installations that were admitted in
+//! a window with a flood stay new for half of the look-back. Coming back the next day does not prove that they are
+//! real.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ mod tests {
 
     const HOUR_S: Bucket = 3_600;
 
-    /// Which hours of fourteen have new installations, if these have floods. One installation is admitted an hour.
+    /// Checks which of fourteen hours have new installations if the hours in `flooded` have floods. One installation is
+    /// admitted per hour.
     fn check(flooded: &[Bucket], expected: &[u8]) {
         let span = Span {
             end: jiff::Timestamp::from_second(14 * i64::from(HOUR_S)).unwrap(),

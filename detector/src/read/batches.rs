@@ -1,13 +1,12 @@
-//! Cuts the models of a window into what is read and judged together.
+//! Cuts the models of a window into batches that are read and judged together.
 
 use super::model_windows::FoundModel;
 
-/// Sessions that are read at once. They are enough that a query's own cost is small. They are few enough that the
-/// store's sums stay far below its limit.
+/// Sessions that are read at once. There are enough that a query's own cost is small, and few enough that the store's
+/// sums stay far below its limit.
 pub(super) const MAX_SESSIONS: u64 = 100_000;
 
-/// Cuts models into what is read and judged together: whole apps, since their models are each
-/// other's controls.
+/// Cuts models into batches of whole apps, because an app's models are each other's controls.
 #[must_use]
 pub fn batches(models: &[FoundModel]) -> Vec<Vec<FoundModel>> {
     let mut batches: Vec<Vec<FoundModel>> = Vec::new();

@@ -1,8 +1,7 @@
 //! The placement census: which devices reported in each bucket of the look-back, and with which placement.
 //!
-//! Pure. A reader of the store adds the buckets that are new and forgets those that changed; a recording adds
-//! all of its reports once. A bucket that is read holds its devices in one or two bytes each, since fleets have
-//! millions of them.
+//! Pure. A reader of the store adds new buckets and forgets buckets that changed; a recording adds all of its reports
+//! once. A bucket that was read holds its devices in one or two bytes each, because fleets have millions of them.
 
 use std::collections::BTreeMap;
 
@@ -21,19 +20,20 @@ use super::event_log::EventLog;
 use super::model_windows::FoundModel;
 use super::span::{Bucket, Span, bucket_at};
 
-/// Bytes of a group, with its names: rather too many than too few.
+/// Estimated bytes of a group with its names, on the high side.
 const BYTES_A_GROUP: usize = 1024;
 
-/// Bytes of a version that was in a bucket, with the time.
+/// Bytes of a version's entry in a bucket, with its time.
 const BYTES_A_VERSION: usize = 48;
 
 /// Number of a session's group within its app.
 type PlaceId = u32;
 
-/// The groups of reports without a session: of admitted installations, of unproven ones, and of an `own` key's.
+/// The groups of reports without a session, from admitted installations, from unproven ones, and from ones with an
+/// `own` key.
 const NOWHERE: [PlaceId; 3] = [PlaceId::MAX, PlaceId::MAX - 1, PlaceId::MAX - 2];
 
-/// Every app, by bucket.
+/// The census of every app, by bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Census {
     /// Texts of groups.
@@ -44,7 +44,7 @@ pub(super) struct Census {
     pub(super) events: EventLog,
 }
 
-/// One app, by bucket.
+/// The census of one app, by bucket.
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppCensus {
     devices: HashMap<Installation, u32>,
@@ -80,7 +80,7 @@ pub(super) struct CensusSession {
 struct AppBucket {
     /// Place and device, until the bucket is packed.
     open: Vec<(PlaceId, u32)>,
-    /// For each group its number, how many bytes follow, and the devices; as differences.
+    /// For each group its number, the number of bytes that follow, and the devices, all as differences.
     packed: Box<[u8]>,
     /// By model and version.
     versions: BTreeMap<(TextId, TextId), VersionSessions>,
@@ -101,7 +101,7 @@ pub(super) struct ModelCensus {
 }
 
 impl Census {
-    /// Begins with texts that groups may have already.
+    /// Makes an empty census with texts that groups may already have.
     pub(super) fn with_texts(texts: Texts) -> Self {
         Self {
             texts,
@@ -148,7 +148,7 @@ impl Census {
         self.events.forget(gone);
     }
 
-    /// Packs buckets that were read: a device that reported often is held once.
+    /// Packs buckets that were read. A device that reported often is stored once.
     pub(super) fn close(&mut self, buckets: &[Bucket]) {
         for app in self.apps.values_mut() {
             for bucket in buckets {
@@ -176,7 +176,7 @@ impl Census {
         Arrivals::of_apps(apps)
     }
 
-    /// Returns which of the wanted installations of public keys were admitted to the app in the beginning of the
+    /// Returns which of the wanted installations of public keys were admitted to the app at the beginning of the
     /// look-back, and whether any installation was. Every environment of the app counts, because a made-up environment
     /// does not make a new app.
     pub(super) fn established(
@@ -193,7 +193,7 @@ impl Census {
         (established, is_any)
     }
 
-    /// Returns the models that anything arrived for in the window.
+    /// Returns the models with reports in the window.
     pub(super) fn models(&self, span: &Span) -> Vec<FoundModel> {
         let models = self.apps.values().flat_map(|app| app.models(span));
         let found = models.map(|(model, (cohorts, sessions))| FoundModel {
@@ -204,7 +204,7 @@ impl Census {
         found.collect()
     }
 
-    /// Returns what the look-back has of the models of some apps.
+    /// Returns the look-back's counts of the models of some apps.
     pub(super) fn of_apps(
         &self,
         apps: &[(&str, &str)],
@@ -306,7 +306,7 @@ impl AppCensus {
                 + size_of::<(Bucket, AppBucket)>()
         };
         let of_buckets: usize = self.buckets.values().map(of_bucket).sum();
-        // A table may be half empty.
+        // The hash table may be half empty, so its capacity counts.
         let of_devices = self.devices.capacity() * (size_of::<(Installation, u32)>() + 1);
         of_buckets + of_devices + self.groups.items().len() * BYTES_A_GROUP
     }
@@ -321,7 +321,7 @@ impl AppCensus {
                     unproven.push(*at);
                     continue;
                 }
-                // Devices of a key that no stranger has are not made up, so none of them is new.
+                // Devices of an `own` key cannot be made up by strangers, so none of them counts as new.
                 if self.is_own(group.id) {
                     continue;
                 }
@@ -355,7 +355,7 @@ impl AppCensus {
         span: &Span,
         established: &mut HashSet<Installation>,
     ) -> bool {
-        // A byte a device of the app: a set of the established ones would take 40.
+        // This takes one byte per device of the app. A set of the established devices would take 40 bytes for each.
         let mut seen = vec![false; self.devices.len()];
         for (_, bucket) in self.buckets.range(span.first_buckets(ESTABLISHED_IN_FIRST)) {
             let groups = bucket.groups();
@@ -373,7 +373,7 @@ impl AppCensus {
         seen.contains(&true)
     }
 
-    /// Returns the cohorts of each model in the window, and how many sessions it has.
+    /// Returns the cohorts of each model in the window, and the model's number of sessions.
     fn models(&self, span: &Span) -> HashMap<ModelId, (HashSet<(TextId, TextId)>, u64)> {
         let mut sessions: HashMap<TextId, u64> = HashMap::default();
         let mut models: HashMap<ModelId, (HashSet<(TextId, TextId)>, u64)> = HashMap::default();
@@ -394,7 +394,7 @@ impl AppCensus {
         models
     }
 
-    /// Returns what the look-back has, by model.
+    /// Returns the look-back's counts, by model.
     fn by_model(&self, texts: &Texts, span: &Span) -> HashMap<TextId, ModelCensus> {
         let mut models: HashMap<TextId, ModelCensus> = HashMap::default();
         let mut placements: HashMap<(TextId, CohortPlacement), Presence<'_>> = HashMap::default();
@@ -457,7 +457,7 @@ impl AppCensus {
                     devices_before,
                 });
         }
-        // In the order of their names, whichever were met first.
+        // Sorted by name, so that the order of reading does not matter.
         for found in models.values_mut() {
             found.versions.sort_by(|a, b| a.version.cmp(&b.version));
             let placements = &found.placements;
@@ -486,7 +486,7 @@ fn order_of(count: &PlacementCount) -> (&str, &str, &PlacementMethod, u64) {
 }
 
 impl SessionGroup {
-    /// Returns the group without its firmware; of sessions that do not vote only the cohort counts.
+    /// Returns the group without its firmware. If its sessions do not vote, only their cohort is kept.
     fn comparable(self) -> Self {
         let mut group = self;
         group.ran.firmware = TextId::EMPTY;
@@ -502,16 +502,17 @@ impl SessionGroup {
     }
 }
 
-/// Where one placement was, and the number of the group that is shown for it, after what it is chosen by.
+/// The buckets of one placement, and the group that is shown for it. The group's number follows the values by which it
+/// is chosen.
 #[derive(Debug, Default)]
 struct Presence<'a> {
     buckets: Vec<(Bucket, &'a [u8])>,
     shown: Option<(&'a str, u64, PlaceId)>,
 }
 
-/// Passes devices once each, for one question after the other.
+/// Passes each device once per call of [`Self::each`].
 pub(super) struct DeviceCounter {
-    /// The question that a device was counted for last, by number from 1.
+    /// For each device, the number of the last call that counted it, from 1.
     counted: Vec<u32>,
     nth: u32,
 }
@@ -524,7 +525,7 @@ impl DeviceCounter {
         }
     }
 
-    /// Passes each device of packed ones to `take`, with where it was met first.
+    /// Passes each packed device to `take`, with the place where it occurred first.
     pub(super) fn each<T: Copy>(&mut self, packed: &[(T, &[u8])], mut take: impl FnMut(T, u32)) {
         self.nth += 1;
         for (at, bytes) in packed {

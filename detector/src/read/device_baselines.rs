@@ -1,6 +1,6 @@
 //! The usual speed of devices that do not report it themselves. It comes from their own runs on the version before, if
-//! the store has them, else from devices of the same make on that version. Where most devices have no such past, it
-//! comes from their own runs on the same version in earlier windows.
+//! the store has them, else from devices of the same make on that version. If most devices have no such past, it comes
+//! from their own runs on the same version in earlier windows.
 
 use std::sync::Arc;
 
@@ -15,16 +15,16 @@ use crate::judge::window::{
 };
 use crate::read::interner::Texts;
 
-/// Devices of a make from which their median is the make's.
+/// Least number of devices of a make whose median counts as the make's.
 const MIN_SAME_MODEL: usize = 5;
 
-/// Ratio from which a device was faster on this version than on the one before.
+/// Ratio from which a device was faster on this version than on the version before.
 const FASTER: f64 = 1.25;
 
-/// The runs with which a device is compared that does not report its own usual speed.
+/// The runs with which a device is compared if it does not report its own usual speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// Runs on the version before, its own or of its make.
+    /// Runs on the version before, from the device itself or from its make.
     PreviousVersion,
     /// Its own runs on the same version, in earlier windows.
     SameVersion,
@@ -37,7 +37,7 @@ pub struct Asked {
     pub before: Before,
     /// End, exclusive, at or before the window's start.
     pub until: Timestamp,
-    /// About how many devices and shapes there are.
+    /// Approximate number of pairs of device and input shape.
     pub votes: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct DeviceBaselines {
     of_model: HashMap<(Arc<str>, Arc<str>), SelfBaseline>,
 }
 
-/// The same while its rows are coming, in any order.
+/// Builds the baselines while rows arrive, in any order.
 #[derive(Debug, Default)]
 pub(super) struct DeviceBaselinesBuilder {
     texts: Texts,
@@ -67,7 +67,7 @@ pub(super) struct DeviceSums<'a> {
 }
 
 impl DeviceBaselinesBuilder {
-    /// Adds a device with one input shape; each comes once.
+    /// Adds a device with one input shape. Each pair is added once.
     pub(super) fn add(&mut self, runs: &DeviceSums<'_>, before: Before) {
         if runs.histogram.n() < MIN_RUNS_HIGH {
             return;
@@ -93,7 +93,7 @@ impl DeviceBaselinesBuilder {
             cv: runs.moments.and_then(|moments| moments.cv()).unwrap_or(0.0),
         };
         let shape = self.texts.shared(runs.shape_key);
-        // Within a version others say nothing: silicon of one make differs.
+        // Within a version, other devices are not used, because silicon of one make differs.
         if before == Before::PreviousVersion && !runs.device_model.is_empty() {
             let device_model = self.texts.shared(runs.device_model);
             let of_model = self.by_model.entry((device_model, shape.clone()));
@@ -137,10 +137,9 @@ impl DeviceBaselines {
 }
 
 impl DeviceBaselines {
-    /// Compares the devices of a window with their usual speed on this version, where that is faster than their speed
-    /// on the version before. So the worse of both comparisons counts. If the version `has_lost` its gain, and the
-    /// look-back no longer shows how fast it was, devices have no past. The version before would only show that all is
-    /// well.
+    /// Compares the devices of a window with their usual speed on this version, if it is faster than their speed on the
+    /// version before. So the worse of both comparisons counts. If the version `has_lost` its gain, and the look-back
+    /// no longer shows how fast it was, devices get no baseline. The version before would then hide the fault.
     pub fn fill_faster(&self, window: &mut CohortWindow, has_lost: bool) {
         let is_forgotten = has_lost && self.own.is_empty();
         for vote in &mut window.votes {

@@ -1,15 +1,15 @@
-//! Why a window could not be read, and who must hear of it.
+//! The error of a window that could not be read, and whether to try again.
 
 use epwatch_model::ModelKey;
 use epwatch_stats::{HistogramError, SparseHistogram};
 
 use crate::judge::window::histogram_of;
 
-/// Why a window could not be read.
+/// The reason why a window could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The store did not answer, or not as expected.
+    /// The store did not answer, or gave an unexpected answer.
     #[error("failed to read {what}")]
     Store {
         /// Name of the query.
@@ -29,10 +29,10 @@ pub enum SourceError {
         /// Value of `detector.max_votes`.
         limit: usize,
     },
-    /// The file with what is not held of a recording.
+    /// The temporary file of a recording could not be used.
     #[error("failed to read recorded reports from a temporary file")]
     Spilled(#[source] std::io::Error),
-    /// The evaluation panicked, which is a mistake in epwatch.
+    /// The evaluation panicked, which is a bug in epwatch.
     #[error(
         "failed to judge model {model}: its evaluation panicked, and the log has the place; report it"
     )]
@@ -40,7 +40,7 @@ pub enum SourceError {
         /// The model id.
         model: String,
     },
-    /// A histogram that cannot be.
+    /// A histogram is impossible.
     #[error("failed to read a histogram of model {model}")]
     Histogram {
         /// App, environment and model id.
@@ -52,13 +52,14 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// Returns what makes an error of a model's histogram.
+    /// Returns a function that makes an error of a histogram of this model.
     pub(crate) fn histogram(model: &ModelKey) -> impl FnOnce(HistogramError) -> SourceError {
         let model = model.model_id.clone();
         |source| SourceError::Histogram { model, source }
     }
 
-    /// One for each model that cannot be judged for it: the first is itself, the others say the same.
+    /// Returns an error for each model that cannot be judged because of this one: first this error, then copies of its
+    /// text.
     pub(crate) fn for_each_model(self) -> impl Iterator<Item = SourceError> {
         let (what, text) = match &self {
             SourceError::Store { what, source } => (*what, source.to_string()),
@@ -71,13 +72,13 @@ impl SourceError {
         std::iter::once(self).chain(std::iter::repeat_with(same))
     }
 
-    /// Whether the store is the cause, and not what it holds: that is told in words of our own.
+    /// Whether the store itself is the cause, and not its data. Errors about data have a text from this crate.
     pub(crate) fn is_of_the_store(&self) -> bool {
         matches!(self, SourceError::Store { source, .. }
             if !matches!(source, clickhouse::error::Error::Custom(_)))
     }
 
-    /// Whether the same question may be answered later.
+    /// Whether the same query may succeed later.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {

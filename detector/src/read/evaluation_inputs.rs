@@ -1,4 +1,4 @@
-//! Inputs of one evaluation: what its models share, and the reader that reads their windows.
+//! Inputs of one evaluation: the data that its models share, and the reader of their windows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct EvaluationInputs {
     certified: Certified,
     events: WindowEvents,
     history: Arc<HistoryByModel>,
-    /// Models that anything arrived for, in order. They include models that only failed to start.
+    /// Models with reports in the window, in order. They include models that only failed to start.
     pub models: Vec<FoundModel>,
     /// New installations that vote.
     pub arrivals: Arrivals,
@@ -74,14 +74,14 @@ impl EvaluationInputs {
         }
     }
 
-    /// Returns how many devices reported, for each app and version that may lack any.
+    /// Returns how many devices reported, for each app and version that may lack devices.
     #[must_use]
     pub fn reporting(&self) -> Vec<Reporting> {
         reporting(&self.census, &self.span)
     }
 
-    /// Reads the windows of some models of the same or of neighbouring apps. A model fails alone if it has more
-    /// votes than the bound, or a histogram that cannot be.
+    /// Reads the windows of some models of the same or of neighbouring apps. A model fails alone if it has more votes
+    /// than the bound, or an impossible histogram.
     ///
     /// # Errors
     /// The store did not answer.
@@ -136,7 +136,7 @@ impl EvaluationInputs {
         Ok(latencies.collect())
     }
 
-    /// Returns what the devices of some versions of a model on chipsets were used to before the window.
+    /// Returns baselines from before the window, for devices of some versions of a model on chipsets.
     pub(crate) async fn device_baselines(
         &self,
         wanted: &[VersionOnChipset],
@@ -147,13 +147,13 @@ impl EvaluationInputs {
             .await
     }
 
-    /// Returns where the devices of a version on a chipset are by now.
+    /// Returns the versions that the devices of a version on a chipset now have.
     pub(crate) fn succession(&self, version: &VersionOnChipset) -> Succession {
         self.census.succession(version, &self.span)
     }
 
-    /// Returns the senders of some devices of a model's app in the window. They are read for the devices of pages alone:
-    /// an app may have millions of others.
+    /// Returns the senders of some devices of a model's app in the window. Only devices of pages are read, because an
+    /// app may have millions of others.
     pub(crate) async fn senders(
         &self,
         model: &ModelKey,

@@ -1,5 +1,5 @@
-//! Self-tests and failed starts of the look-back, by cohort. Pure: a reader of the store adds the buckets that are
-//! new, a recording adds all of its reports. An evaluation takes the events that count for its window.
+//! Self-tests and failed starts of the look-back, by cohort. Pure. A reader of the store adds new buckets, and a
+//! recording adds all of its reports. An evaluation takes the events that count for its window.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -139,7 +139,7 @@ impl CohortEvents {
 pub(super) struct WindowEvents(BTreeMap<VersionOnChipset, DeviceEvents>);
 
 impl WindowEvents {
-    /// Returns models with failed starts, with the number of their cohorts: each may have no session at all.
+    /// Returns models with failed starts, with the number of their cohorts. Such a model may have no session at all.
     pub(super) fn failing(&self) -> BTreeMap<&ModelKey, u64> {
         let mut models: BTreeMap<&ModelKey, u64> = BTreeMap::new();
         for ((model, _, _), events) in &self.0 {
@@ -150,7 +150,7 @@ impl WindowEvents {
         models
     }
 
-    /// Gives each cohort of a model its events; one with failed starts alone gets a window without votes.
+    /// Gives each cohort of a model its events. A cohort with only failed starts gets a window without votes.
     pub(super) fn attach(&self, model: &ModelKey, cohorts: &mut Vec<CohortWindow>, span: &Span) {
         let name = |key: &CohortKey| (key.model_version.clone(), key.chipset.clone());
         let known: HashSet<(String, String)> = cohorts.iter().map(|w| name(&w.key)).collect();
@@ -159,7 +159,7 @@ impl WindowEvents {
         let of_model = of_model.take_while(|((of, _, _), _)| of == model);
         for ((_, version, chipset), events) in of_model {
             let name = (version.clone(), chipset.clone());
-            // One that was tested before and is not in this window stays unknown.
+            // A cohort that is not in this window and only has earlier tests gets no window.
             if !known.contains(&name) && !events.failed_starts.is_empty() {
                 let key = CohortKey {
                     model: model.clone(),

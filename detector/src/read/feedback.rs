@@ -1,5 +1,5 @@
-//! Incidents that people called false, for a replay to count. Windows and verdicts never read them: one order that is wrong
-//! would make the detector blind.
+//! Incidents that people called false, for a replay to count. Windows and verdicts never read them, because one wrong
+//! order would make the detector blind.
 
 use clickhouse::{Client, Row};
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ pub struct FalseIncident {
     pub severity: String,
     /// Signals that fired in its windows.
     pub signals: Vec<String>,
-    /// Who called it false.
+    /// The person who called it false.
     pub who: String,
     /// The person's reason.
     pub why: String,
@@ -39,12 +39,12 @@ pub struct FalseIncident {
     pub changed_at: Timestamp,
 }
 
-/// Incidents of a time: how many fired, and which of them people called false.
+/// Incidents of a span of time: how many fired, and which of them people called false.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Feedback {
     /// Incidents that fired.
     pub fired: u64,
-    /// Those called false, the first first.
+    /// Incidents that people called false, in order of time.
     pub called_false: Vec<FalseIncident>,
 }
 
@@ -65,7 +65,7 @@ struct FalseRow {
     changed_ms: i64,
 }
 
-/// A replay counts each; a person reads the first of them.
+/// A replay counts each of them, but people read only the first ones.
 const CALLED_FALSE: &str = "
     SELECT f.incident_id AS incident_id, toString(f.app_id) AS app_id, toString(f.environment) AS environment,
         toString(f.model_id) AS model_id, toString(f.model_version) AS model_version,

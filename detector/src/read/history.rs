@@ -36,7 +36,7 @@ pub struct VersionHistory {
     pub chipset: Arc<str>,
     /// Signal whose devices were counted.
     pub signal: SignalId,
-    /// A device once, however many windows it is in.
+    /// Devices hit and counted. A device counts once, however many windows it is in.
     pub tally: Tally,
     /// End of the first of those windows, in seconds since 1970.
     pub since_s: i64,
@@ -51,8 +51,8 @@ pub struct EarlierWindows {
     /// By chipset, over all versions.
     pub devices: BTreeMap<Arc<str>, UsualDevices>,
     cv: BTreeMap<Cohort, UsualCv>,
-    /// Least ratio, over healthy windows, of devices' medians to their pasts. It stays where later windows are compared
-    /// with the version's own earlier windows.
+    /// Least ratio, over healthy windows, of devices' medians to their baselines. It is kept although later windows are
+    /// compared with the version's own earlier windows.
     ratios: BTreeMap<Cohort, f64>,
     /// Counts of settled windows.
     pub signals: Vec<VersionHistory>,
@@ -71,7 +71,7 @@ impl EarlierWindows {
 const GAINED: f64 = 0.75;
 
 impl EarlierWindows {
-    /// Whether a version was faster on a chipset than the one before, in its own healthy windows.
+    /// Whether a version was faster on a chipset than the version before, in its own healthy windows.
     #[must_use]
     pub fn has_gained(&self, version: &str, chipset: &str) -> bool {
         let ratio = self.ratios.get(&(version.into(), chipset.into()));
@@ -217,7 +217,7 @@ impl SignalSums {
         self.first_end_s = self.first_end_s.min(other.first_end_s);
     }
 
-    /// Returns the mean hits at the size of the largest window: a version's windows repeat the same devices.
+    /// Returns the mean hits at the size of the largest window, because a version's windows repeat the same devices.
     pub(super) fn tally(self) -> Tally {
         let n = self.windows as f64;
         Tally::from_means(self.hits as f64 / n, self.devices as f64 / n, self.largest)

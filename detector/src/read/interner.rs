@@ -1,4 +1,4 @@
-//! Numbers for what comes again in many rows, in the order it was first met.
+//! Numbers for values that occur in many rows, in the order of their first occurrence.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use epwatch_proto::device::runtime_name;
 
 use crate::judge::hash::HashMap;
 
-/// Things and their numbers.
+/// Values and their numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Interner<T> {
     ids: HashMap<T, u32>,
@@ -48,12 +48,12 @@ impl<T: Clone + Eq + Hash> Interner<T> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub(crate) struct TextId(u32);
 
-/// Every text once; a known one is found without a copy.
+/// Every text once. A known text is found without a copy.
 #[derive(Debug, Clone)]
 pub(crate) struct Texts {
     ids: HashMap<Arc<str>, TextId>,
     texts: Vec<Arc<str>>,
-    /// By the versions of ORT and EP.
+    /// Names of runtimes, by the versions of ORT and EP.
     runtimes: HashMap<(TextId, TextId), TextId>,
 }
 
@@ -65,7 +65,7 @@ impl TextId {
         self.0
     }
 
-    /// The text whose [`Self::number`] it is.
+    /// Returns the text that has this [`Self::number`].
     pub(crate) fn of_number(number: u32) -> Self {
         Self(number)
     }
@@ -93,7 +93,7 @@ impl Texts {
         )
     }
 
-    /// Returns the same of a model whose texts are known.
+    /// Returns the numbers of a model's app, environment and name if the texts are known.
     pub(crate) fn known_model(&self, model: &ModelKey) -> Option<(TextId, TextId, TextId)> {
         Some((
             self.known(&model.app_id)?,

@@ -1,5 +1,5 @@
 //! Reads windows from the store's versioned views, or from recorded reports by the same rules: one trait
-//! (`ReportReader`) with two implementations. Nothing is decided here.
+//! (`ReportReader`) with two implementations. This module makes no decisions.
 
 mod arrivals;
 mod assemble;

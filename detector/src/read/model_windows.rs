@@ -1,4 +1,4 @@
-//! The windows that were read of one model, and its past's figures of healthy devices.
+//! The windows of one model, and counts of healthy devices from its past.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use crate::judge::window::CohortWindow;
 use super::history::{EarlierWindows, VersionHistory};
 use super::span::Span;
 
-/// A model that anything arrived for.
+/// A model with reports in the window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundModel {
     /// App, environment and model id.
     pub model: ModelKey,
-    /// Versions times chipsets seen.
+    /// Number of pairs of version and chipset.
     pub cohorts: u64,
-    /// Sessions in reports of the window: how much there is to read.
+    /// Sessions in reports of the window, as a measure of the rows to read.
     pub sessions: u64,
 }
 
@@ -46,10 +46,10 @@ impl ModelWindows {
     /// Returns the counts of each signal on a chipset while devices were healthy. They are from other versions. The counts
     /// of `Shift` are also from this version, once it is `MIN_WINDOWS` windows old.
     ///
-    /// `Shift` compares a device's p10, which moves little from window to window. After a week the version's own windows
-    /// show its usual counts, so a fault that comes without a new version stands out. Before that, a fault of the version
-    /// would count as usual. Slow runs come and go with what else a device does, so the other signals use other versions
-    /// alone.
+    /// `Shift` compares a device's p10, which moves little from window to window. After a week the version's own
+    /// windows show its usual counts, so a fault that comes without a new version stands out. Before that, a fault of
+    /// the version would count as usual. Slow runs come and go with a device's other work, so the other signals use
+    /// only other versions.
     #[must_use]
     pub fn history(&self, model_version: &str, chipset: &str, span: &Span) -> History {
         let mut history: BTreeMap<SignalId, Tally> = BTreeMap::new();
@@ -71,11 +71,11 @@ impl ModelWindows {
     }
 }
 
-/// Weight of a cohort's own past in devices: no number of calm windows makes the next one surer than that.
+/// Largest weight of a cohort's own past, in devices. More calm windows do not make the next one surer.
 const MOST_OWN_DEVICES: u64 = 1_000;
 
-/// How often a cohort's own devices count. The other version's devices are as good as new ones, and count
-/// once. One's own are the same that are asked now, and at least [`MIN_WINDOWS`] windows agree on them.
+/// Weight of each of a cohort's own devices. Another version's devices count once, like new devices. A cohort's own
+/// past has the same devices as the judged window, and at least [`MIN_WINDOWS`] windows agree on them.
 fn own_weight(tally: Tally) -> u64 {
     (MOST_OWN_DEVICES / tally.devices.max(1)).clamp(1, MIN_WINDOWS)
 }

@@ -1,5 +1,5 @@
-//! Verdicts of earlier windows, held in memory: for a replay, which writes nothing. A running detector reads them
-//! from the store's `cohort_windows`.
+//! Verdicts of earlier windows in memory, for a replay, which writes nothing. A running detector reads them from the
+//! store's `cohort_windows`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ struct PastWindow {
     cv: Option<(f64, f64)>,
     /// Ratio to the version before, of a healthy window.
     ratio: Option<f64>,
-    /// Signals that counted devices; with a finding, those that it does not show in.
+    /// Signals that counted devices. In a window with a finding, only signals that do not show it.
     signals: Vec<(SignalId, Tally)>,
 }
 
@@ -37,7 +37,8 @@ impl PastWindows {
         let mut models = self.0.lock();
         let whole = |verdict: &&CohortVerdict| verdict.key.firmware.is_none();
         for verdict in verdicts.iter().filter(whole) {
-            // A spike of CV alone is what healthy fleets do at times: left out, it would never be learnt.
+            // Healthy fleets sometimes have a spike of CV alone. If such windows were left out, it would never be
+            // learnt.
             let is_quiet = matches!(
                 verdict.class,
                 VerdictClass::Healthy | VerdictClass::NotEnoughData | VerdictClass::CvSpike
@@ -68,7 +69,7 @@ impl PastWindows {
         }
     }
 
-    /// Returns what the windows of the look-back had.
+    /// Returns the sums over the windows of the look-back.
     pub(super) fn history(&self, span: &Span) -> HistoryByModel {
         let past = span.past();
         let mut sums = HistorySums::default();
@@ -101,24 +102,24 @@ impl PastWindows {
     /// Learns the fleet's rates from healthy windows of every version on every chipset that is
     /// [`MIN_WINDOWS`] windows old; `None` without any.
     ///
-    /// A fault that no single window makes a page comes with a version and lasts. Suppose a cohort taught from its
-    /// first window on. Its fault would be normal before it was confirmed, both for itself and for others which got the
-    /// same version.
+    /// A fault that no single window makes a page comes with a version and lasts. Suppose that a cohort contributed
+    /// from its first window on. Its fault would become normal before it was confirmed, for itself and for other
+    /// cohorts with the same version.
     pub(super) fn rates(&self, span: &Span) -> Option<BaseRates> {
         let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
         let since_s = span.end_s().saturating_sub_unsigned(age_s);
         self.learnt(span.end_s(), since_s, span.past().settled_until_s)
     }
 
-    /// Learns from all windows so far, of young cohorts too: for a period that is known to be without
-    /// faults. `None` with fewer than seven windows.
+    /// Learns from all windows so far, including young cohorts, for a period that is known to have no faults. `None`
+    /// with fewer than seven windows.
     #[must_use]
     pub fn all_rates(&self) -> Option<BaseRates> {
         self.learnt(i64::MAX, i64::MAX, i64::MAX)
     }
 
     /// Learns from windows that ended before `end_s`, of cohorts whose first window ended at `since_s` or before. Only
-    /// windows until `settled_s` teach, and the first seven in any case.
+    /// windows that ended by `settled_s` contribute, and the first seven in any case.
     fn learnt(&self, end_s: i64, since_s: i64, settled_s: i64) -> Option<BaseRates> {
         let models = self.0.lock();
         let cohorts = || models.values().flat_map(BTreeMap::values);
@@ -182,8 +183,8 @@ mod tests {
         }
     }
 
-    /// Hands in a window of 60 devices of which a share is 2.5 times slower, placements as they were;
-    /// too few for a finding.
+    /// Adds a window of 60 devices. A share of them is 2.5 times slower, too few for a finding, with unchanged
+    /// placements.
     fn add(past: &PastWindows, (version, chipset): (&'static str, &str), window: i64, share: f64) {
         let fleet = Fleet {
             version,
@@ -227,7 +228,7 @@ mod tests {
         }
     }
 
-    /// A version that is old elsewhere is still new where it arrives.
+    /// A version that is old on one chipset is still new on another.
     #[test]
     fn a_version_is_young_on_each_chipset_it_comes_to() {
         let past = PastWindows::default();
@@ -240,7 +241,7 @@ mod tests {
         assert_eq!(rate(&past, 10), sound);
     }
 
-    /// Devices that are slower have nothing to do with how often the NPU starts.
+    /// Slower devices do not affect how often the NPU starts.
     #[test]
     fn a_standing_ticket_removes_the_history_of_its_own_signals_alone() {
         let past = PastWindows::default();
@@ -293,11 +294,11 @@ mod tests {
             let found = signals.find(|history| history.signal == BEYOND);
             found.unwrap().tally.hits
         };
-        // About 5 of 60 devices in none of three windows, in one of four, in two of five.
+        // About 5 of 60 devices are hit in none of three windows, in one of four, and in two of five.
         assert_eq!([hits(6), hits(7), hits(8)], [0, 1, 2]);
     }
 
-    /// A fleet whose devices differ more than the built-in rates expect does not page for ever.
+    /// A fleet whose devices differ more than the built-in rates expect stops paging.
     #[test]
     fn a_fleet_noisier_than_the_built_in_rates_teaches_its_own() {
         let past = PastWindows::default();

@@ -1,5 +1,5 @@
-//! Reading reports: one trait, for the store's views and for a recording. Both give the same rows for the
-//! same reports, so everything after them is one code.
+//! Reading reports: one trait, for the store's views and for a recording. Both give the same rows for the same reports,
+//! so all later steps share one code.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::span::{PastSpan, Span};
 /// An answer that may take a while.
 pub(super) type Answer<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
-/// Windows of each model; one model that failed does not hide the others.
+/// Windows of each model. A model that failed does not hide the others.
 pub(super) type WindowsByModel = HashMap<ModelKey, Result<Vec<CohortWindow>, SourceError>>;
 
 /// Reads reports for windows.
@@ -48,7 +48,7 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
         span_s: (i64, i64),
     ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>>;
 
-    /// Returns what the devices of some versions on chipsets were used to before the window.
+    /// Returns baselines from before the window, for devices of some versions on chipsets.
     fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
@@ -71,16 +71,17 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
         fingerprints: &'a [u64],
     ) -> Answer<'a, CpuNodes>;
 
-    /// Returns what earlier windows had, as far as verdicts are stored.
+    /// Returns the sums over earlier windows whose verdicts are stored.
     fn history(&self, past: PastSpan) -> Answer<'_, Arc<HistoryByModel>>;
 
-    /// Returns what people called false among the incidents that began in a time; `None` if there are no orders: reports are
-    /// in memory.
+    /// Returns the incidents that began in a span of time and that people called false. `None` if reports are in
+    /// memory, because there are no orders then.
     fn feedback(&self, _time: (Timestamp, Timestamp)) -> Answer<'_, Option<Feedback>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Returns what is held of the look-back between evaluations; `None` if nothing is: reports are in memory.
+    /// Returns figures of the look-back that is held between evaluations; `None` if reports are in memory, because none
+    /// is held then.
     fn held_look_back(&self) -> BoxFuture<'_, Option<HeldLookBack>> {
         Box::pin(async { None })
     }
@@ -88,13 +89,13 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
 
 /// Readings that all models of an evaluation share.
 pub(super) struct Beginning {
-    /// Answers for this evaluation: what its queries share is read once.
+    /// The reader for this evaluation, which reads shared data once.
     pub(super) reader: Arc<dyn ReportReader>,
     pub(super) census: Arc<Census>,
     pub(super) certified: Certified,
 }
 
-/// Which windows are read.
+/// The windows to read.
 #[derive(Clone, Copy)]
 pub(super) struct WindowsAsked<'a> {
     pub(super) models: &'a [FoundModel],
@@ -106,11 +107,11 @@ pub(super) struct WindowsAsked<'a> {
 /// Figures of the look-back that is held between evaluations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldLookBack {
-    /// Buckets read so far, by all evaluations: after the first those that are new or changed.
+    /// Buckets read so far, by all evaluations. After the first evaluation, only new and changed buckets are read.
     pub buckets_read: u64,
     /// Buckets whose rows were read for windows.
     pub window_buckets_read: u64,
-    /// About how many bytes it takes, rows of the window included.
+    /// Approximate bytes of memory, including rows of the window.
     pub bytes: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Number of devices that report, window by window, for each app and each version of its models. Taken from the
-//! census, which has them whether or not anything arrived in the window. Pure.
+//! Number of devices that report, window by window, for each app and each version of its models. The numbers come from
+//! the census, which has an app even if none of its reports arrived in the window. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use crate::read::interner::{TextId, Texts};
 use super::census::{AppCensus, Census, DeviceCounter};
 use super::span::Span;
 
-/// Weekends are compared with weekends.
+/// A week, so that weekends are compared with weekends.
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
-/// Windows before the judged one in which a lack of devices still matters: an incident ends after three clean ones.
+/// Number of windows before the judged one in which a lack of devices still matters, because an incident ends after
+/// three clean windows.
 const RECENT_WINDOWS: usize = 4;
 
-/// Part of the usual bytes above which devices are not counted one by one. A device takes one to three bytes.
+/// Devices are not counted one by one if their bytes are at least this share of the usual ones. A device takes one to
+/// three bytes.
 const AS_MANY_BYTES: f64 = 0.75;
 
 /// The devices that reported for an app, or a version of one of its models.
@@ -27,24 +29,24 @@ pub struct Reporting {
     pub model: ModelKey,
     /// Model version; empty for the whole app.
     pub version: String,
-    /// Devices by window, the judged one first, the latest before it next.
+    /// Number of devices by window: the judged window first, then earlier ones, the latest first.
     pub windows: Vec<u64>,
     /// Devices of earlier windows that reported in the judged one, under any version.
     pub still_here: u64,
     /// Installations of the app that reported in the judged window, and in none before it. Those without a vote count too.
     pub new_here: u64,
-    /// The window of a week before, by its place in `windows`.
+    /// Index in `windows` of the window a week before.
     pub week_before: usize,
 }
 
 impl Reporting {
-    /// Returns the number of devices to be expected: the lower one of the median and of a week before.
+    /// Returns the expected number of devices: the median or the number a week before, whichever is lower.
     #[must_use]
     pub fn usual(&self) -> u64 {
         usual(&self.windows, self.week_before)
     }
 
-    /// Whether it is about the app as a whole.
+    /// Whether the numbers are for the app as a whole.
     #[must_use]
     pub fn is_of_app(&self) -> bool {
         self.model.model_id.is_empty() && self.version.is_empty()
@@ -69,7 +71,8 @@ fn usual(windows: &[u64], week_before: usize) -> u64 {
 /// Packed devices by the number of windows before the judged one.
 type ByWindow<'a> = Vec<(usize, &'a [u8])>;
 
-/// Returns the devices of each app and version that may lack any; none if the look-back has no week before the window.
+/// Returns the numbers of each app and version that may lack devices; none if the look-back has no week before the
+/// window.
 pub(super) fn reporting(census: &Census, span: &Span) -> Vec<Reporting> {
     let window_s = span.window.as_secs().max(1);
     let n_windows = usize::try_from(span.lookback.as_secs() / window_s).unwrap_or(usize::MAX);
@@ -141,14 +144,14 @@ fn of_one_app(
     counter.each(&here.collect::<Vec<_>>(), |_, device| {
         is_here[device as usize] = true;
     });
-    // A fleet that gets new ids at once has more new installations than may vote.
+    // If a whole fleet gets new ids at once, it has more new installations than may vote, so unproven ones count too.
     let mut all_ids = all;
     all_ids.extend(app.unproven(span).filter_map(|(bucket, bytes)| {
         let back = (span.end_s() - 1 - i64::from(bucket)).div_euclid(window_s);
         let back = usize::try_from(back).ok()?;
         (back < n_windows).then_some((back, bytes))
     }));
-    // Each device is passed with the window that it was met in first.
+    // Each device is passed with its first window in the list, so the oldest window comes first.
     all_ids.sort_by_key(|(back, _)| std::cmp::Reverse(*back));
     let mut new_here = 0;
     counter.each(&all_ids, |back, _| new_here += u64::from(back == 0));

@@ -1,4 +1,4 @@
-//! Where windows come from: a store, or recorded reports in memory.
+//! The source of windows: a store, or recorded reports in memory.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::recorded::Recording;
 use super::span::Span;
 use super::store::{MAX_HELD_BYTES, StoreReader};
 
-/// Where windows come from: a store, or recorded reports in memory.
+/// The source of windows: a store, or recorded reports in memory.
 #[derive(Debug, Clone)]
 pub struct Source {
     reader: Arc<dyn ReportReader>,
@@ -29,7 +29,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads through `client`, whose database has the migrations; at most `max_votes` votes a model.
+    /// Reads through `client`, whose database has the migrations; at most `max_votes` votes per model.
     #[must_use]
     pub fn new(client: Client, max_votes: usize) -> Self {
         Self::holding(client, max_votes, MAX_HELD_BYTES)
@@ -42,7 +42,7 @@ impl Source {
         Self::of(Arc::new(StoreReader::new(client, bytes)), max_votes)
     }
 
-    /// Reads from recorded reports; at most `max_votes` votes a model.
+    /// Reads from recorded reports; at most `max_votes` votes per model.
     #[must_use]
     pub fn recorded(recording: Arc<Recording>, max_votes: usize) -> Self {
         Self::of(Arc::new(recording), max_votes)
@@ -95,8 +95,8 @@ impl Source {
         self.reader.received().await
     }
 
-    /// Returns what people called false among the incidents that began in a time; `None` where nobody can: reports are in
-    /// memory.
+    /// Returns the incidents of a span of time that people called false; `None` if reports are in memory, because there
+    /// are no orders then.
     ///
     /// # Errors
     /// The store did not answer.
@@ -107,17 +107,17 @@ impl Source {
         self.reader.feedback(time).await
     }
 
-    /// Returns what is held of the look-back, by this source and its clones; `None` where nothing is:
-    /// reports are in memory.
+    /// Returns figures of the look-back that this source and its clones hold; `None` if reports are in memory, because
+    /// none is held then.
     pub async fn held_look_back(&self) -> Option<HeldLookBack> {
         self.reader.held_look_back().await
     }
 
-    /// Reads the earlier windows that the evaluation of a later window needs, so that the evaluation does not
-    /// wait for them. Nothing is read that is held.
+    /// Reads the earlier windows that the evaluation of a later window needs, so that the evaluation does not wait for
+    /// them. Windows that are already held are not read again.
     ///
     /// # Errors
-    /// The store did not answer; that evaluation asks again.
+    /// The store did not answer; the later evaluation queries again.
     pub async fn look_ahead(&self, span: &Span) -> Result<(), SourceError> {
         match &self.past {
             None => self.reader.history(span.past()).await.map(drop),
@@ -125,7 +125,8 @@ impl Source {
         }
     }
 
-    /// Reads what all models of one evaluation share; of the look-back only what the evaluations before did not read.
+    /// Reads the data that all models of one evaluation share. Of the look-back, only buckets that earlier evaluations
+    /// did not read are read.
     ///
     /// # Errors
     /// The store did not answer.

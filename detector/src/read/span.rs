@@ -1,4 +1,4 @@
-//! The time that is judged, and which earlier windows are the past.
+//! The time that is judged, and the earlier windows that count as the past.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub(super) fn bucket_at(seconds: i64) -> Bucket {
     Bucket::try_from(seconds.max(0)).unwrap_or(Bucket::MAX)
 }
 
-/// The span of time a window is judged in, by receive time.
+/// The span of receive time in which a window is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
     /// End of the window, exclusive.
@@ -23,22 +23,22 @@ pub struct Span {
     pub window: Duration,
     /// Time before `end` in which earlier runs and placements count.
     pub lookback: Duration,
-    /// Whether neither earlier runs of its devices nor what earlier windows had are added.
+    /// Whether the window is judged alone, without earlier runs of its devices and without sums of earlier windows.
     pub stands_alone: bool,
 }
 
-/// Latest windows, including the judged one, whose counts are not part of the past yet. A fault that grows a little
-/// from window to window would be its own past.
+/// Latest windows, including the judged one, whose counts are not part of the past yet. Otherwise a fault that grows a
+/// little from window to window would become its own past.
 const SETTLING_WINDOWS: i64 = 3;
 
-/// Which earlier windows are the past. Where windows overlap, a window counts if it ends in the same eighth of a
-/// window's length as the judged one. Windows judged one after the other within it ask for the same.
+/// The earlier windows that count as the past. If windows overlap, a window counts if it ends in the same eighth of a
+/// window's length as the judged one. Consecutive windows within one eighth have the same past.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PastSpan {
     /// The first and the last end of such a window, in seconds since 1970.
     pub(super) from_s: i64,
     pub(super) until_s: i64,
-    /// The last one whose counts are part of the past.
+    /// End of the last window whose counts are part of the past.
     pub(super) settled_until_s: i64,
     window_s: i64,
     eighth_s: i64,
@@ -51,7 +51,8 @@ impl PastSpan {
         end_s.rem_euclid(self.window_s) / self.eighth_s == self.eighth
     }
 
-    /// Binds the length of windows, twice, the length of an eighth, and which eighth it is: as [`Self::has`].
+    /// Binds the length of windows twice, the length of an eighth, and the number of the eighth, for the same test as
+    /// [`Self::has`].
     pub(super) fn bind(&self, query: Query) -> Query {
         let query = query.bind(self.window_s).bind(self.window_s);
         query.bind(self.eighth_s).bind(self.eighth)
@@ -140,7 +141,7 @@ mod tests {
         span.past()
     }
 
-    /// Ends of windows an hour apart.
+    /// Returns the ends of windows, an hour apart, that count as the past.
     fn speaking(end_s: i64) -> Vec<i64> {
         let past = past(end_s);
         let ends = past.from_s..=past.until_s;

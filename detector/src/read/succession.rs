@@ -1,5 +1,5 @@
-//! Where the devices of a version are by now: what the end of an incident needs once its devices have another version.
-//! Taken from the census, over the look-back. Pure.
+//! Counts the versions that the devices of a version now have. The end of an incident needs it once its devices have
+//! another version. The data come from the census, over the look-back. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::span::{Bucket, Span};
 pub(crate) struct Succession {
     /// All devices.
     pub(crate) devices: u64,
-    /// Devices that reported another version last.
+    /// Numbers of devices whose last report was of another version, by that version.
     pub(crate) by_version: BTreeMap<String, u64>,
     /// Devices that reported the version in the window, and no other version since.
     pub(crate) left: u64,
@@ -29,7 +29,7 @@ struct LastVersion {
 }
 
 impl Census {
-    /// Returns where the devices of a version on a chipset are by now.
+    /// Returns the versions that the devices of a version on a chipset now have.
     pub(super) fn succession(
         &self,
         (model, version, chipset): &VersionOnChipset,
@@ -63,8 +63,8 @@ impl Census {
     }
 }
 
-/// Returns for each device the version that it reported last, and whether `is_it` was true for any. That is `None` for
-/// other models.
+/// Returns for each device the version that it reported last, and whether `is_it` was true for any. `is_it` returns
+/// `None` for other models.
 fn last_versions(
     app: &AppCensus,
     span: &Span,
@@ -79,7 +79,7 @@ fn last_versions(
         for device in devices {
             let seen = &mut all[device as usize];
             seen.was_on_it |= is_it;
-            // In a bucket with both it went from that version to another.
+            // If a bucket has both, the device went from that version to another.
             let is_later = seen.last.is_none_or(|(before, _)| before < at);
             if is_later || !is_it {
                 seen.last = Some((at, ran.version));

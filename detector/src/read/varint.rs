@@ -1,5 +1,5 @@
-//! Whole numbers in as few bytes as they need: seven bits each, the lowest first (LEB128). What is held for
-//! millions of reports is held so.
+//! Whole numbers in as few bytes as they need: seven bits each, the lowest first (LEB128). Data that is held for
+//! millions of reports has this form.
 
 pub(crate) fn push(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 /// Prefix of every name.
 const PREFIX: &str = "epwatch_cohort";
 
-/// Returns a registry of the chipsets' verdicts, read at each scrape: the most severe first, then those with the most
-/// devices, `max_cohorts` at most. The number of the others is a metric too.
+/// Returns a registry of the chipsets' verdicts, read at each scrape. The most severe come first, then the largest
+/// cohorts, `max_cohorts` at most. The number of the others is a metric too.
 pub(crate) fn registry(
     verdicts: watch::Receiver<Arc<Vec<CohortVerdict>>>,
     max_cohorts: usize,
@@ -160,7 +160,7 @@ mod tests {
         assert!(lines.contains(&p50.as_str()), "{p50} in {page}");
         assert_eq!(lines.last(), Some(&"epwatch_cohort_omitted 1"));
 
-        // A detector that no longer leads shows no verdict of its past.
+        // A detector that no longer leads shows none of its earlier verdicts.
         verdicts_tx.send_replace(Arc::default());
         let page = open_metrics([&registry]);
         let lines = samples(&page);

@@ -13,7 +13,8 @@ use crate::judge::cv_rules::{self, CvRule};
 use crate::judge::deadline::{self, Deadline};
 use crate::notify::{AlertmanagerConfig, PagerDutyConfig, SlackConfig, WebhookConfig, check_url};
 
-/// Windows, channels and rules of the detector. Skipped fields have no key, because operators need not tune them.
+/// Windows, channels and rules of the detector. Skipped fields have no key in the file, because operators need not tune
+/// them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DetectorConfig {
@@ -26,13 +27,14 @@ pub struct DetectorConfig {
     /// Address of the admin endpoint of `epwatch detector`. Under `epwatch serve` the collector's endpoint
     /// has the detector's metrics too.
     pub http_listen: SocketAddr,
-    /// Cohorts whose verdicts are metrics, the most severe and the largest first; none by default. Each is five series.
+    /// Number of cohorts whose verdicts are metrics, the most severe and the largest first; none by default. Each
+    /// cohort is five series.
     pub cohort_metrics: usize,
     /// Address that notifications link. With `{incident}` in place of the incident's id it is the built-in page's
-    /// address. Without it, it is a dashboard's, and app, model and chipsets are added as variables.
+    /// address. Without it, the address is a dashboard's, and app, model and chipsets are added as variables.
     pub dashboard_url: Option<String>,
-    /// Address of `docs/oncall.md` as people on call reach it, for links in notifications; the verdict is added
-    /// as the fragment.
+    /// Address at which people on call reach `docs/oncall.md`, for links in notifications. The verdict is added as the
+    /// fragment.
     pub runbook_url: Option<String>,
     /// Address that is posted to after each evaluation.
     pub heartbeat: HeartbeatConfig,
@@ -64,7 +66,7 @@ pub struct DetectorConfig {
     /// The collector's `batch.period`, which the command sets here too.
     #[serde(skip)]
     pub batch_period: Period,
-    /// Time without a beat after which another detector takes over. Beats come four times as often.
+    /// Time without a beat after which another detector takes over. A beat is sent every quarter of it.
     #[serde(skip)]
     pub lease: Period,
     /// Votes of one model held in memory, about 300 bytes each. A model with more is not judged, and the
@@ -81,8 +83,7 @@ pub struct HeartbeatConfig {
     pub url: Option<String>,
 }
 
-/// A model that belongs on the NPU wherever the app requests it: if it is not there, that is a page without any
-/// reference.
+/// A model that belongs on the NPU wherever the app requests it. If it is not there, a page needs no reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExpectsNpu {
@@ -128,7 +129,7 @@ impl DetectorConfig {
     pub fn for_demo() -> Self {
         Self {
             window: Period(Duration::from_secs(3)),
-            // As the window: a step of a second keeps two cores busy with evaluations alone.
+            // As long as the window, because a step of a second would keep two cores busy with evaluations.
             step: Period(Duration::from_secs(3)),
             bucket: Period(Duration::from_secs(1)),
             ingest_delay: Some(Period(Duration::from_secs(2))),
@@ -138,8 +139,8 @@ impl DetectorConfig {
         }
     }
 
-    /// Returns the time from a window's end until it is judged, in which its last reports come into the store. It is
-    /// two minutes for steps of an hour, a thirtieth of shorter ones, and two of the collector's batches at least.
+    /// Returns the time from a window's end until it is judged, in which its last reports reach the store. It is two
+    /// minutes for steps of an hour, a thirtieth of a shorter step, and at least two of the collector's batches.
     #[must_use]
     pub fn wait(&self) -> Duration {
         let by_step = (self.step.0 / 30).clamp(Duration::from_secs(2), Duration::from_secs(120));
@@ -279,7 +280,7 @@ mod tests {
         let error = read(r#"{"windows": "12h"}"#).unwrap_err().to_string();
         assert!(error.contains("windows"), "{error}");
         assert!(read(r#"{"alertmanager": [{"url": "http://a", "ulr": ""}]}"#).is_err());
-        // The collector's key holds for both.
+        // The collector's key sets the length of buckets for both, so the detector has none.
         assert!(read(r#"{"bucket": "1h"}"#).is_err());
     }
 }

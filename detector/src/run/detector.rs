@@ -114,7 +114,7 @@ impl Detector {
         let heartbeat = heartbeat.map(Arc::new);
         let stop = cancel.clone();
         let lead = move || {
-            // Nothing of a run that panicked is used again.
+            // A new source is made, because no state of a run that panicked is used again.
             let source = Source::new(client.clone(), config.max_votes).with_rates(rates.clone());
             let leader = Leader::new(
                 config.clone(),
@@ -170,7 +170,7 @@ impl Detector {
         self.metrics.admin_pages()
     }
 
-    /// Returns the metrics that this detector counts in.
+    /// Returns the metrics of this detector.
     #[must_use]
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()

@@ -1,5 +1,6 @@
 //! How far a detector has judged, against its timetable: the reason why it is not ready, and metrics. A leader notes
-//! what it judges, a standby what the leader judged, so that each shows that the fleet is watched.
+//! the windows that it judges, and a standby the windows that the leader judged. So each shows that the fleet is
+//! watched.
 
 use std::sync::Arc;
 
@@ -13,15 +14,15 @@ use crate::run::timetable::Timetable;
 /// The event that a detector waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// It stands by; another detector leads, or the store does not answer.
+    /// The lease: another detector leads, or the store does not answer.
     Lease,
-    /// It reads the incidents that are stored.
+    /// The stored incidents, which are being read.
     Incidents,
     /// The window's end, or its last reports.
     Reports,
     /// It judges.
     Evaluation,
-    /// It will try again.
+    /// The next attempt after a failure.
     Retry,
 }
 
@@ -59,7 +60,7 @@ struct Progress {
     was_late: bool,
 }
 
-/// The next window, when it is or was due, and from when on it is late.
+/// The next window, the time when it is or was due, and the time from which it is late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Due {
     end: Timestamp,
@@ -102,8 +103,8 @@ impl Judging {
         self.state.lock().seconds = seconds;
     }
 
-    /// Notes the number of earlier windows that are still to be judged. Logs it when the first one is left out, each time the
-    /// number has doubled, and when none is left.
+    /// Notes the number of earlier windows that are still to be judged. Writes a log line when the first one is left
+    /// out, each time the number has doubled, and when none is left.
     pub(crate) fn is_behind(&self, n: usize) {
         let mut state = self.state.lock();
         state.n_behind = n;
@@ -141,7 +142,7 @@ impl Judging {
     }
 
     fn due(&self, state: &Progress, now: Timestamp) -> Due {
-        // After a clock that was ahead.
+        // A window in the future was judged while the clock was ahead, and does not count.
         let judged = state.judged_until.filter(|end| *end <= now);
         let next = judged.map(|end| self.timetable.after(end));
         let newest = || self.timetable.newest_due(self.started);
@@ -152,13 +153,14 @@ impl Judging {
         Due { end, at, late_from }
     }
 
-    /// Whether a window is not judged that should be by now.
+    /// Whether a window that is late has not been judged.
     pub(crate) fn is_late(&self) -> bool {
         let (state, now) = (*self.state.lock(), self.clock.now());
         now > self.due(&state, now).late_from
     }
 
-    /// Returns what is missing, since when and until when that is in time; nothing if the last judgement is.
+    /// Returns the missing window, the time since which it is due, and the time until which it is not late. Returns
+    /// nothing if the last judgement is in time.
     pub(crate) fn not_ready(&self) -> Vec<String> {
         let (state, now) = (*self.state.lock(), self.clock.now());
         let Due { end, at, late_from } = self.due(&state, now);
@@ -244,7 +246,7 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// Checks [O1]: at 12:35 the window until 12:00 was not judged, and everything was green.
+    /// Checks [O1]: the window until 12:00 was not judged at 12:35, and no check failed.
     #[test]
     fn a_window_that_is_not_judged_in_time_makes_the_detector_not_ready() {
         let noon = 1_800_000_000 / 3_600 * 3_600;
@@ -273,7 +275,7 @@ mod tests {
         assert!(text.contains("the last reports of the window"), "{text}");
         judging.judged(at(noon));
         assert!(judging.not_ready().is_empty());
-        // A clock that was a day ahead.
+        // The clock was a day ahead.
         judging.judged(at(noon + 86_400));
         clock.set(at(noon + 5_000));
         assert!(judging.is_late());
@@ -295,7 +297,7 @@ mod tests {
         assert_eq!(judging.notes(), Vec::<String>::new());
     }
 
-    /// A detector that was down has the time of its start on.
+    /// After a downtime, a missed window is due from the start of the detector on.
     #[test]
     fn what_was_missed_before_the_start_is_due_at_the_start() {
         let clock = Arc::new(ManualClock::at(at(100_000)));

@@ -8,20 +8,20 @@
 //!   sees its own row sees all rows before it, so an older claim cannot be hidden.
 //! - Another detector is silent if this one reads back a beat of its own that is later than the end of the other's last
 //!   beat. The present does not count, because rows of the last seconds may be hidden.
-//! - A leader whose beats are not acknowledged for the length of the lease, less a beat, stops judging by its own clock. It
-//!   comes back with another id, as a new claim.
-//! - The store's clock refuses a beat that arrives after that time. So a beat cannot claim a lease that another
-//!   detector holds by now, if its detector was frozen meanwhile, or the network kept it. The spare beat covers servers
-//!   of a cluster whose clocks differ.
+//! - A leader whose beats are not acknowledged for the length of the lease, less a beat, stops judging by its own
+//!   clock. It returns with another id, as a new claim.
+//! - The store's clock refuses a beat that arrives after that time. So a delayed beat cannot claim a lease that another
+//!   detector now holds, whether its detector was frozen or the network delayed it. The spare beat covers servers of a
+//!   cluster whose clocks differ.
 //! - A beat counts only if the store's clock, read after it, is still within that time. Then it was stored, and no other
 //!   detector can have taken over before. A pause that stopped the detector's own clock, too, is noticed here.
 //!
-//! If the store's clock steps forward, each leader's time is over at once: it comes back with a new claim, and the oldest
-//! claim leads. If the clock steps back, beats of a detector that died lie ahead of it, and a standby waits until it has
-//! passed them.
+//! If the store's clock steps forward, each leader's time is over at once. It returns with a new claim, and the oldest
+//! claim leads. If the clock steps back, beats of a detector that died lie ahead of it, and a standby waits until it
+//! has passed them.
 //!
 //! While the store is down the leader stays [`LeaseState::Unsure`], since no other detector can take over. It judges
-//! nothing, and goes on delivering the incidents that it holds. If replicas show rows in another order than they were
+//! nothing, but continues to deliver the incidents that it holds. If replicas show rows in another order than they were
 //! written, a claim still counts as long as the difference is below a beat.
 
 use std::panic::AssertUnwindSafe;
@@ -42,10 +42,10 @@ use tokio_util::sync::CancellationToken;
 /// Beats within a lease: two in a row may get lost.
 const BEATS_PER_LEASE: u32 = 4;
 
-/// Longest time limit of a beat; one that takes longer counts as lost.
+/// Time limit of a beat; a beat that takes longer counts as lost.
 const BEAT_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// A detector's part in the lease.
+/// A detector's state in the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseState {
     /// Another detector leads, or none does yet.
@@ -98,7 +98,7 @@ const SEEN: &str = "
     WHERE beaten_at > now64(3) - INTERVAL 1 HOUR
     GROUP BY holder";
 
-/// One server checks the time and stamps the beat.
+/// The same server checks the time and stamps the beat.
 const BEAT: &str = "
     INSERT INTO detector_beats (holder, beat, leads, is_gone, lease_ms, beaten_at)
     SELECT ?, ?, ?, ?, ?, now64(3) WHERE toUnixTimestamp64Milli(now64(3)) < ?";
@@ -132,7 +132,7 @@ struct Myself {
 fn decide(me: Myself, seen: &[HolderBeats]) -> LeaseState {
     let Myself { holder, was, .. } = me;
     let Some(mine) = seen.iter().find(|one| one.holder == holder) else {
-        // Nothing is known of the others as long as the own beat is hidden.
+        // While its own beat is hidden, the detector knows nothing about the others.
         return was;
     };
     let horizon_ms = mine.last_ms;
@@ -147,7 +147,7 @@ fn decide(me: Myself, seen: &[HolderBeats]) -> LeaseState {
     let left_ms = me.left_ms.unwrap_or(i64::MIN);
     match was {
         LeaseState::Leads => return was,
-        // Another one led meanwhile and is gone: its states are newer.
+        // Another detector led in the meantime and is gone. Its incident states are newer.
         LeaseState::Unsure if others().any(|other| other.has_led && other.last_ms > left_ms) => {
             return LeaseState::Standby;
         }
@@ -166,7 +166,7 @@ fn decide(me: Myself, seen: &[HolderBeats]) -> LeaseState {
 /// Name of the task that beats.
 const TASK: &str = "lease";
 
-/// A detector's lease, renewed by a task in the background. Its drop gives the lease back, also in a panic.
+/// A detector's lease, renewed by a task in the background. Dropping it gives the lease back, even in a panic.
 #[derive(Debug)]
 pub(crate) struct Lease {
     state: watch::Receiver<LeaseState>,
@@ -175,7 +175,7 @@ pub(crate) struct Lease {
     task: JoinHandle<()>,
 }
 
-/// Time until which the last acknowledged beat allows to judge.
+/// Time until which the last acknowledged beat allows judging.
 #[derive(Debug)]
 struct HeldUntil {
     until: Mutex<Instant>,
@@ -213,7 +213,7 @@ impl Lease {
             if !stopped.is_cancelled() {
                 tasks.note_end(TASK, ended.map_or(End::Panic, |()| End::Return));
             }
-            // Whatever ended it, another detector need not wait until the lease has run out. The leader stops first,
+            // However the task ended, another detector need not wait until the lease expires. The leader stops first,
             // and ends with the sender.
             let leads = sender.send_replace(LeaseState::Standby) == LeaseState::Leads;
             beats.give_back(leads).await;
@@ -226,7 +226,7 @@ impl Lease {
         }
     }
 
-    /// Returns the state at this moment, also if the task that beats was held up.
+    /// Returns the current state, even if the task that beats was delayed.
     pub(crate) fn state(&self) -> LeaseState {
         match *self.state.borrow() {
             LeaseState::Leads if self.held.is_over() => LeaseState::Unsure,
@@ -247,7 +247,7 @@ impl Lease {
         self.state.clone()
     }
 
-    /// Returns the lease, so that another detector need not wait for it to expire.
+    /// Gives the lease back, so that another detector need not wait for it to expire.
     pub(crate) async fn release(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
@@ -264,7 +264,7 @@ impl Drop for Lease {
 
 /// Waits until another detector leads, or the task that beats has ended.
 pub(crate) async fn lost(state: &mut watch::Receiver<LeaseState>) {
-    // An error is the end of the task, with which the lease was given back.
+    // An error means that the task ended, which gave the lease back.
     let _ = state.wait_for(|state| *state == LeaseState::Standby).await;
 }
 
@@ -280,11 +280,11 @@ struct Beats {
     client: Client,
     lease: Duration,
     holder: u64,
-    /// Ids of this detector before its beats stopped for too long.
+    /// Earlier ids of this detector, from before pauses of its beats.
     former: Vec<u64>,
     n: u64,
     held: Arc<HeldUntil>,
-    /// The same time by the store's clock; `None` before the first beat under this id counted.
+    /// The time in `held` by the store's clock; `None` before the first beat under this id counted.
     held_until_ms: Option<i64>,
     /// Latest reading of the store's clock, and when it came.
     store_clock: Option<(i64, Instant)>,
@@ -292,7 +292,7 @@ struct Beats {
 
 /// A beat that was acknowledged, which does not mean that it was stored.
 struct SentBeat {
-    /// When it was begun, by the detector's own clock.
+    /// Time at which sending began, by the detector's own clock.
     at: Instant,
     /// The store's clock then, or an earlier time.
     not_before_ms: i64,
@@ -311,7 +311,7 @@ impl Beats {
 
     async fn give_back(&mut self, leads: bool) {
         let gone = self.send(leads, true);
-        // If it comes too late, the lease is over anyway.
+        // A release that comes too late does no harm, because the lease is over then.
         let is_returned = matches!(timeout(BEAT_TIMEOUT, gone).await, Ok(Ok(_)));
         if leads && !is_returned {
             tracing::warn!(
@@ -349,7 +349,7 @@ impl Beats {
     /// changes first, because the next beat extends the time that [`Lease::state`] reads.
     fn begin_again(&mut self, state: &watch::Sender<LeaseState>) {
         unsure(state);
-        // Beats are read for an hour; a few ids are enough.
+        // Beats are read only for an hour, so a few ids are enough.
         if self.former.len() >= 1_000 {
             self.former.remove(0);
         }
@@ -427,7 +427,7 @@ impl Beats {
         {
             return false;
         }
-        // A beat early, because the clocks of store and detector, or of two servers, may run differently.
+        // The lease ends one beat early, because the clocks of store and detector, or of two servers, may differ.
         let holds = self.lease - self.pause();
         let holds_ms = i64::try_from(holds.as_millis()).unwrap_or(i64::MAX);
         // The clock may have stepped back.
@@ -442,8 +442,8 @@ impl Beats {
         Ok(self.note_store_clock(now_ms))
     }
 
-    /// Keeps a reading. It was taken before it arrived, and a pause may stop the detector's clock but not the store's.
-    /// So the reading and the time that passed since are never later than the store's clock.
+    /// Keeps a reading of the store's clock. It was taken before it arrived, and a pause may stop the detector's clock
+    /// but not the store's. So the reading plus the time that passed since is never later than the store's clock.
     fn note_store_clock(&mut self, now_ms: i64) -> i64 {
         self.store_clock = Some((now_ms, Instant::now()));
         now_ms
@@ -530,12 +530,13 @@ mod tests {
         check(2, Standby, &tie, Standby);
     }
 
-    /// The store may hide the other's beats for as long as the own ones.
+    /// The store may hide the other detector's beats as long as it hides the detector's own.
     #[test]
     fn a_detector_that_does_not_see_its_own_beats_takes_no_lease() {
         check(2, Standby, &[beats(1, 100, 105, true)], Standby);
         check(2, Leads, &[beats(1, 100, 105, false)], Leads);
-        // It beats since 110, and sees its beats up to 121 only: the other one's may be there, too.
+        // The detector has beaten since 110, and sees its own beats only up to 121. Later beats of the other one may be
+        // stored too.
         let hidden = [beats(1, 100, 105, true), beats(2, 110, 121, false)];
         check(2, Standby, &hidden, Standby);
         let silent = [beats(1, 100, 105, true), beats(2, 110, 125, false)];
@@ -562,7 +563,7 @@ mod tests {
         check(2, Standby, &[long, beats(2, 110, 165, false)], Leads);
     }
 
-    /// It may deliver its incidents only as long as no other detector led. Its new claim has the id 3.
+    /// A returning leader may deliver its incidents only if no other detector led. Its new claim has the id 3.
     #[test]
     fn a_leader_that_was_away_stays_unless_another_one_led() {
         let check = |seen: &[HolderBeats], expected| {
@@ -577,7 +578,7 @@ mod tests {
         );
         let came_and_went = [beats(3, 600, 605, false), gone(beats(2, 550, 560, true))];
         check(&came_and_went, Standby);
-        // One that led before.
+        // Another detector led earlier.
         let earlier = [beats(3, 600, 605, false), gone(beats(2, 300, 400, true))];
         check(&earlier, Leads);
     }
@@ -624,7 +625,7 @@ mod tests {
         };
         check(None, 1_000, 1_020, Some(Some(16_000)));
         check(Some(6_000), 1_000, 5_999, Some(Some(16_000)));
-        // It may not have been stored, and another detector may lead.
+        // The beat may not have been stored, and another detector may lead.
         check(Some(6_000), 1_000, 6_000, None);
         // The store's clock stepped back.
         check(Some(60_000), 50_000, 1_000, Some(Some(16_000)));

@@ -21,7 +21,8 @@ named! {
     pub(crate) enum Delivery {
         /// The receiver accepted it.
         Delivered = "delivered",
-        /// The receiver accepted news that it had accepted before; Alertmanager's are sent again until the incident ends.
+        /// The receiver accepted news that it had accepted before. Alertmanager's alerts are sent again until the
+        /// incident ends.
         Repeated = "repeated",
         /// It failed and will be tried again.
         Failed = "failed",
@@ -53,7 +54,7 @@ pub struct Metrics {
 
 impl Default for Metrics {
     fn default() -> Self {
-        // Start at zero, so that rates exist from the first window on.
+        // Counters start at zero, so that rates exist from the first window on.
         let windows = Family::<VerdictLabels, Counter>::default();
         for class in VerdictClass::ALL {
             drop(windows.get_or_create(&[("verdict", class.as_str())]));
@@ -109,7 +110,7 @@ impl Metrics {
         let metrics = self.clone();
         AdminPages {
             metrics: Box::new(move || open_metrics(&[metrics.registry()])),
-            // `Judging` has a check in the set of tasks.
+            // `Judging` has its own check in the set of tasks.
             not_ready: Box::new(Vec::new),
         }
     }

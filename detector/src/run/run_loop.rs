@@ -35,23 +35,23 @@ use crate::run::window_schedule::WindowSchedule;
 /// Capacity of the queue of deliveries. A notifier blocks when it is full, so none is lost.
 const MAX_WAITING_DELIVERIES: usize = 1024;
 
-/// How often a window is judged again because queries failed for some of its models. Then the other models'
-/// windows go on.
+/// Most times that a window is judged again because queries failed for some of its models. After that, the window is
+/// done, so that the other models' windows go on.
 const MAX_JUDGE_RETRIES: u32 = 3;
 
 /// Pause before a window that could not be judged is tried again; shorter if the next one is due before.
 const JUDGE_RETRY_PAUSE: Duration = Duration::from_secs(30);
 
-/// Longest pause between two looks at the wall clock, which may be set.
+/// Longest pause between two readings of the wall clock, because the clock may be set.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// Longest pause between two looks of a standby at what the leader judged.
+/// Longest pause between two queries of a standby for the windows that the leader judged.
 const STANDBY_LOOK: Duration = Duration::from_secs(30);
 
-/// How often people's orders are read.
+/// Interval at which people's orders are read.
 const ORDERS_PERIOD: Duration = Duration::from_secs(2);
 
-/// How long channels wait until the store has an incident: as long as the query of its model's file may take.
+/// Longest time that channels wait for the store to have an incident. The query of its model's file may take as long.
 const STORED_FIRST: Duration = Duration::from_secs(5);
 
 /// Pause between attempts to read the stored state.
@@ -70,7 +70,7 @@ pub(crate) struct Leader {
     unwritten: UnwrittenWindows,
     /// Incidents of another version, whose alerts stay.
     unreadable: Arc<BTreeSet<String>>,
-    /// How often the next window was judged in part.
+    /// Number of times that the next window was judged only in part.
     n_retries: u32,
     orders: SettledOrders,
     /// Whether the last reading of orders failed.
@@ -80,7 +80,7 @@ pub(crate) struct Leader {
     cancel: CancellationToken,
 }
 
-/// Where a [`Leader`] publishes its state.
+/// The state that a [`Leader`] publishes.
 #[derive(Clone)]
 pub(crate) struct Published {
     pub(crate) incidents: watch::Sender<Arc<Vec<Incident>>>,
@@ -102,7 +102,8 @@ impl Leader {
         heartbeat: Option<Arc<Heartbeat>>,
         cancel: CancellationToken,
     ) -> Self {
-        // So that it reads back its own and people's writes; see docs/cluster.md, "Replicas that lag".
+        // Without this setting the detector may not read back its own and people's writes; see docs/cluster.md,
+        // "Replicas that lag".
         let client = client.with_setting("select_sequential_consistency", "1");
         Self {
             evaluator,
@@ -124,9 +125,9 @@ impl Leader {
         }
     }
 
-    /// Leads whenever it holds the lease, until it is cancelled. A return before that means that its lease has ended.
+    /// Leads whenever it holds the lease, until it is cancelled. If it returns earlier, its lease has ended.
     pub(crate) async fn run(mut self, notifiers: Vec<Arc<dyn Notifier>>) {
-        // Publishes incidents of a run before this one, which ended by itself.
+        // Publishes the incidents of an earlier run that ended by itself.
         self.publish();
         while self.stand_by().await {
             self.lead(notifiers.clone()).await;
@@ -134,7 +135,7 @@ impl Leader {
         self.lease.release().await;
     }
 
-    /// Waits for the lease, and watches meanwhile what the leader judges. Returns whether it leads.
+    /// Waits for the lease, and in the meantime notes the windows that the leader judges. Returns whether it leads.
     async fn stand_by(&mut self) -> bool {
         self.published.judging.waits_for(WaitsFor::Lease);
         self.published.judging.is_behind(0);
@@ -147,7 +148,8 @@ impl Leader {
                 let now = clock.now();
                 let since = before(now, config.lookback.0);
                 let window = config.window.0.as_secs_f64();
-                // A store that does not answer shows as a judgement that is late.
+                // An error is ignored here: if the store does not answer, the judgement becomes late, which is
+                // reported.
                 if let Ok(judged) = store.judged_windows(window, since, now).await
                     && let Some(end) = judged.last()
                 {
@@ -205,7 +207,7 @@ impl Leader {
                 () = self.cancel.cancelled() => break,
                 () = lost(&mut lease_state) => {
                     tracing::warn!("another detector leads, or the task of the lease has ended");
-                    // The other one read the store and notifies from there; its states are newer than ours.
+                    // The other detector read the store and notifies from there, so its states are newer than ours.
                     self.incident_set = IncidentSet::default();
                     self.published.verdicts.send_replace(Arc::default());
                     self.publish();
@@ -312,7 +314,8 @@ impl Leader {
         }
     }
 
-    /// Judges the newest window if it is due, else the oldest that was left out. Returns the pause until the next look.
+    /// Judges the newest window if it is due, else the oldest window that was left out. Returns the pause until the
+    /// next call.
     async fn look(&mut self) -> Duration {
         self.save().await;
         self.write_windows().await;
@@ -376,7 +379,7 @@ impl Leader {
         is_done
     }
 
-    /// Judges the newest window. Returns whether it is done, so that it need not be tried again.
+    /// Judges the newest window. Returns whether it is done and need not be tried again.
     async fn judge(&mut self, end: Timestamp) -> bool {
         let began = Instant::now();
         let Some(evaluation) = self.evaluate(end).await else {
@@ -385,12 +388,12 @@ impl Leader {
         let in_mind = self.incident_set.in_mind();
         let recovery = self.evaluator.evaluate_recovery(end, in_mind).await;
         let recovery = recovery.unwrap_or_else(|error| {
-            // Without it, incidents end after three clean windows.
+            // If the check for recoveries fails, incidents still end after three clean windows.
             warn("recoveries were not looked for", &error);
             None
         });
         if self.lease.state() != LeaseState::Leads {
-            // The detector that leads now judges it.
+            // The lease was lost, and the detector that leads now judges the window.
             return false;
         }
         let Evaluation {
@@ -449,7 +452,7 @@ impl Leader {
             verdicts,
             mut evidence,
             failures,
-            // Whether an app is quiet is a question about now.
+            // Quiet apps are a matter of the present, not of an earlier window.
             quiet: _,
         } = evaluation;
         let now = self.clock.now();
@@ -462,7 +465,7 @@ impl Leader {
             .look_back(&verdicts, self.config.lookback.0, now);
         self.tell(&before, end).await;
         if is_done {
-            // The latest evidence of each cohort is of the newest window.
+            // Evidence without a finding is dropped, because each cohort's latest evidence is from the newest window.
             evidence.retain(CohortEvidence::is_kept);
             self.keep(end, verdicts, evidence, now).await;
             self.schedule.note_earlier(end);
@@ -483,8 +486,9 @@ impl Leader {
                 Err(error) => warn("the page lacks the hash of the model's file", &error),
             }
         }
-        // The row first: the order of a person who was paged needs it. If the process ends in between, the next leader reads
-        // news that no channel has, and sends them. A store that does not answer delays no page for longer than this.
+        // The row is stored first, because an order of the person who was paged needs it. If the process ends in
+        // between, the next leader reads news that no channel has, and sends it. A store that does not answer delays a
+        // page only for this time.
         let Some((unsaved, changed_at)) = self.next_change() else {
             return self.publish();
         };
@@ -522,8 +526,8 @@ impl Leader {
         self.write_windows().await;
     }
 
-    /// Writes the windows that wait for the store. A stored window means that its incidents are stored too: after a
-    /// restart, judging goes on behind the last stored window.
+    /// Writes the windows that wait for the store. A window is stored only after its incidents, because a restart
+    /// continues after the last stored window.
     async fn write_windows(&mut self) {
         if !self.incident_set.unsaved().is_empty() {
             return;
@@ -546,7 +550,7 @@ impl Leader {
                 orders
             }
             Err(error) => {
-                // One line a failure: orders are read every other second.
+                // A lasting failure is logged once, because orders are read every other second.
                 if !std::mem::replace(&mut self.orders_failed, true) {
                     warn("orders were not read", &error);
                 }
@@ -554,7 +558,7 @@ impl Leader {
             }
         };
         if self.lease.state() != LeaseState::Leads {
-            // The reading took long: the detector that leads now obeys.
+            // The reading took so long that another detector leads now and obeys the orders.
             return;
         }
         if self.incident_set.apply_orders(&orders, self.clock.now()) {
@@ -581,7 +585,7 @@ impl Leader {
         });
     }
 
-    /// Stores the unsaved incidents. What the store refuses is tried again with the next call.
+    /// Stores the unsaved incidents. Incidents that the store refuses are tried again with the next call.
     async fn save(&mut self) {
         if let Some((unsaved, changed_at)) = self.next_change() {
             let written = self.store.add_incidents(&unsaved, changed_at).await;
@@ -625,7 +629,7 @@ fn warn(text: &str, error: &(dyn std::error::Error + 'static)) {
     tracing::warn!(%error, cause, "{text}");
 }
 
-/// Returns the begin of a look-back.
+/// Returns the start of a look-back.
 fn before(now: Timestamp, lookback: Duration) -> Timestamp {
     let lookback = SignedDuration::try_from(lookback).unwrap_or(SignedDuration::MAX);
     now.checked_sub(lookback).unwrap_or(Timestamp::MIN)

@@ -1,4 +1,4 @@
-//! When windows end and when they are due, by the wall clock alone. The start of a detector plays no part, so that a
+//! When windows end and when they are due, by the wall clock alone. The start of a detector does not matter, so a
 //! restart judges nothing earlier or later. Pure: time comes in as an argument.
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Timetable {
     pub(crate) fn newest_due(&self, now: Timestamp) -> Option<Timestamp> {
         let settled = now.checked_sub(self.wait).ok()?.as_millisecond();
         let n = settled.div_euclid(self.step_ms);
-        // Where steps are not whole buckets, the next window may end before its step does.
+        // If steps are not whole buckets, the next window may end before its step does.
         let next = Some(self.nth_end(n + 1)).filter(|end| *end <= settled);
         Timestamp::from_millisecond(next.unwrap_or_else(|| self.nth_end(n))).ok()
     }
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(newest(7_200 + 119), at(3_600));
         assert_eq!(newest(7_200 + 120), at(7_200));
         assert_eq!(timetable.after(at(3_600)), at(7_200));
-        // One of another step, from before a change of the configuration.
+        // The window before had another step, from before a change of the configuration.
         assert_eq!(timetable.after(at(3_601)), at(7_200));
         let late_from = timetable.late_from(timetable.due_at(at(7_200)));
         assert_eq!(late_from, at(7_200 + 120 + 900));

@@ -1,5 +1,5 @@
-//! Judged windows whose rows are not stored yet. The store may be away for a moment; the rows then wait here, so that
-//! the history has no hole. What does not fit is named in the log, and is one of `missing_windows_v1`.
+//! Judged windows whose rows are not stored yet. While the store is away for a moment, the rows wait here, so that the
+//! history has no hole. A window that does not fit is named in the log, and appears in `missing_windows_v1`.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::run::verdict_store::{JudgedWindow, StoreError, VerdictStore};
 /// Verdicts that may wait, some kB each.
 const MAX_VERDICTS: usize = 50_000;
 
-/// Windows that may wait: of hourly steps a day and a half.
+/// Windows that may wait: a day and a half of hourly steps.
 const MAX_WINDOWS: usize = 36;
 
 /// The windows that wait, in the order of judging.
@@ -32,11 +32,11 @@ impl UnwrittenWindows {
         }
     }
 
-    /// Writes them in order, up to the first that the store does not take.
+    /// Writes the windows in order, up to the first one that the store refuses.
     pub(crate) async fn write(&mut self, store: &VerdictStore) -> Result<(), StoreError> {
         while let Some(window) = self.0.front() {
-            // Pages are read again when a window is stored, so its evidence is there before. The mark comes last: it means
-            // that all of the window is stored.
+            // Pages are read again when a window is stored, so its evidence is written before. The mark comes last,
+            // because it means that all of the window is stored.
             store
                 .add_evidence(&window.evidence, window.judged_at)
                 .await?;

@@ -1,5 +1,5 @@
-//! Tables that the detector writes: a row for each judged window, and one for every state of an incident. A
-//! restart reads the latter, so that no notification is repeated or lost. People's orders are read here too.
+//! Tables that the detector writes: a row for each judged window, and one for every state of an incident. A restart
+//! reads the states of incidents, so that no notification is repeated or lost. People's orders are read here too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use crate::notify::{Notification, block, summary};
 
-/// Version of the arithmetic behind a row; rows of different versions are never combined.
+/// Version of the statistics behind a row. Rows of different versions are never combined.
 const ALGO: &str = "v1";
 
 /// The reason why verdicts or incidents were not stored or read.
@@ -73,7 +73,7 @@ pub(crate) struct StoredOrder {
     pub(crate) order: Order,
 }
 
-/// Returns the order of a row; `None` for one of a newer version.
+/// Returns the order of a row; `None` for a kind of order from a newer version.
 fn order_of(row: IncidentOrderRow) -> Option<StoredOrder> {
     let Some(kind) = OrderKind::parse(&row.order_kind) else {
         let (incident, kind) = (row.incident_id, row.order_kind);
@@ -101,9 +101,9 @@ fn order_of(row: IncidentOrderRow) -> Option<StoredOrder> {
     })
 }
 
-/// Orders after the last one that was obeyed, for each incident. An incident's number of rows is limited, so that it
-/// cannot keep back the orders of another one. The next reading goes on where this one ended. Kinds of a newer version
-/// come last, because no number moves past them until a later order is obeyed.
+/// Orders after the last one that was obeyed, for each incident. The number of rows per incident is limited, so that
+/// one incident cannot delay another's orders. The next reading continues where this one ended. Kinds of a newer
+/// version come last, because no number moves past them until a later order is obeyed.
 const ORDERS: &str = "
     SELECT ?fields FROM incident_orders_v1
     WHERE has(?, incident_id) AND is_counted AND order_number > arrayElement(?, indexOf(?, incident_id))
@@ -144,7 +144,7 @@ impl VerdictStore {
         written.map_err(failed("store judged windows"))
     }
 
-    /// Stores that a window was judged and all of it is stored, also one without a cohort.
+    /// Stores the mark that a window was judged and wholly stored, even a window without cohorts.
     pub(crate) async fn add_judged_window(&self, window: &JudgedWindow) -> Result<(), StoreError> {
         let row = JudgedWindowRow {
             window_end: window.end.as_millisecond(),
@@ -158,8 +158,8 @@ impl VerdictStore {
         written.map_err(failed("store that a window was judged"))
     }
 
-    /// Returns the ends of judged windows since `since`, in order. Those that a clock ahead left in the future do not
-    /// count.
+    /// Returns the ends of judged windows since `since`, in order. Ends in the future, from a clock that was ahead, do
+    /// not count.
     pub(crate) async fn judged_windows(
         &self,
         window_seconds: f64,
@@ -222,7 +222,7 @@ impl VerdictStore {
         insert.end().await
     }
 
-    /// Returns the ids among `ids` that the store has an incident for, open or over.
+    /// Returns those among `ids` for which the store has an incident, open or over.
     pub(crate) async fn known_incidents(
         &self,
         ids: &[&str],
@@ -329,7 +329,7 @@ fn window_row(verdict: &CohortVerdict, judged_at: Timestamp) -> CohortWindowRow 
     let signals: Vec<SignalSummary> = signals.collect();
     let counted = verdict.signals.iter().chain(&verdict.tallies);
     let mut fires: Vec<bool> = counted.map(|signal| signal.fires).collect();
-    // Statistics are not findings.
+    // Statistics never fire, so the rest is filled with `false`.
     fires.resize(signals.len(), false);
     let late = numbers.late_runs.as_ref();
     CohortWindowRow {

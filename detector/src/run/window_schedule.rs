@@ -1,6 +1,6 @@
-//! Which windows are judged, and which are next: the newest first, then windows that a pause or a slow evaluation
-//! left out. The clock may step. After a step forward no window between is skipped. After a step back, judging goes
-//! on at once, and windows that the clock had jumped over are judged.
+//! Decides which window is judged next: the newest first, then windows that a pause or a slow evaluation left out. The
+//! clock may step. After a step forward, no window in between is skipped. After a step back, judging continues at once,
+//! and windows that the clock had jumped over are judged.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,22 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::run::config::DetectorConfig;
 
-/// Ends that are remembered, so that a clock that comes back finds where it was. Steps of an hour: four days.
+/// Number of window ends that are remembered, so that judging can continue after the clock is set back. With steps of
+/// an hour they cover four days.
 const MAX_REMEMBERED: usize = 96;
 
-/// Ends of the windows that were judged last, and of those that were left out before the newest.
+/// Ends of the windows that were judged last, and of the windows that were left out before the newest.
 #[derive(Debug, Default)]
 pub(crate) struct WindowSchedule {
     /// In the order of judging.
     judged: Vec<Timestamp>,
-    /// Windows to judge when no newer one is due, a window's length apart: between them they have every report once.
+    /// Windows to judge when no newer one is due. They are a window's length apart, so together they contain every
+    /// report once.
     earlier: BTreeSet<Timestamp>,
 }
 
 impl WindowSchedule {
-    /// Goes on after the windows that are stored, in the order of time.
+    /// Continues after the windows that are stored, which must be in the order of time.
     pub(crate) fn after(stored: &[Timestamp], config: &DetectorConfig) -> Self {
         let mut schedule = Self::default();
         for end in stored {
@@ -30,18 +32,18 @@ impl WindowSchedule {
         schedule
     }
 
-    /// Whether the newest window is still to be judged. Not if the clock stands.
+    /// Whether the newest window is still to be judged. It is not if the clock stands still.
     pub(crate) fn is_due(&self, newest: Timestamp) -> bool {
         self.judged.last() != Some(&newest)
     }
 
-    /// Notes that the newest window was judged. What lies between it and the one before is left for later.
+    /// Notes that the newest window was judged. Windows between it and the one before are left for later.
     pub(crate) fn note(&mut self, end: Timestamp, config: &DetectorConfig) {
         let before = self.judged.iter().rev().find(|judged| **judged <= end);
         if let Some(before) = before.filter(|before| **before < end) {
             self.earlier.extend(left_out(*before, end, config));
         }
-        // A clock that stepped back makes the ends after it untrue.
+        // If the clock stepped back, later ends were never real.
         self.judged.retain(|judged| *judged < end);
         if self.judged.len() >= MAX_REMEMBERED {
             self.judged.remove(0);
@@ -95,7 +97,8 @@ mod tests {
         Timestamp::from_second(second).unwrap()
     }
 
-    /// Windows of 3 s: ends that were judged, the newest now, whether it is judged, and what is left for later.
+    /// Checks windows of 3 s: the ends that were judged, the newest now, whether it is due, and the windows left for
+    /// later.
     #[track_caller]
     fn check(judged: &[i64], newest: i64, is_due: bool, earlier: &[i64]) {
         let config = DetectorConfig::for_demo();
@@ -137,7 +140,7 @@ mod tests {
             assert!(schedule.n_behind() <= 200, "{}", schedule.n_behind());
         }
         assert_eq!(schedule.n_behind(), 100, "every other one of 600 s");
-        // The load ends: each step has time for one of them.
+        // The load ends, so each step has time for one earlier window.
         for _ in 0..100 {
             let oldest = schedule.earlier().unwrap();
             schedule.note_earlier(oldest);
@@ -145,7 +148,7 @@ mod tests {
         assert_eq!((schedule.n_behind(), schedule.earlier()), (0, None));
     }
 
-    /// It does not wait for a day until the clock is there again, and leaves nothing out.
+    /// The detector does not wait for a day until the clock has caught up, and leaves no window out.
     #[test]
     fn a_clock_that_comes_back_goes_on_where_it_left() {
         check(&[10, 11, 86_411], 12, true, &[]);

@@ -1,4 +1,4 @@
-//! What one cohort window costs: every statistic on a histogram of 60 buckets, tails at fleet sizes.
+//! Measures the cost of one cohort window: every statistic on a histogram of 60 buckets, tails at fleet sizes.
 
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -55,7 +55,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// Calls before the measurement take so long: caches are warm then, and how many calls a batch needs is known.
+/// Time of the calls before the measurement. They warm the caches, and show how many calls a batch needs.
 const WARM_UP: Duration = Duration::from_millis(200);
 const BATCHES: usize = 31;
 

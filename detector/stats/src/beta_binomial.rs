@@ -1,9 +1,8 @@
-//! How surprising a number of hit devices is, given how often healthy ones are hit.
+//! The chance of a number of hit devices, given how often healthy devices are hit.
 //!
-//! Of n devices each is hit with a chance that itself varies between cohorts and days as
-//! Beta(alpha, beta): the count is beta-binomial (J. G. Skellam, 1948),
-//! P(X = k) = C(n, k) B(k + alpha, n - k + beta) / B(alpha, beta).
-//! The plain binomial would call a cohort's usual bad day a discovery.
+//! Each of n devices is hit with a chance that itself varies between cohorts and days as Beta(alpha, beta). So the
+//! count is beta-binomial (J. G. Skellam, 1948), P(X = k) = C(n, k) B(k + alpha, n - k + beta) / B(alpha, beta). The
+//! plain binomial would call a cohort's usual bad day a discovery.
 //!
 //! Precision: differences of log-gammas lose nine digits at n = 10^6. The count is negative hypergeometric, hence a
 //! quotient of three negative binomials with one success chance of our choice. Each of these is computed to full
@@ -11,7 +10,7 @@
 
 use std::f64::consts::PI;
 
-/// Beta(alpha, beta): what is believed of the share of devices hit, worth alpha + beta devices.
+/// The prior Beta(alpha, beta) of the share of devices hit, with the weight of alpha + beta devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BetaPrior {
     alpha: f64,
@@ -25,16 +24,15 @@ impl BetaPrior {
         (usable(alpha) && usable(beta)).then_some(Self { alpha, beta })
     }
 
-    /// A fleet-wide rate, held with the weight of `strength` devices (about 100).
+    /// Makes a prior of a fleet-wide rate, with the weight of `strength` devices (about 100).
     ///
     /// `None` unless the rate lies strictly between 0 and 1 and the strength is positive.
     pub fn from_rate(rate: f64, strength: f64) -> Option<Self> {
         Self::new(rate * strength, (1.0 - rate) * strength)
     }
 
-    /// The same after `hits` of `devices` in the cohort's own healthy past:
-    /// Beta(alpha + hits, beta + devices - hits). With little past it stays near the fleet's rate,
-    /// with much it becomes the cohort's own.
+    /// Returns the prior after `hits` of `devices` in the cohort's own healthy past: Beta(alpha + hits, beta + devices
+    /// - hits). With little past it stays near the fleet's rate; with much past it becomes the cohort's own rate.
     ///
     /// `None` with more hits than devices.
     pub fn updated(&self, hits: u64, devices: u64) -> Option<Self> {
@@ -106,7 +104,7 @@ pub fn ln_upper_tail(k: u64, n: u64, prior: BetaPrior) -> f64 {
 /// ln of the sum of P(X = j) over j = k..=n, from P(X = k) and the quotients of neighbours. These are P(j + 1) / P(j) =
 /// (n - j) (alpha + j) / ((j + 1) (beta + n - j - 1)).
 fn ln_sum_upwards(k: u64, n: u64, prior: BetaPrior) -> f64 {
-    /// Rounding of the quotients adds up; after so many the probability is computed afresh.
+    /// Rounding of the quotients adds up, so the probability is computed afresh after so many of them.
     const FRESH_EVERY: u64 = 1024;
 
     let BetaPrior { alpha, beta } = prior;
@@ -134,7 +132,7 @@ fn ln_sum_upwards(k: u64, n: u64, prior: BetaPrior) -> f64 {
 /// ln of Gamma(size + k) / (Gamma(size) k!) p^size q^k, with q = 1 - p.
 fn ln_negative_binomial(k: f64, size: f64, p: f64, q: f64) -> f64 {
     if k == 0.0 {
-        // From whichever of p and 1 - q has kept its digits.
+        // Uses p or 1 - q, whichever has kept its digits.
         return size * if p < 0.5 { p.ln() } else { (-q).ln_1p() };
     }
     let n = size + k;

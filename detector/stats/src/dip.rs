@@ -2,9 +2,9 @@
 //!
 //! J. A. Hartigan and P. M. Hartigan, *The dip test of unimodality*, Annals of Statistics 13(1),
 //! 1985. The dip of F is the least d such that some G stays within d of F. G is convex up to a mode and concave after
-//! it. Their algorithm narrows the modal interval. It takes the greatest convex minorant and the least concave majorant
-//! of F on it, and finds where they lie furthest apart. It keeps that place, and notes how far F strays from the
-//! minorant left of it and from the majorant right of it.
+//!       it. Their algorithm narrows the modal interval. It takes the greatest convex minorant and the least concave
+//!       majorant of F on the interval, and finds where they are furthest apart. There lies the new interval. Left of
+//!       it the distance of F from the minorant counts, and right of it the distance from the majorant.
 //!
 //! One routine serves two kinds of F. A sample's F jumps at every value. A histogram's F, under the even spread of
 //! [`SparseHistogram`], is continuous and linear in ln(us) between bucket edges. So its dip is exact from the edges
@@ -68,17 +68,17 @@ pub fn of_histogram(histogram: &SparseHistogram) -> Option<f64> {
 /// Chance of a dip at least this large among `n` independent values of a uniform distribution, the
 /// least favourable unimodal one.
 ///
-/// Interpolated in a Monte Carlo table of sqrt(n) x dip, beyond its last row (n = 40,000) in that
-/// row, as sqrt(n) x dip converges. Never below 0.0002, the table's last column: a smaller answer
-/// means "at most this". For a histogram give the number of devices, or at most the number of runs, because runs of one
-/// device are not independent. `None` below 4 values or for a dip outside [0, 1/4].
+/// The chance is interpolated in a Monte Carlo table of sqrt(n) x dip. Beyond the last row (n = 40,000) that row is
+/// used, because sqrt(n) x dip converges. The answer is never below 0.0002, the table's last column, which means "at
+/// most this". For a histogram give the number of devices, or at most the number of runs, because runs of one device
+/// are not independent. `None` below 4 values or for a dip outside [0, 1/4].
 pub fn p_value(dip: f64, n: u64) -> Option<f64> {
     if n < 4 || !(0.0..=0.25 + 1e-12).contains(&dip) {
         return None;
     }
     let n = n as f64;
     let x = n.sqrt() * dip;
-    // The dip that any sample of n has at least; a histogram can lie below it.
+    // Least dip of any sample of n values; a histogram's dip can be smaller.
     let mut left = (n.sqrt() / (2.0 * n), 1.0);
     if x <= left.0 {
         return Some(1.0);
@@ -99,14 +99,14 @@ pub fn p_value(dip: f64, n: u64) -> Option<f64> {
             let inside = (x - left.0) / (right.0 - left.0);
             return Some(left.1 + inside * (right.1 - left.1));
         }
-        // Small samples have atoms: several columns share one value, the last of them counts.
+        // Small samples have atoms: several columns share one value, and the last of them counts.
         left = (right.0.max(left.0), *p);
     }
     Some(left.1)
 }
 
-/// A distribution function at one place, as counts: its limit from the left and its value. Between
-/// knots it is level (a sample) or linear (a histogram, where both are equal).
+/// A distribution function at one point, as counts: its limit from the left and its value. Between knots it is level (a
+/// sample) or linear (a histogram, where both are equal).
 struct Knot {
     x: f64,
     before: f64,
@@ -160,8 +160,8 @@ fn hull(knots: &[Knot], into: &mut Vec<usize>, y: impl Fn(&Knot) -> f64, sign: f
 }
 
 /// Greatest vertical distance between the hulls, which lies at a corner of one of them, and the knots of the new modal
-/// interval. These are that corner and the nearest corner of the other hull. That one is to the right of a corner of
-/// the minorant, and to the left of a corner of the majorant.
+/// interval. These are that corner and the nearest corner of the other hull. The nearest corner is to the right of a
+/// corner of the minorant, and to the left of a corner of the majorant.
 fn furthest_apart(knots: &[Knot], minorant: &[usize], majorant: &[usize]) -> (f64, usize, usize) {
     let mut best = (f64::NEG_INFINITY, 0, knots.len() - 1);
     let mut over = Along::new(knots, majorant, |knot| knot.upto);
@@ -237,7 +237,7 @@ mod tests {
         assert!(dip < 1e-12, "{dip}");
     }
 
-    /// With half the runs in each of two narrow buckets the best unimodal fit is 1/4 off.
+    /// With half the runs in each of two narrow buckets, the best unimodal fit is 1/4 away.
     #[test]
     fn two_far_narrow_halves_reach_a_quarter() {
         let halves = [(1.0, 1.001, 50), (1e6, 1.001e6, 50)];
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(p_value(f64::NAN, 30), None);
     }
 
-    /// The rule of thumb that outlives the table: 99 % point .628-.633 / sqrt(n) for n >= 10,000.
+    /// The rule of thumb beyond the table: the 99 % point is .628-.633 / sqrt(n) for n >= 10,000.
     #[test]
     fn the_99_percent_point_of_large_samples_is_known() {
         for n in [10_000u64, 100_000, 10_000_000] {

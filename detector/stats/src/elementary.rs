@@ -1,10 +1,10 @@
-//! e^x and ln(1 + y) without branches, so that the compiler takes several at a time. Fitting two lognormals and
-//! smoothing a histogram take tens of thousands of them for one cohort window. Otherwise each would be a call of the
-//! system's library. Within 1e-15 of the exact values.
+//! e^x and ln(1 + y) without branches, so that the compiler computes several at a time. Fitting two lognormals and
+//! smoothing a histogram need tens of thousands of them for one cohort window. Otherwise each would be a call of the
+//! system's library. Results are within 1e-15 of the exact values.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
-/// 1.5 x 2^52: a float this large has no digits behind the point, so adding it rounds.
+/// 1.5 x 2^52: a float this large has no digits after the point, so adding it rounds.
 const ROUNDS: f64 = 6_755_399_441_055_744.0;
 
 /// ln 2 in two parts, the first with zeros at its end: its product with a small integer is exact.
@@ -25,7 +25,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     let high = (1.0 / 40_320.0 + r * (1.0 / 362_880.0))
         + r2 * (1.0 / 3_628_800.0 + r * (1.0 / 39_916_800.0));
     let series = low + r4 * (middle + r4 * (high + r4 * (1.0 / 479_001_600.0)));
-    // The last bits of `rounded` are k, and 52 bits up is where a float has its exponent.
+    // The last bits of `rounded` are k. They are shifted by 52 bits, to the exponent of a float.
     f64::from_bits(series.to_bits().wrapping_add(rounded.to_bits() << 52))
 }
 

@@ -1,8 +1,8 @@
 //! A latency histogram as the few buckets that hold runs.
 //!
-//! Buckets carry their edges; the caller that decodes them maps indices to edges. Within a bucket the runs are
-//! assumed to be spread evenly over the *logarithm* of latency, which is how HDR buckets grow. So the
-//! distribution function is piecewise linear in ln(us), and quantile, share and dip are exact for it.
+//! Buckets contain their edges; the caller that decodes them maps indices to edges. Within a bucket the runs are
+//! assumed to be spread evenly over the *logarithm* of latency, which is how HDR buckets grow. So the distribution
+//! function is piecewise linear in ln(us), and quantile, share and dip are exact for it.
 
 use crate::Moments;
 
@@ -18,8 +18,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Lower edge for a logarithmic axis. A bucket that starts at 0 is taken to start at half its upper edge, since 0
-    /// has no logarithm. HDR's first one, [0, 1) us, reads as [0.5, 1).
+    /// Lower edge for a logarithmic axis. A bucket that starts at 0 counts as starting at half its upper edge, because
+    /// 0 has no logarithm. HDR's first bucket, [0, 1) us, counts as [0.5, 1).
     fn positive_low_us(&self) -> f64 {
         if self.low_us > 0.0 {
             self.low_us
@@ -46,7 +46,7 @@ pub enum HistogramError {
         /// Upper edge as given.
         high_us: f64,
     },
-    /// Two buckets overlap without being the same: they come from different bucket schemes.
+    /// Two different buckets overlap, because they come from different bucket schemes.
     #[error(
         "failed to build a histogram: a bucket that starts at {low_us} us overlaps the one before \
          it, which ends at {end_us} us"
@@ -70,11 +70,11 @@ pub struct SparseHistogram {
 }
 
 impl SparseHistogram {
-    /// Takes buckets in any order. The same bucket given twice is added up, and an empty one is left out. So the merge
-    /// of many histograms is this over all their buckets.
+    /// Takes buckets in any order. The same bucket given twice is added up, and an empty one is left out. So many
+    /// histograms are merged by passing all of their buckets.
     ///
     /// # Errors
-    /// Edges that are not an interval, buckets that overlap in part, counts beyond 64 bits.
+    /// Edges are not an interval, buckets overlap in part, or counts exceed 64 bits.
     pub fn from_buckets(buckets: impl IntoIterator<Item = Bucket>) -> Result<Self, HistogramError> {
         let buckets = buckets.into_iter();
         let mut given: Vec<Bucket> = Vec::with_capacity(buckets.size_hint().0);
@@ -93,7 +93,7 @@ impl SparseHistogram {
                 given.push(bucket);
             }
         }
-        // What was decoded comes in order, each bucket once.
+        // Decoded buckets are already in order, each once.
         if !given.is_sorted_by(|a, b| a.high_us <= b.low_us) {
             given.sort_by(|a, b| a.low_us.total_cmp(&b.low_us));
             given.dedup_by(|next, before| {
@@ -112,10 +112,10 @@ impl SparseHistogram {
         Ok(Self { buckets: given, n })
     }
 
-    /// Both histograms in one.
+    /// Returns the sum of both histograms.
     ///
     /// # Errors
-    /// As [`Self::from_buckets`]: bucket schemes that differ, counts beyond 64 bits.
+    /// As [`Self::from_buckets`]: bucket schemes differ, or counts exceed 64 bits.
     pub fn merged(&self, other: &Self) -> Result<Self, HistogramError> {
         Self::from_buckets(self.buckets.iter().chain(&other.buckets).copied())
     }
@@ -150,7 +150,7 @@ impl SparseHistogram {
             if below + count >= rank {
                 let inside = ((rank - below) / count).clamp(0.0, 1.0);
                 let low = bucket.positive_low_us();
-                // An edge comes back as it was.
+                // An edge of a bucket is returned exactly.
                 return Some(match inside {
                     1.0 => bucket.high_us,
                     _ => (low * (bucket.high_us / low).powf(inside)).min(bucket.high_us),
@@ -158,7 +158,7 @@ impl SparseHistogram {
             }
             below += count;
         }
-        // Only rounding of the last sum leads here.
+        // This is only reached through rounding of the last sum.
         self.buckets.last().map(|bucket| bucket.high_us)
     }
 
@@ -189,8 +189,8 @@ impl SparseHistogram {
     /// Moments of the buckets, in microseconds. Runs are spread evenly over the logarithm in each: mean (b - a) / ln(b
     /// / a), second moment (b^2 - a^2) / (2 ln(b / a)).
     ///
-    /// For sets of runs whose exact sums were not kept; at two significant digits a CV of 2-5 % is
-    /// right to four decimals. `None` without runs or where a sum leaves the range of a float.
+    /// They are for sets of runs whose exact sums were not kept. At two significant digits a CV of 2-5 % is right to
+    /// four decimals. `None` without runs, or if a sum leaves the range of a float.
     pub fn estimated_moments(&self) -> Option<Moments> {
         let mut total = Moments::default();
         for bucket in &self.buckets {

@@ -4,10 +4,10 @@
 //! No I/O, no clock, no state. A statistic that is undefined is `None`, never a zero or a NaN that looks like
 //! a result.
 //!
-//! Which of them decide: [`beta_binomial`] and [`order_stat`] do, over devices. [`variance_split`], [`dip`],
-//! [`mixture`] and [`valley`] describe a cohort and name the finding. On merged runs they fire on healthy cohorts,
-//! since runs of one device are not independent. So every chance or likelihood here takes the number of independent
-//! observations from its caller.
+//! [`beta_binomial`] and [`order_stat`] decide, over devices. [`variance_split`], [`dip`], [`mixture`] and [`valley`]
+//! only describe a cohort and name the finding. On merged runs they would fire on healthy cohorts, because runs of one
+//! device are not independent. So every chance or likelihood here takes the number of independent observations from its
+//! caller.
 
 pub mod beta_binomial;
 pub mod dip;

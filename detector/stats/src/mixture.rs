@@ -1,10 +1,9 @@
 //! Two lognormal components fitted to a histogram by expectation maximisation.
 //!
-//! A. P. Dempster, N. M. Laird and D. B. Rubin, *Maximum likelihood from incomplete data via the EM
-//! algorithm*, JRSS B 39(1), 1977. In ln(us) the components are normal. A bucket's runs are spread evenly over its
-//! width w in ln(us). So a normal's mean log density over a bucket with middle x is its log density at x with w^2 / 12
-//! added to (x - mean)^2. With it every step is closed, the likelihood never falls, and no component can collapse onto
-//! a bucket.
+//! A. P. Dempster, N. M. Laird and D. B. Rubin, *Maximum likelihood from incomplete data via the EM algorithm*, JRSS B
+//! 39(1), 1977. In ln(us) the components are normal. A bucket's runs are spread evenly over its width w in ln(us). So a
+//! normal's mean log density over a bucket with middle x is its log density at x with w^2 / 12 added to (x - mean)^2.
+//! With it every step has a closed form, the likelihood never falls, and no component can collapse onto a bucket.
 
 use std::f64::consts::PI;
 
@@ -12,7 +11,7 @@ use crate::{SparseHistogram, elementary};
 
 /// EM converges slowly if the components overlap, which is when its result matters least.
 const MAX_STEPS: u32 = 200;
-/// Gain in log-likelihood per run below which a step changes nothing one could see.
+/// Gain in log-likelihood per run below which a step makes no visible difference.
 const TOLERANCE: f64 = 1e-9;
 
 /// One lognormal component.
@@ -22,7 +21,7 @@ pub struct Component {
     pub weight: f64,
     /// Mean of ln(latency in us).
     pub mean_ln: f64,
-    /// Standard deviation of ln(latency in us), unitless; about the CV where it is small.
+    /// Standard deviation of ln(latency in us), unitless; close to the CV if it is small.
     pub sd_ln: f64,
 }
 
@@ -42,12 +41,12 @@ pub struct Mixture {
     pub slow: Component,
     /// Log-likelihood of two components minus the log-likelihood of one, for `n` independent observations.
     pub log_likelihood_ratio: f64,
-    /// BIC of one component minus the BIC of two, 2 LLR - 3 ln n (three parameters more): positive where two are worth
-    /// it. G. Schwarz, *Estimating the dimension of a model*, 1978.
+    /// BIC of one component minus the BIC of two, 2 LLR - 3 ln n (three parameters more): positive if two components
+    /// are worth it. G. Schwarz, *Estimating the dimension of a model*, 1978.
     pub bic_gain: f64,
     /// EM steps taken.
     pub steps: u32,
-    /// Whether the last step no longer mattered; else the steps ran out.
+    /// Whether the fit converged before the steps ran out.
     pub converged: bool,
 }
 
@@ -95,7 +94,7 @@ pub fn fit(histogram: &SparseHistogram, n: u64) -> Option<Mixture> {
         likelihood = reached;
         match (left.component(runs), right.component(runs)) {
             (Some(new_fast), Some(new_slow)) => (fast, slow) = (new_fast, new_slow),
-            // One of them died out: what is left is one component.
+            // One of the two died out, so only one component is left.
             _ => break,
         }
     }
@@ -159,18 +158,18 @@ impl Law {
     }
 }
 
-/// The cells column by column, which is how a compiler takes several at once.
+/// The cells column by column, so that the compiler can process several at once.
 struct Columns {
     mids: Vec<f64>,
     variances: Vec<f64>,
     counts: Vec<f64>,
     /// Runs of each cell that are the slow component's, as expected.
     slow: Vec<f64>,
-    /// What each cell adds to the log-likelihood.
+    /// Contribution of each cell to the log-likelihood.
     gains: Vec<f64>,
 }
 
-/// Beyond it e^-x is nothing next to 1, and well within what [`elementary::exp`] takes.
+/// From this x on, e^-x is negligible next to 1. It is well within the range of [`elementary::exp`].
 const FAR_APART: f64 = 700.0;
 
 impl Columns {
@@ -185,7 +184,7 @@ impl Columns {
         }
     }
 
-    /// Deals the runs of each cell out to two components.
+    /// Divides the runs of each cell between two components.
     fn deal(&mut self, fast: &Component, slow: &Component) {
         let (fast, slow) = (Law::of(fast), Law::of(slow));
         let n = self.mids.len();
@@ -205,7 +204,7 @@ impl Columns {
         }
     }
 
-    /// The log-likelihood, and the moments of the runs that were dealt out to each component, about its last mean.
+    /// The log-likelihood, and the moments of each component's runs about its last mean.
     fn sums(&self, fast_mean: f64, slow_mean: f64) -> (f64, Sums, Sums) {
         let (mut reached, mut fast, mut slow) = (0.0, [0.0; 3], [0.0; 3]);
         let cells = self.mids.iter().zip(&self.variances);
@@ -260,7 +259,7 @@ impl Sums {
         }
     }
 
-    /// The component these make up among `runs`; `None` if next to nothing is left of it.
+    /// The component that these moments describe among `runs`; `None` if almost nothing is left of it.
     fn component(&self, runs: f64) -> Option<Component> {
         let weight = self.weight / runs;
         let variance = self.m2 / self.weight;

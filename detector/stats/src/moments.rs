@@ -1,9 +1,9 @@
 //! Mean, variance and coefficient of variation from exact sums.
 //!
 //! A series is sent as (n, sum, m2), where m2 is the sum of squared deviations from its own mean. It is not sent as (n,
-//! sum, sum of squares), which loses everything when the mean is large against the spread. With that, NIST's NumAcc4
-//! gives a standard deviation of 0. Merging: T. F. Chan, G. H. Golub and R. J. LeVeque, *Updating formulae and a
-//! pairwise algorithm for computing sample variances*, 1979. Accumulating: B. P. Welford, *Note on a method for
+//! sum, sum of squares), which loses all precision if the mean is large against the spread. With that form, NIST's
+//! NumAcc4 gives a standard deviation of 0. Merging: T. F. Chan, G. H. Golub and R. J. LeVeque, *Updating formulae and
+//! a pairwise algorithm for computing sample variances*, 1979. Accumulating: B. P. Welford, *Note on a method for
 //! calculating corrected sums of squares and products*, Technometrics 4(3), 1962.
 
 /// Number, sum and squared deviations of a set of values, in the unit of the values (latency:
@@ -16,10 +16,10 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Takes n, sum and m2 = sum of (x - mean)^2 as a device or a roll-up recorded them.
+    /// Makes moments of n, sum and m2 = sum of (x - mean)^2, as a device or a roll-up recorded them.
     ///
-    /// `None` where no values can have them: a sum or m2 that is not finite, a negative m2, or
-    /// anything but zeros with n = 0.
+    /// `None` if no values can have such sums. That is a sum or m2 that is not finite, a negative m2, or anything but
+    /// zeros with n = 0.
     pub fn from_parts(n: u64, sum: f64, m2: f64) -> Option<Self> {
         let possible = sum.is_finite() && m2.is_finite() && m2 >= 0.0;
         let nothing = n == 0 && (sum != 0.0 || m2 != 0.0);
@@ -63,7 +63,7 @@ impl Moments {
 
     /// Coefficient of variation, sample standard deviation over mean: unitless, so models compare.
     ///
-    /// `None` below two values or if the mean is not positive, since the ratio is meaningless then.
+    /// `None` below two values or if the mean is not positive, because the ratio is meaningless then.
     pub fn cv(&self) -> Option<f64> {
         let mean = self.mean().filter(|mean| *mean > 0.0)?;
         Some(self.sd()? / mean)
@@ -98,8 +98,8 @@ impl FromIterator<f64> for Moments {
 
 /// Takes values one by one and keeps their moments to working precision.
 ///
-/// Welford's recurrence on the deviations from the first value, their sum compensated
-/// (A. Neumaier, 1974): a mean that is large against the spread costs no digits.
+/// It uses Welford's recurrence on the deviations from the first value, with a compensated sum (A. Neumaier, 1974). So
+/// a mean that is large against the spread costs no digits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Accumulator {
     n: u64,

@@ -1,8 +1,8 @@
 //! A median, and the lower bound of one from its order statistics.
 //!
-//! Which device ratio lies surely below the true median needs no assumption on their law. The number of devices below
-//! the median is binomial(n, 1/2) (H. A. David and H. N. Nagaraja, *Order Statistics*, 3rd ed., section 7.1). The r-th
-//! smallest of n lies above the median with the chance P(Bin(n, 1/2) <= r - 1).
+//! The bound of the true median of device ratios needs no assumption about their distribution. The number of devices
+//! below the median is binomial(n, 1/2) (H. A. David and H. N. Nagaraja, *Order Statistics*, 3rd ed., section 7.1). The
+//! r-th smallest of n lies above the median with the chance P(Bin(n, 1/2) <= r - 1).
 
 /// Up to here the binomial is summed; beyond it the normal approximation is right to one rank.
 const EXACT_UP_TO: u64 = 1000;
@@ -10,7 +10,7 @@ const EXACT_UP_TO: u64 = 1000;
 /// Lower confidence bound of the median, one-sided. It is the largest value that lies above the true median with a
 /// chance of at most P(N > z) (z = 3: 0.00135). Unit of the values.
 ///
-/// `None` where there are too few values (z = 3 needs 10), one is NaN, or z is not a positive number.
+/// `None` if there are too few values (z = 3 needs 10), one is NaN, or z is not a positive number.
 pub fn median_lower_bound(values: &[f64], z: f64) -> Option<f64> {
     let rank = median_bound_rank(values.len(), z)?;
     let mut sorted = without_nan(values)?;
@@ -36,9 +36,9 @@ pub fn median(values: &[f64]) -> Option<f64> {
 
 /// Rank, from 1, of the order statistic that bounds the median of n values from below at z.
 ///
-/// Up to n = 1,000 exact: the largest r with P(Bin(n, 1/2) <= r - 1) <= P(N > z). Beyond that the
-/// normal approximation with continuity correction, floor((n + 1) / 2 - z sqrt(n) / 2). `None`
-/// where not even the smallest value is one, or z is not a positive number.
+/// Up to n = 1,000 exact: the largest r with P(Bin(n, 1/2) <= r - 1) <= P(N > z). Beyond that the normal approximation
+/// with continuity correction, floor((n + 1) / 2 - z sqrt(n) / 2). `None` if not even the smallest value is a bound, or
+/// z is not a positive number.
 pub fn median_bound_rank(n: usize, z: f64) -> Option<usize> {
     if n == 0 || !z.is_finite() || z <= 0.0 {
         return None;

@@ -6,7 +6,7 @@
 
 use crate::{SparseHistogram, elementary};
 
-/// Two modes with the lowest place between them.
+/// Two modes, and the lowest point between them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Valley {
     /// Latency of the faster mode, in microseconds.
@@ -25,8 +25,8 @@ pub struct Valley {
 /// The most prominent valley; `None` if the smoothed density has one mode, without runs, or with
 /// `n` = 0.
 ///
-/// `n` is the number of independent observations, devices rather than runs: it sets the width of the
-/// kernel. The density is looked at in the middle of every bucket and of every gap.
+/// `n` is the number of independent observations, devices rather than runs: it sets the width of the kernel. The
+/// density is evaluated in the middle of every bucket and of every gap.
 pub fn deepest(histogram: &SparseHistogram, n: u64) -> Option<Valley> {
     let (_, variance) = histogram.ln_moments()?;
     let quartiles = (histogram.quantile(0.75)?.ln() - histogram.quantile(0.25)?.ln()) / 1.34;
@@ -37,7 +37,7 @@ pub fn deepest(histogram: &SparseHistogram, n: u64) -> Option<Valley> {
     let places = places(histogram);
     let density = smoothed(histogram, &places, kernel);
 
-    // For every place: the highest density to the left of it, and to the right.
+    // For every place, the index of the highest density to its left, and to its right.
     let mut left = vec![0; places.len()];
     let mut right = vec![places.len() - 1; places.len()];
     for i in 1..places.len() {
@@ -58,7 +58,7 @@ pub fn deepest(histogram: &SparseHistogram, n: u64) -> Option<Valley> {
     for i in 1..places.len() - 1 {
         let mode = density[left[i]].min(density[right[i]]);
         let prominence = (mode - density[i]) / highest;
-        // Below this it is rounding.
+        // A prominence below 1e-9 is rounding.
         if prominence > found.map_or(1e-9, |valley| valley.prominence) {
             found = Some(Valley {
                 fast_mode_us: places[left[i]].exp(),

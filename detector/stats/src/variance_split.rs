@@ -1,16 +1,16 @@
-//! How much of a cohort's spread lies within its devices and how much between them.
+//! Splits a cohort's variance into the parts within its devices and between them.
 //!
 //! The law of total variance: Var(X) = E[Var(X | device)] + Var(E[X | device]). "All runs slow on 30 % of devices" and
 //! "30 % of runs slow on all devices" have the same pooled CV. The first lies between devices, the second within them.
 
 use crate::Moments;
 
-/// What the devices count for.
+/// The weight of each device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weighting {
-    /// Every device the same, however often it ran: what a cohort's CVs are reported with.
+    /// Every device has the same weight, however often it ran. A cohort's CVs are reported with this weighting.
     Devices,
-    /// Every run the same: the parts add up to the variance of the merged histogram.
+    /// Every run has the same weight, so the parts add up to the variance of the merged histogram.
     Runs,
 }
 
@@ -23,14 +23,14 @@ pub struct VarianceSplit {
     pub mean: f64,
     /// E[Var(X | device)], the weighted mean of the devices' own (population) variances.
     pub within: f64,
-    /// Var(E[X | device]), the weighted variance of the devices' means. A mean of n runs carries
-    /// within / n of chance with it, so a device should bring 20 runs or so.
+    /// Var(E[X | device]), the weighted variance of the devices' means. A mean of n runs contains within / n of chance
+    /// variance, so a device should have about 20 runs.
     pub between: f64,
     repeated: bool,
 }
 
 impl VarianceSplit {
-    /// Splits over devices, one [`Moments`] each; those without runs are passed over.
+    /// Splits the variance over devices, one [`Moments`] each; devices without runs are skipped.
     ///
     /// `None` if no device has a run.
     pub fn over_devices(devices: &[Moments], weighting: Weighting) -> Option<Self> {
@@ -79,7 +79,7 @@ impl VarianceSplit {
         (self.n_devices > 1 && self.mean > 0.0).then(|| self.between.sqrt() / self.mean)
     }
 
-    /// Coefficient of variation of all, sqrt(within + between) / mean, unitless.
+    /// Coefficient of variation of all runs, sqrt(within + between) / mean, unitless.
     ///
     /// `None` if neither part is known or the mean is not positive.
     pub fn cv_total(&self) -> Option<f64> {
@@ -96,7 +96,7 @@ mod tests {
         values.iter().copied().collect()
     }
 
-    /// The same runs when merged, kept apart for each device.
+    /// Both sets have the same merged runs, but they are divided differently between devices.
     #[test]
     fn slow_devices_and_slow_runs_differ_only_in_where_the_variance_lies() {
         let mixed = device(&[10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0, 30.0, 30.0, 30.0]);

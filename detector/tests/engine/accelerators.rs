@@ -1,4 +1,4 @@
-//! Cohorts of accelerators: an app names its EP as it likes, and two accelerators of one chipset never mix.
+//! Cohorts of accelerators: an app may give its EP any name, and two accelerators of one chipset never mix.
 
 use epwatch_model::{Severity, VerdictClass};
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use crate::support::{Reports, TestStore, base};
 use crate::windows::{after, evaluate, of};
 
-/// Version 1, then version 2 with its head on the CPU, of an app that asks for this EP.
+/// Stores version 1, then version 2 with its head on the CPU, of an app that requests this EP.
 async fn fall(store: &TestStore, base: Timestamp, chipset: &'static str, ep: &'static str) {
     let of_ep = |reports: Reports| Reports {
         chipset,
@@ -57,7 +57,7 @@ async fn an_unknown_ep_is_data_quality_with_its_name_and_no_page() {
     store.stop().await;
 }
 
-/// Both run on one chipset. Before, their devices were one cohort, in which the sound ones made up half.
+/// Both accelerators are on one chipset. Earlier, their devices were one cohort, of which half was healthy.
 #[tokio::test]
 async fn two_accelerators_of_a_chipset_are_judged_apart() {
     let store = TestStore::start().await;

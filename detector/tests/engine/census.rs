@@ -1,4 +1,4 @@
-//! What a census holds, as plain SQL answers it: slower, and another way to the same numbers.
+//! The content of a census, computed by plain SQL: a slower, independent way to the same numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +12,17 @@ use serde::Deserialize;
 pub(crate) struct Census {
     /// Model, cohorts and sessions of the window, in order.
     pub(crate) models: Vec<(ModelKey, u64, u64)>,
-    /// By model: the placements that vote, with how many devices had them.
+    /// By model, the placements that vote, with their numbers of devices.
     pub(crate) placements: BTreeMap<ModelKey, Vec<String>>,
-    /// By model: versions, and when each was first received.
+    /// By model, versions and the time when each was first received.
     pub(crate) versions: BTreeMap<ModelKey, BTreeMap<String, i64>>,
     /// New installations by app and environment.
     pub(crate) new: BTreeMap<(String, String), BTreeSet<Installation>>,
-    /// By model, version and chipset: votes of the window, and how many of them are of known installations.
+    /// By model, version and chipset, the votes of the window, and how many of them are from known installations.
     pub(crate) votes: BTreeMap<(ModelKey, String, String), (usize, usize)>,
 }
 
-/// The models that anything arrived for. Binds: window, start of the window.
+/// The models with reports in the window. Binds: window, start of the window.
 const MODELS: &str = "
     SELECT app_id, environment, model_id, count() AS cohorts, sum(n) AS sessions
     FROM (
@@ -34,9 +34,9 @@ const MODELS: &str = "
     )
     GROUP BY app_id, environment, model_id ORDER BY app_id, environment, model_id";
 
-/// How many devices had which placement, in the window and before it, and when it was first received. Devices that do
-/// not vote only add to the first time. It groups first by the columns that the normalised fingerprint leaves out, so
-/// that most rows are only counted. Binds: start of the window, look-back, its start.
+/// Number of devices with each placement, in the window and before it, and the time when it was first received. Devices
+/// that do not vote only add to the first time. It groups first by the columns that the normalised fingerprint leaves
+/// out, so that most rows are only counted. Binds: start of the window, look-back, its start.
 const CENSUS: &str = "
     SELECT app_id, environment, model_id, model_version, chipset, graph_kind, placement_source,
         fingerprint_algorithm, fingerprint_normalised, votes,
@@ -104,7 +104,7 @@ struct ModelRow {
     sessions: u64,
 }
 
-/// Runtime, nodes, those on the NPU, on the CPU, benign ones of these; MACs on the NPU, attributed.
+/// Runtime; numbers of nodes: all, on the NPU, on the CPU, benign on the CPU; shares of MACs: on the NPU, attributed.
 type Numbers = (String, u32, u32, u32, u32, Option<f32>, Option<f32>);
 
 #[derive(Row, Deserialize)]

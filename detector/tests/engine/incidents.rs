@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{MODEL_SHA256, Reports, TestStore, base, config, eventually};
 use crate::windows::{after, roll_out};
 
-/// Keeps the notifications that it received; refuses them while it is down.
+/// A channel that keeps the notifications it received, and refuses them while it is down.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pager {
     told: Arc<Mutex<Vec<Notification>>>,
@@ -140,7 +140,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
     assert_eq!(store.count(&named).await, 1, "the model's file");
     assert_eq!(store.count("SELECT count() FROM incidents_v1").await, 1);
 
-    // The same evidence again, and then three clean windows, under the next detector.
+    // The next detector gets the same evidence again, and then three clean windows.
     let running = Running::start(&store, &clock, &pager);
     clock.set(after(base, 125));
     running.judged(after(base, 125)).await;
@@ -177,7 +177,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
     store.stop().await;
 }
 
-/// The page waits in the store, not in memory.
+/// A page waits in the store, not in memory.
 #[tokio::test]
 async fn a_page_that_could_not_be_delivered_is_delivered_after_a_restart() {
     let store = TestStore::start().await;

@@ -1,5 +1,5 @@
-//! The look-back that the detector holds, kept between evaluations or not, equals the store's answers. That holds for
-//! whatever comes, comes late, comes again, is closed, erased or judged out of order.
+//! The detector's look-back equals the store's answers, whether it is kept between evaluations or not. Reports may come
+//! late or again, buckets may close, reports may be erased, and windows may be judged out of order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -51,7 +51,7 @@ impl Dice {
     }
 }
 
-/// A store and how far its buckets are closed, in seconds.
+/// A store, and the time until which its buckets are closed, in seconds.
 struct Course {
     store: TestStore,
     dice: Dice,
@@ -101,8 +101,8 @@ impl Course {
         reports.store(&self.store, at).await;
     }
 
-    /// The reports of a bucket come again as others, with every session twice: the second of another
-    /// version. Some of them are another app's.
+    /// Adds new reports like those in a bucket, with every session twice, the second of another version. Some of them
+    /// are another app's.
     async fn twin(&mut self, bucket: i64) {
         self.copies += 1;
         let collector = 1_000 + self.copies;
@@ -143,12 +143,12 @@ impl Course {
                 collector_id, wal_offset, bucket, app_id, toUInt32(0) \
              FROM reports WHERE collector_id = {collector}"
         );
-        // A batch's copies come first, but these are made from its reports.
+        // The collector writes copies first, but here they are made from the reports.
         self.run(&reports).await;
         self.run(&copies).await;
     }
 
-    /// The reports of one bucket come again, a bucket or two later each, some of them or all.
+    /// Some or all reports of one bucket come again, each one or two buckets later.
     async fn copy(&mut self, bucket: i64) {
         self.copies += 1;
         let nth = self.copies;
@@ -166,7 +166,7 @@ impl Course {
         }
     }
 
-    /// Some rows of one bucket are there twice.
+    /// Stores some rows of one bucket twice.
     async fn repeat(&mut self, bucket: i64) {
         let sql = format!(
             "INSERT INTO reports SELECT * FROM reports WHERE bucket = toDateTime({bucket}) LIMIT 3 \
@@ -175,8 +175,8 @@ impl Course {
         self.run(&sql).await;
     }
 
-    /// As the collector's roll-up: copies that do not count and further rows are named before a bucket is closed, and
-    /// again after a backlog.
+    /// Closes buckets like the collector's roll-up. Surplus copies and repeated rows are named before a bucket is
+    /// closed, and again after a backlog.
     async fn close(&mut self, until: i64) {
         self.closed_until = self.closed_until.max(until);
         let sql = format!(
@@ -228,7 +228,7 @@ impl Course {
 async fn told(inputs: &EvaluationInputs) -> Vec<String> {
     let models = &inputs.models;
     if models.is_empty() {
-        // An evaluation reads no more.
+        // An evaluation reads no further data.
         return Vec::new();
     }
     let mut windows = inputs.windows(models).await.unwrap();
@@ -272,7 +272,7 @@ async fn told(inputs: &EvaluationInputs) -> Vec<String> {
     told
 }
 
-/// The same as [`census::of`], from a source.
+/// Returns the census like [`census::of`], but from a source.
 async fn counted(inputs: &EvaluationInputs) -> Census {
     let mut counted = Census::default();
     if inputs.models.is_empty() {
@@ -291,7 +291,7 @@ async fn counted(inputs: &EvaluationInputs) -> Census {
             }
         }
         if found.sessions == 0 {
-            // It only failed to start, which the census leaves out.
+            // The model only failed to start, and the census leaves such models out.
             continue;
         }
         for one in read.census {
@@ -329,7 +329,7 @@ async fn counted(inputs: &EvaluationInputs) -> Census {
     counted
 }
 
-/// What the store answers of the models of the window.
+/// Returns the store's answer about the models of the window.
 async fn answered(store: &TestStore, span: &Span) -> Census {
     let mut answered = census::of(&store.client(), span).await;
     let models: BTreeSet<_> = answered.models.iter().map(|row| row.0.clone()).collect();
@@ -345,11 +345,11 @@ async fn answered(store: &TestStore, span: &Span) -> Census {
     answered
 }
 
-/// Everything that can happen to a store, one step after another, with a query after each.
+/// Applies random changes to a store one after another, with a comparison after each.
 async fn kept_is_asked(seed: u64, bucket_s: i64) {
     let mut course = Course::start(seed, bucket_s).await;
     let kept = Source::new(course.store.client(), 10_000);
-    // It reads the window's reports each time.
+    // A source that holds nothing reads the window's reports each time.
     let holds_nothing = Source::holding(course.store.client(), 10_000, 0);
     let bucket_of = |at: Timestamp| at.as_second() - at.as_second() % bucket_s;
     let mut now = after(base(), 40);
@@ -360,7 +360,7 @@ async fn kept_is_asked(seed: u64, bucket_s: i64) {
             course.report(after(now, -ago)).await;
         }
         if course.dice.one_in(4) {
-            // A backlog, into buckets that may be closed.
+            // A backlog arrives in buckets that may be closed.
             let ago = course.dice.seconds(35);
             course.report(after(now, -ago)).await;
             course.close(0).await;
@@ -387,7 +387,7 @@ async fn kept_is_asked(seed: u64, bucket_s: i64) {
         if course.dice.one_in(6) {
             course.repeat(bucket_of(now)).await;
         }
-        // A window may be judged again that is older than the last one.
+        // A window older than the last one may be judged again.
         let back = if course.dice.one_in(5) {
             course.dice.seconds(8)
         } else {
@@ -424,7 +424,7 @@ async fn what_is_kept_answers_for_windows_that_begin_within_a_bucket() {
     kept_is_asked(2_000_000, 3).await;
 }
 
-/// Returns how many buckets of the look-back an evaluation reads, and in how many the rows of the window.
+/// Returns how many buckets of the look-back an evaluation reads, and for how many it reads rows of the window.
 async fn buckets_read(source: &Source, span: &Span) -> (u64, u64) {
     let before = source.held_look_back().await.unwrap();
     source.begin(span).await.unwrap();
@@ -439,7 +439,7 @@ async fn buckets_read(source: &Source, span: &Span) -> (u64, u64) {
 async fn only_buckets_that_are_new_or_changed_are_read_again() {
     let store = TestStore::start().await;
     let now = after(base(), 100);
-    // Ten buckets of twenty devices; the first device of all is in the last two only.
+    // There are ten buckets of twenty devices. The very first device is only in the last two.
     for ago in 1..=10 {
         let reports = Reports {
             devices: if ago <= 2 { 0..20 } else { 1..20 },
@@ -532,13 +532,13 @@ async fn a_flood_of_installations_takes_little_memory_or_is_not_kept_and_changes
     store.stop().await;
 }
 
-/// Reports that came twice, with numbers as long as they get.
+/// Reports that came twice, with the longest possible numbers.
 const DOUBLED: &str = "INSERT INTO TABLE (installation, stream_id, sequence, received_at, bucket, \
         collector_id, wal_offset COLUMNS) \
     SELECT MD5(toString(intDiv(number, 2))), 1, 1, toDateTime64(AT, 3), toDateTime(AT), \
         18000000000000000000, 18000000000000000000 + number VALUES FROM numbers(FROM, COUNT)";
 
-/// The longest query is as long as an engine takes, and beyond it nothing is named.
+/// The longest query is just as long as an engine accepts. With more copies, the query names none.
 #[tokio::test]
 async fn copies_of_open_buckets_do_not_count_however_many_they_are() {
     let store = TestStore::start().await;

@@ -13,7 +13,7 @@ use crate::incidents::{Pager, Running, healthy_window};
 use crate::support::{Place, Reports, TestStore, V2_FALLEN, base, config, eventually};
 use crate::windows::{after, roll_out};
 
-/// A version whose work is on the CPU for the most part.
+/// A version with most of its work on the CPU.
 const V3_FALLEN: Place = Place {
     fingerprint: 31,
     npu_nodes: 10,
@@ -57,7 +57,7 @@ impl Order {
     }
 }
 
-/// A version as it runs on SM8635 in the minute after a second.
+/// Stores a version's runs on SM8635 in the minute after `at`.
 async fn run(store: &TestStore, at: Timestamp, version: &'static str, place: Place, p50_us: f64) {
     let previous = match version {
         "2.0.0" => ("1.0.0", 8_200.0),
@@ -81,7 +81,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// A fleet whose incident fires two minutes after its begin.
+    /// Starts a fleet whose incident fires two minutes after its start.
     async fn firing() -> (Self, Running) {
         let store = TestStore::start().await;
         let base = base();
@@ -111,7 +111,7 @@ impl Watched {
         assert_eq!(self.occasions(), expected);
     }
 
-    /// Waits until the leader has handed an order in.
+    /// Waits until the stored incident has the number of an order.
     async fn obeyed(&self, n: u64) {
         let stored = format!(
             "SELECT toUInt64(count()) FROM incidents_v1 WHERE JSONExtractUInt(document, 'orders', 'last') = {n}"
@@ -144,7 +144,7 @@ async fn the_leader_obeys_what_counts_and_a_resolved_fault_stays_quiet_over_a_re
     };
     rival.put(store).await;
     watched.told(&[Firing, Acknowledged]).await;
-    // Notifiers come first, the store then.
+    // Notifiers get the state first, then the store.
     watched.obeyed(1).await;
     let by_ada = "SELECT count() FROM incidents_v1 WHERE state = 'firing' \
                   AND JSONExtractString(document, 'orders', 'ack', 'who') = 'Ada'";
@@ -152,14 +152,14 @@ async fn the_leader_obeys_what_counts_and_a_resolved_fault_stays_quiet_over_a_re
     let counted = "SELECT count() FROM incident_orders_v1 WHERE is_counted = (who = 'Ada')";
     assert_eq!(store.count(counted).await, 2);
 
-    // The pager holds no alerts by itself, so it hears nothing of a mute.
+    // The pager holds no alerts by itself, so it gets no notification of a mute.
     let mute = Order {
         until: Some(watched.at(7_200)),
         ..Order::new(2, "mute")
     };
     mute.put(store).await;
     watched.obeyed(2).await;
-    // A kind of a newer version, which this detector skips.
+    // An order of a kind from a newer version, which this detector skips.
     Order::new(3, "escalate").put(store).await;
     Order::new(4, "reopen").put(store).await;
     watched.told(&[Firing, Acknowledged, Reopened]).await;
@@ -181,7 +181,7 @@ async fn the_leader_obeys_what_counts_and_a_resolved_fault_stays_quiet_over_a_re
     assert_eq!(watched.occasions(), quiet);
     assert_eq!(store.count("SELECT count() FROM incidents_v1").await, 1);
 
-    // A clean window, and it speaks again.
+    // After a clean window, the fault notifies again.
     healthy_window(store, watched.at(250)).await;
     watched.judge(&running, 300).await;
     run(store, watched.at(310), "2.0.0", V2_FALLEN, 24_000.0).await;
@@ -203,13 +203,13 @@ async fn what_was_accepted_is_the_reference_until_the_next_version() {
     watched.told(&[Firing, Resolved]).await;
     run(store, watched.at(130), "2.0.0", V2_FALLEN, 24_000.0).await;
     watched.judge(&running, 180).await;
-    // The next version is as the accepted one.
+    // The next version is as slow as the accepted one.
     run(store, watched.at(190), "2.1.0", V2_FALLEN, 24_000.0).await;
     watched.judge(&running, 240).await;
     let as_before = "SELECT count() FROM cohort_windows_v1 WHERE model_version = '2.1.0' AND verdict = 'healthy'";
     assert_eq!(store.count(as_before).await, 1);
     assert_eq!(watched.occasions(), [Firing, Resolved]);
-    // The one after is worse.
+    // The version after it is worse.
     run(store, watched.at(250), "3.0.0", V3_FALLEN, 72_000.0).await;
     watched.judge(&running, 300).await;
     watched.told(&[Firing, Resolved, Firing]).await;
@@ -217,7 +217,7 @@ async fn what_was_accepted_is_the_reference_until_the_next_version() {
     watched.store.stop().await;
 }
 
-/// A page that was false ends, is counted with its reason and signals by a replay, and a reopen takes it out again.
+/// A page that was called false ends. A replay counts it with its reason and signals, until a reopen cancels that.
 #[tokio::test]
 async fn a_page_that_was_called_false_ends_and_a_replay_counts_it() {
     use Occasion::{Firing, Reopened, Resolved};

@@ -17,7 +17,7 @@ use crate::incidents::{Pager, Running};
 use crate::support::{TestStore, base, eventually};
 use crate::windows::{after, roll_out};
 
-/// Stands before the store and, once armed, dies at the first request, then at the fourth, the seventh and so on. Every
+/// A proxy of the store. Once armed, it dies at the first request, then at the fourth, the seventh and so on. Every
 /// other time it passes the request on and loses the answer.
 struct Flaky {
     is_armed: Arc<AtomicBool>,
@@ -25,7 +25,7 @@ struct Flaky {
     task: JoinHandle<()>,
 }
 
-/// One life of the path to the store.
+/// One lifetime of the proxy.
 struct Life {
     is_armed: Arc<AtomicBool>,
     /// Requests until it ends.
@@ -131,7 +131,7 @@ async fn a_store_that_dies_in_mid_evaluation_loses_no_page_and_repeats_none() {
     let firing = "SELECT count() FROM incidents_v1 WHERE state = 'firing'";
     eventually("the incident", || async { store.count(firing).await == 1 }).await;
     assert!(flaky.deaths.load(Ordering::SeqCst) >= 3);
-    // What is saved last, that the page went out, is saved at the stop: once, if the store is there.
+    // At the stop the detector saves that the page went out. It tries once, so the store must answer.
     flaky.is_armed.store(false, Ordering::SeqCst);
     running.stop().await;
     flaky.task.abort();
@@ -146,7 +146,7 @@ async fn a_store_that_dies_in_mid_evaluation_loses_no_page_and_repeats_none() {
     store.stop().await;
 }
 
-/// Stands before the store, and keeps requests that insert incidents until it lets them go.
+/// A proxy of the store that holds back requests that insert incidents until it is told to release them.
 struct Keeping {
     kept: Arc<AtomicU64>,
     lets_go: watch::Sender<bool>,
@@ -211,7 +211,8 @@ async fn pass(
     }
 }
 
-/// Who is paged may acknowledge at once, so the store has the incident before. If it is slow, the page goes out without.
+/// The person paged may acknowledge at once, so the incident is stored before. If the store is slow, the page goes out
+/// without waiting longer.
 #[tokio::test]
 async fn a_page_waits_a_moment_for_the_incidents_row_and_goes_out_without() {
     let store = TestStore::start().await;

@@ -1,4 +1,4 @@
-//! Replay over a file and over a store that holds the same reports: the same lines.
+//! A replay gives the same lines over a file and over a store with the same reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
         firmware: "f2",
         ..fallen.clone()
     };
-    // Too few runs, so runs of the window before are added.
+    // These devices have too few runs, so runs of the window before are added.
     let sparse = Reports {
         devices: 40..60,
         runs: 10,
@@ -101,7 +101,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     told.push((190, sound));
     told.push((195, fallen.clone()));
     told.push((250, forgetful));
-    // A first version that gets slower: against what the same devices did in the windows before.
+    // A first version that gets slower is compared with the same devices' earlier windows.
     let slow_later = |p50_us| Reports {
         devices: 70..100,
         p50_us,
@@ -110,7 +110,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     told.push((15, slow_later(8_200.0)));
     told.push((75, slow_later(8_200.0)));
     told.push((135, slow_later(24_000.0)));
-    // Controls latency: outputs that are off, and a version that starts nowhere.
+    // Faults other than latency: outputs that are off, and a version that starts nowhere.
     let wrong = Reports {
         devices: 100..130,
         golden: Some((7, 0.4)),
@@ -124,7 +124,7 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     };
     told.push((260, wrong));
     told.push((270, dead));
-    // New beyond their quota: what they claim has no vote.
+    // These installations are new beyond their quota, so their reports have no vote.
     let doubtful = Reports {
         devices: 40..80,
         chipset: "SM8550",
@@ -174,8 +174,8 @@ async fn a_file_and_a_store_of_the_same_reports_give_the_same_lines() {
     store.stop().await;
 }
 
-/// Some devices are slower on a new version, too few for a finding. That teaches nobody that they are
-/// usual, so the version's last window is as surprising as its first; and from both sources.
+/// Some devices are slower on a new version, too few for a finding. Such windows do not make slow devices usual, so the
+/// version's last window is as surprising as its first, from both sources.
 #[tokio::test]
 async fn what_earlier_windows_teach_is_the_same_from_a_file_and_a_store() {
     const WINDOW_S: i64 = 20;
@@ -242,7 +242,7 @@ async fn what_earlier_windows_teach_is_the_same_from_a_file_and_a_store() {
 async fn a_fleet_that_goes_quiet_is_the_same_ticket_from_a_file_and_a_store() {
     const DAY_S: i64 = 86_400;
     let store = TestStore::start().await;
-    // What does not fit is in a temporary file.
+    // Rows that do not fit into memory go to a temporary file.
     let mut intake = Intake::new(Duration::from_secs(1)).holding(4_096);
     for day in 0..11 {
         let devices = if day < 10 { 0..60 } else { 0..2 };

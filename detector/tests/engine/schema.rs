@@ -1,9 +1,9 @@
-//! The store's schema, as the collector has it.
+//! The store's schema, from the collector's migrations.
 
 use epwatch_collector::schema::{MIGRATIONS, Retention, single_server};
 use epwatch_store::{StoreTarget, migrate};
 
-/// Brings an embedded store to the schema. Reports stay for 30 days.
+/// Applies the schema to an embedded store. Reports stay for 30 days.
 pub(crate) async fn apply_schema(target: &StoreTarget) {
     let retention = Retention {
         raw_days: 30,

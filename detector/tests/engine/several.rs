@@ -14,8 +14,8 @@ fn page() -> (Occasion, Vec<String>) {
     (Occasion::Firing, vec!["SM8635".to_owned()])
 }
 
-/// A store with a rollout that falls back, the clock so many seconds after it began, and the people whom
-/// all detectors tell.
+/// Returns a store with a rollout that falls back, its start, a clock so many seconds later, and a pager that all
+/// detectors notify.
 async fn scene(seconds: i64) -> (TestStore, Timestamp, Arc<ManualClock>, Pager) {
     let (store, base) = (TestStore::start().await, base());
     roll_out(&store, base).await;
@@ -46,7 +46,7 @@ async fn two_detectors_on_one_store_page_once_and_hand_over() {
     let judged_by_second = second.detector.verdicts().borrow().len();
     assert_eq!(judged_by_second, 0, "the second one stands by");
 
-    // The first gives the lease back; the second goes on where it stopped.
+    // The first detector gives the lease back, and the second continues where it stopped.
     first.stop().await;
     Reports::fallen().store(&store, after(base, 130)).await;
     clock.set(after(base, 140));
@@ -72,7 +72,7 @@ async fn of_detectors_that_start_at_once_one_judges() {
     store.stop().await;
 }
 
-/// One that was killed gives nothing back: its beats stop.
+/// A detector that was killed does not give its lease back; its beats just stop.
 #[tokio::test]
 async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_beats() {
     let (store, _, clock, pager) = scene(120).await;
@@ -98,7 +98,7 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
         0,
         "the lease of the other one held"
     );
-    // A machine that is busy makes a claim end and another one begin: the one that led counts.
+    // On a busy machine a claim may end and another one begin, so only a holder that led counts.
     let waited = "SELECT count() FROM detector_beats WHERE NOT leads AND NOT is_gone \
                   AND holder IN (SELECT holder FROM detector_beats WHERE leads AND holder != 7) AND beaten_at >= \
                   (SELECT max(beaten_at) FROM detector_beats WHERE holder = 7) + INTERVAL 20 SECOND";
@@ -112,13 +112,13 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
     store.stop().await;
 }
 
-/// Back, the clock repeats windows that were judged; forward, it leaves some out and judges them later.
+/// After a step back, windows that were judged come again. After a step forward, some are left out and judged later.
 #[tokio::test]
 async fn a_clock_that_steps_repeats_and_loses_no_page() {
     let (store, base, clock, pager) = scene(60).await;
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
-    // A quarter of an hour ahead: the window with the fault is one of those left out.
+    // The clock is a quarter of an hour ahead, and the window with the fault is among the windows left out.
     healthy_window(&store, after(base, 890)).await;
     clock.set(after(base, 900));
     running.judged(after(base, 900)).await;
@@ -154,7 +154,7 @@ async fn a_clock_a_day_ahead_and_back_loses_and_repeats_no_page() {
     clock.set(after(base, 120));
     running.judged(after(base, 120)).await;
     eventually("the page", || std::future::ready(pager.told() == [page()])).await;
-    // Once more while it fires.
+    // The clock steps once more while the incident fires.
     leap().await;
     clock.set(after(base, 125));
     running.judged(after(base, 125)).await;

@@ -1,5 +1,6 @@
-//! A detector whose tasks end by a fault, one after another. Another detector leads, or the same one goes on, and no
-//! page is lost or repeated. And windows that are due by the wall clock, whatever the start.
+//! Tests of a detector whose tasks end by a fault, one after another. Another detector leads, or the same one
+//! continues, and no page is lost or repeated. Other tests check that windows are due by the wall clock, whatever the
+//! start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ fn faulty(pause: Duration) -> (TaskSet, FaultPoints) {
     (TaskSet::with_faults(faults.clone(), pause), faults)
 }
 
-/// Never within a test.
+/// A pause that is never over within a test.
 const NEVER: Duration = Duration::from_secs(3_600);
 
 fn page() -> (Occasion, Vec<String>) {
@@ -41,7 +42,7 @@ fn check_not_ready(tasks: &TaskSet, task: &str) {
     assert!(reasons.iter().any(|one| one.contains(&text)), "{reasons:?}");
 }
 
-/// The detector that ends gives its lease back, also in a panic: the standby leads at its second beat at the latest.
+/// The detector that ends gives its lease back, even in a panic. So the standby leads at its second beat at the latest.
 #[tokio::test]
 async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
     for task in ["detector", "lease"] {
@@ -61,7 +62,8 @@ async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
         faults.end(task, End::Panic);
         until_ended(&tasks, task).await;
         check_not_ready(&tasks, task);
-        // Its notifiers and watchdogs end with it: the test has one, and the detector's restart one.
+        // Notifiers and watchdogs end with the detector. Then only the test and the detector's restart hold the
+        // notifier.
         let held = || Arc::strong_count(&notifier) == 2;
         eventually("the end of the notifier", || std::future::ready(held())).await;
         clock.set(after(base, 120));
@@ -76,7 +78,7 @@ async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
     }
 }
 
-/// Without a standby the same process goes on, and a notifier that ended delivers what it had not.
+/// Without a standby the same process continues, and a notifier that ended delivers the outstanding news.
 #[tokio::test]
 async fn a_detector_alone_goes_on_after_the_end_of_each_task() {
     let (store, base) = (TestStore::start().await, base());
@@ -128,7 +130,7 @@ async fn an_incident_of_another_version_stays_as_it_is() {
     store.stop().await;
 }
 
-/// Rows that the store does not take are written once it does.
+/// Rows that the store refuses are written once it accepts them.
 #[tokio::test]
 async fn a_store_that_takes_no_rows_for_a_while_leaves_no_hole() {
     let (store, base) = (TestStore::start().await, base());
@@ -151,8 +153,8 @@ async fn a_store_that_takes_no_rows_for_a_while_leaves_no_hole() {
     store.stop().await;
 }
 
-/// Checks [O1]. A detector that starts in the middle of a step judges the window before at once. It judges the next one
-/// when its reports can have come.
+/// Checks [O1]. A detector that starts in the middle of a step judges the window before at once. It judges the next
+/// window when its reports can have arrived.
 #[tokio::test]
 async fn windows_are_due_by_the_wall_clock_whatever_the_start() {
     let (store, base) = (TestStore::start().await, base());
@@ -173,7 +175,7 @@ async fn windows_are_due_by_the_wall_clock_whatever_the_start() {
         Vec::new(),
     );
     running.judged(after(base, 60)).await;
-    // A second before the wait of two is over.
+    // The clock is a second before the end of the wait of two seconds.
     clock.set(after(base, 121));
     let looks = Duration::from_secs(3);
     let early = tokio::time::timeout(looks, running.judged(after(base, 120))).await;
@@ -186,7 +188,8 @@ async fn windows_are_due_by_the_wall_clock_whatever_the_start() {
     store.stop().await;
 }
 
-/// Of [O14]: an evaluation that takes four steps. The newest window comes next, and those before it when none is due.
+/// Checks [O14]: an evaluation takes four steps. The newest window comes next, and the windows before it when none is
+/// due.
 #[tokio::test]
 async fn a_detector_slower_than_its_step_judges_the_newest_window_first_and_says_how_far_behind_it_is()
  {
@@ -229,7 +232,7 @@ async fn a_detector_slower_than_its_step_judges_the_newest_window_first_and_says
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
     let late = "the window that ended";
     assert!(!tasks.not_ready().iter().any(|one| one.contains(late)));
-    // While an earlier one is judged, the next window gets due. It comes before the other two.
+    // While an earlier window is judged, the next window becomes due. It comes before the other two.
     eventually("an earlier window", is_held).await;
     clock.set(after(base, 78));
     faults.pass(POINT, 2);

@@ -1,4 +1,4 @@
-//! A migrated engine of a test's own, and reports as the collector writes them.
+//! A migrated engine for each test, and reports as the collector writes them.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl TestStore {
         store
     }
 
-    /// Starts an engine on a folder that had one.
+    /// Starts an engine on the folder of an earlier one.
     pub(crate) async fn resume(dir: tempfile::TempDir) -> TestStore {
         let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
         let child = ChildProgram::for_tests().unwrap();
@@ -93,7 +93,7 @@ pub(crate) fn config() -> DetectorConfig {
     }
 }
 
-/// Ten minutes ago, on a whole minute: rows of long ago expire.
+/// Returns a whole minute ten minutes ago, because much older rows expire.
 pub(crate) fn base() -> Timestamp {
     let second = Timestamp::now().as_second() - 600;
     Timestamp::from_second(second - second % 60).unwrap()
@@ -151,19 +151,19 @@ pub(crate) struct Reports {
     pub(crate) previous: Option<(&'static str, f64)>,
     pub(crate) directive: &'static str,
     pub(crate) requests_npu: bool,
-    /// The EP that the app asks for then, by the name that it registered it under.
+    /// The EP that the app requests, by the name under which it registered it.
     pub(crate) ep: &'static str,
     pub(crate) is_late: bool,
     /// Whether the installation was new beyond its quota.
     pub(crate) is_unproven: bool,
     /// Length of a bucket, in seconds.
     pub(crate) bucket_s: i64,
-    /// What a golden input gave: the first byte of the output's hash, and the largest difference from
-    /// the CPU; 0.05 is accepted.
+    /// The result of a golden input: the first byte of the output's hash, and the largest difference from the CPU. A
+    /// difference of 0.05 is accepted.
     pub(crate) golden: Option<(u8, f64)>,
-    /// How many sessions could not be made before this one.
+    /// Number of sessions that could not be made before this one.
     pub(crate) failed_starts: u64,
-    /// Whether there is no session after those.
+    /// Whether no session follows the failed ones.
     pub(crate) only_failed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! From rows to verdicts.
+//! Tests the path from rows to verdicts.
 
 use epwatch_detector::read::{ModelWindows, Source, Span};
 use epwatch_detector::{Deadline, DetectorConfig, Evaluator};
@@ -41,7 +41,7 @@ pub(crate) fn of<'a>(
     found[0]
 }
 
-/// The only model there is.
+/// Reads the only model.
 async fn read_model(source: &Source, span: &Span) -> ModelWindows {
     let inputs = source.begin(span).await.unwrap();
     assert_eq!(inputs.models.len(), 1);
@@ -151,7 +151,7 @@ async fn devices_with_few_runs_add_earlier_windows_of_the_same_kind() {
         runs: 6,
         ..Reports::default()
     };
-    // Two older buckets, another firmware that must not be added, and the window.
+    // There are two older buckets, another firmware that must not be added, and the window.
     few.store(&store, after(base, 5)).await;
     few.store(&store, after(base, 20)).await;
     Reports {
@@ -178,7 +178,7 @@ async fn devices_with_few_runs_add_earlier_windows_of_the_same_kind() {
         assert_eq!(latency.moments.n(), 18);
         assert!(latency.low.unwrap().p50_us < 10_000.0 && latency.high.is_none());
     }
-    // One that stands alone has new runs only.
+    // A window that is judged alone has only new runs.
     let alone = Span {
         stands_alone: true,
         ..span(after(base, 120))
@@ -283,7 +283,7 @@ async fn more_votes_than_the_bound_are_an_error_that_names_it() {
     store.stop().await;
 }
 
-/// Two of 32 devices of this cohort have always been slower than they were: that is its past.
+/// In every window of this cohort, two of 32 devices are slower than their baseline. That is its history.
 #[tokio::test]
 async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     let store = TestStore::start().await;
@@ -305,7 +305,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     let healthy = of(&verdicts, "1.0.0", "SM8635");
     assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
     let written = epwatch_detector::VerdictStore::new(store.client());
-    // Judged again in the next step: the same devices count once.
+    // The next step judges the same devices again, and they count once.
     written
         .add_windows(&verdicts, after(base, 61))
         .await
@@ -328,7 +328,7 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
         let tally = history.of(epwatch_model::SignalId::ShiftBeyond(20));
         beyond_2x.push((tally.hits, tally.devices));
     }
-    // The window just before does not count yet: a fault that grows would be its own past.
+    // The window just before does not count yet. Otherwise a fault that grows would become its own past.
     assert_eq!(beyond_2x, [(0, 0), (2, 32)]);
     let now = span(after(base, 240));
     let read = read_model(&source, &now).await;
@@ -346,8 +346,8 @@ async fn a_cohorts_own_healthy_past_is_read_back_for_its_next_version() {
     store.stop().await;
 }
 
-/// What earlier windows told is asked for once for all that end in one eighth of a window's length, and may
-/// be asked for before.
+/// Sums of earlier windows are queried once for all windows that end in one eighth of a window's length. They may be
+/// queried ahead.
 #[tokio::test]
 async fn earlier_windows_are_asked_once_for_neighbours_and_ahead() {
     let store = TestStore::start().await;
@@ -447,7 +447,7 @@ async fn a_certified_placement_is_the_reference_of_a_first_version() {
     fallen.store(&store, after(base, 10)).await;
     let before = evaluate(&store, after(base, 60)).await;
     let verdict = of(&before, "1.0.0", "SM8635");
-    // It asked for the NPU and has nothing there, which needs no reference.
+    // The model requested the NPU and has no work there, which needs no reference.
     let found = (verdict.class, verdict.severity);
     assert_eq!(found, (VerdictClass::TotalFallback, Severity::Ticket));
     assert_eq!(verdict.numbers.reference_npu_share, None);

@@ -13,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::support::{MODEL_SHA256, Reports, firmware, silicon};
 
 impl Reports {
-    /// One of each device, recorded until `at`.
+    /// Returns one report of each device, recorded until `at`.
     pub(crate) fn reports(&self, at: Timestamp) -> Vec<Report> {
         let devices = self.devices.clone();
         devices.map(|device| self.wire(device, at)).collect()

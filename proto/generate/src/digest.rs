@@ -1,4 +1,4 @@
-//! Digest of the contract's files, which stands in the head of the generated code.
+//! Digest of the contract's files, which is written at the head of the generated code.
 
 use std::{error::Error, fmt::Write, fs, path::Path};
 

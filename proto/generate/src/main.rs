@@ -6,9 +6,8 @@ use std::{env, error::Error, fs, path::Path};
 
 use tonic_prost_build::Config;
 
-/// Message fields that stay bytes in our Rust types; on the wire the two are the same. The collector
-/// makes the bytes that came in durable and compares them, and it bounds a certified placement's length
-/// before it decodes it.
+/// Message fields that stay bytes in our Rust types; on the wire the two are the same. The collector makes the received
+/// bytes durable and compares them. It also bounds a certified placement's length before it decodes the placement.
 const KEPT_AS_BYTES: [(&str, &str); 2] = [
     ("RecordedReport", "report"),
     ("PutCertifiedPlacementRequest", "placement"),
@@ -46,7 +45,7 @@ fn generate(proto: &Path) -> Result<String, Box<dyn Error>> {
 
     let mut config = Config::new();
     config.bytes(["."]);
-    // Written by hand, to bound what decoding takes: src/upload_wire.rs, src/manifest_wire.rs.
+    // Written by hand, to bound the memory that decoding takes: src/upload_wire.rs, src/manifest_wire.rs.
     for (message, path) in [("UploadRequest", "upload_wire::BoundedUploadRequest"), ("ModelManifest", "manifest_wire::BoundedManifest")] {
         config.extern_path(
             format!(".epwatch.v1.{message}"),

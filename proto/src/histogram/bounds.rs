@@ -2,7 +2,7 @@
 
 use super::{bucket_high_us, bucket_low_us};
 
-/// Least and most of what the values in the buckets can be, in microseconds.
+/// Bounds of the values in the buckets, in microseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HistBounds {
     /// Runs in all buckets.
@@ -13,7 +13,7 @@ pub(crate) struct HistBounds {
 }
 
 impl HistBounds {
-    /// Adds a bucket; indices rise. One with a count of 0 changes nothing.
+    /// Adds a bucket; indices must rise. A bucket with a count of 0 changes nothing.
     #[inline]
     pub(crate) fn add(&mut self, index: u16, count: u64) {
         // Without a branch: see `walk` in `codec`.
@@ -26,12 +26,12 @@ impl HistBounds {
         self.sum_us.1 += count * high;
     }
 
-    /// Edges of the lowest bucket; zeros without any.
+    /// Edges of the lowest bucket; zeros if there are no buckets.
     pub(crate) fn first_us(&self) -> (f64, f64) {
         self.edges_us(self.first)
     }
 
-    /// Edges of the highest bucket; zeros without any.
+    /// Edges of the highest bucket; zeros if there are no buckets.
     pub(crate) fn last_us(&self) -> (f64, f64) {
         self.edges_us(self.last)
     }

@@ -50,8 +50,8 @@ impl SparseHistogram {
     /// Reads V2 bytes of the fleet's scheme.
     ///
     /// # Errors
-    /// Anything else: another cookie (deflated bytes too), another layout, a length that is not the payload's. A torn
-    /// number, a bucket or a total out of range. The field is relative.
+    /// Fails on another cookie (deflated bytes too), another layout, or a length that is not the payload's. Fails on a
+    /// torn number, and on a bucket or a total out of range. The error's field is relative.
     pub fn decode_v2(bytes: &[u8]) -> Result<Self, ParseError> {
         let payload = checked_payload(bytes)?;
         // A bucket takes a byte or more, so the reserved space is bounded by the received bytes.
@@ -69,7 +69,7 @@ impl SparseHistogram {
         Ok(read)
     }
 
-    /// The total of V2 bytes that [`SparseHistogram::decode_v2`] reads, without building it.
+    /// Bounds and total of V2 bytes that [`SparseHistogram::decode_v2`] reads, without building a histogram.
     ///
     /// # Errors
     /// As `decode_v2`.

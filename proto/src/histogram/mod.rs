@@ -22,8 +22,8 @@
 //! ```
 //!
 //! The upper edge is exclusive on purpose. With the crate's inclusive `highest_equivalent` a bucket 1 us wide would
-//! have no width. A CDF drawn over the edges would have holes.
-//! `tests/fixtures/wire/bucket_edges.csv` lists all of them, made by the crate.
+//! have no width. A CDF drawn over the edges would have holes. `tests/fixtures/wire/bucket_edges.csv` lists the edges
+//! of all buckets, as the crate computes them.
 
 mod bounds;
 mod codec;
@@ -44,7 +44,7 @@ wire_enum! {
 
 /// Smallest value that differs from zero, in microseconds.
 pub const LOWEST_US: u64 = 1;
-/// Largest value a recorder may put in: longer runs are recorded at this value.
+/// Largest value a recorder may record: longer runs are recorded at this value.
 pub const HIGHEST_US: u64 = 60_000_000;
 /// Significant decimal digits.
 pub const SIGNIFICANT_DIGITS: u8 = 2;
@@ -57,7 +57,7 @@ pub const MAX_ENCODED_BYTES: usize = 8 << 10;
 /// 2 x 10^digits values.
 const SUB_BUCKET_HALF_COUNT: u16 = 128;
 
-/// The bucket of a value in microseconds; values beyond `HIGHEST_US` are in its bucket.
+/// The bucket of a value in microseconds; values beyond `HIGHEST_US` go into the bucket of `HIGHEST_US`.
 #[inline]
 pub fn bucket_of_us(value_us: u64) -> u16 {
     let value = value_us.min(HIGHEST_US);
@@ -95,7 +95,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// An empty histogram of the scheme, as the crate has it.
+    /// An empty histogram of the scheme, in the crate's own type.
     pub(crate) fn recording_histogram() -> Histogram<u64> {
         Histogram::new_with_bounds(LOWEST_US, HIGHEST_US, SIGNIFICANT_DIGITS).unwrap()
     }

@@ -1,4 +1,4 @@
-//! A histogram as its occupied buckets: what rows in the store hold.
+//! A histogram as its occupied buckets, the form that rows in the store hold.
 
 use super::{N_BUCKETS, bucket_high_us, bucket_low_us, bucket_of_us};
 use crate::error::ParseError;
@@ -83,14 +83,14 @@ impl SparseHistogram {
         self.add_after(0, index, n);
     }
 
-    /// Adds to a bucket that is none of the first `after`; returns where the next one up may lie.
+    /// Adds to a bucket behind the first `after` entries; returns where the entry of the next higher bucket may be.
     fn add_after(&mut self, after: usize, index: u16, n: u64) -> usize {
         let n = n.min(MOST_RUNS - self.total);
         if n == 0 {
             return after;
         }
         self.total += n;
-        // In what was merged before, buckets that follow each other mostly lie side by side.
+        // After an earlier merge, consecutive buckets mostly have adjacent entries.
         let found = match self.indices.get(after) {
             Some(next) if *next == index => Ok(0),
             _ => self.indices[after..].binary_search(&index),
@@ -114,7 +114,7 @@ impl SparseHistogram {
         &self.indices
     }
 
-    /// Runs in each of them.
+    /// Runs in each occupied bucket.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }

@@ -35,7 +35,7 @@ pub(crate) trait Kind {
 
     fn encode(value: &Self::Parsed) -> Self::Wire;
 
-    /// Makes a sender's value fit the bound, if the kind has a way to.
+    /// Makes a sender's value fit the bound, if the kind can do so.
     fn fit(_value: &mut Self::Parsed) {}
 }
 
@@ -68,7 +68,7 @@ pub(crate) trait Message: TryFrom<Self::Wire, Error = ParseError> + 'static {
 
 /// A message that the fast validator checks.
 pub(crate) trait CheckedMessage: Message {
-    /// Part of the message that the one around it needs.
+    /// Part of the message that the enclosing message needs.
     type Kept<'a>;
 
     /// `None` unless the parser surely accepts the message.
@@ -79,7 +79,7 @@ pub(crate) trait CheckedMessage: Message {
 pub(crate) trait Fields<'a>: Default {
     fn see(&mut self, number: u32, value: Value<'a>) -> Option<()>;
 
-    /// Whether every field is there that must be.
+    /// Whether every required field was seen.
     fn is_whole(&self) -> bool;
 }
 
@@ -103,10 +103,10 @@ pub(crate) fn check_fields<'a, F: Fields<'a>, K>(
 /// - `mod fields: Parsed from v1::Wire { ... }` for a parsed type that has other fields: the conversions
 ///   are written by hand, and `ParsedFields` holds each field as its kind parses it.
 ///
-/// After the table come, each if needed and in this order:
+/// After the table come these lines, each only if needed, in this order:
 /// - `rule function;` checks what the parsed fields must fulfil together;
-/// - `keeps Type = function;` does so for the checked fields, and returns the part of them that the
-///   message around this one needs. `checked by hand;` leaves `CheckedMessage` to the file.
+/// - `keeps Type = function;` does so for the checked fields, and returns the part of them that the enclosing message
+///   needs. `checked by hand;` leaves `CheckedMessage` to the file.
 macro_rules! message {
     ($parsed:ident = $wire:ty { $( $field:ident: $kind:ty, )+ } $( rule $rule:expr; )?) => {
         message!(@convert $parsed $wire { $( $field $field $kind, )+ } $( rule $rule )?);

@@ -6,7 +6,7 @@ use super::{Checked, CheckedMessage, Kind, Message};
 use crate::error::{Inside, ParseError};
 use crate::wire::Value;
 
-/// Protobuf merges a second message of a field into the first, which is left to the full parser.
+/// Protobuf merges a second message of a field into the first. The full parser handles this case.
 #[inline]
 pub(crate) fn once<T>(seen: &mut Option<T>, value: Option<T>) -> Option<()> {
     seen.replace(value?).is_none().then_some(())

@@ -89,7 +89,7 @@ bounded! {
     Positive32 = u32 as u32, |n| *n > 0, "1 or more";
     AtMost64<const MAX: u64> = u64 as u64, |n| *n <= MAX, format!("0 to {MAX}");
     AtMost32<const MAX: u32> = u32 as u32, |n| *n <= MAX, format!("0 to {MAX}");
-    /// Wall time by anybody's clock: any date that the store can hold.
+    /// Wall time by any side's clock: any date that the store can hold.
     UnixMs = i64 as i64, |ms| (0..=MAX_UNIX_MS).contains(ms), format!("0 to {MAX_UNIX_MS}");
     Finite = f64 as f64, |v| v.is_finite() && *v >= 0.0, "a finite number, 0 or more";
     Share = f64 as f64, |v| (0.0..=1.0).contains(v), "0 to 1";

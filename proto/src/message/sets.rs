@@ -50,7 +50,7 @@ impl<T: Copy + Default + PartialEq, const N: usize> Default for Few<T, N> {
 }
 
 impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
-    /// Adds an entry; `None` if it is there already, or there is no room.
+    /// Adds an entry; `None` if the set has it already, or is full.
     #[inline]
     pub(crate) fn add(&mut self, entry: T) -> Option<()> {
         if self.entries().contains(&entry) {
@@ -61,7 +61,7 @@ impl<T: Copy + PartialEq, const N: usize> Few<T, N> {
         Some(())
     }
 
-    /// Adds an entry unless it is there; `None` if there is no room.
+    /// Adds an entry unless the set has it; `None` if the set is full.
     #[inline]
     pub(crate) fn note(&mut self, entry: T) -> Option<()> {
         if self.entries().contains(&entry) {

@@ -32,13 +32,13 @@ impl ReasonCode {
         self.page().causes
     }
 
-    /// Returns where the page's facts come from.
+    /// Returns the source of the page's statements.
     pub fn source(self) -> &'static str {
         self.page().source
     }
 
-    /// Returns the fix; of a code with causes also each cause with its fix, the likeliest first. Causes in `seen` come
-    /// before all others, because there is evidence for them.
+    /// Returns the fix. For a code with causes, each cause follows with its own fix, the likeliest first. Causes in
+    /// `seen` come before all others, because there is evidence for them.
     pub fn way_out(self, seen: &[Self]) -> String {
         let page = self.page();
         let mut causes: Vec<Self> = page.causes.to_vec();

@@ -13,7 +13,7 @@ pub(super) struct Page {
     pub(super) source: &'static str,
 }
 
-/// Measured by this project with ONNX Runtime 1.31.1 and onnxruntime-qnn 2.7.0.
+/// Source of statements that this project measured itself, with ONNX Runtime 1.31.1 and onnxruntime-qnn 2.7.0.
 const MEASURED: &str = "measured with onnxruntime 1.31.1 and onnxruntime-qnn 2.7.0";
 
 const fn page_of(

@@ -1,4 +1,4 @@
-//! The words that show a reason in a log or an error, each with a line that has them and where that line was seen.
+//! The words that show a reason in a log or an error. Each entry has a line with these words, and the line's source.
 
 use super::code::ReasonCode;
 
@@ -14,13 +14,13 @@ pub enum Scope {
 /// Words that show a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sign {
-    /// In lower case of ASCII.
+    /// The words to look for, in lower-case ASCII.
     pub words: &'static str,
     /// The code that they show.
     pub reason: ReasonCode,
     /// The subject of the signs.
     pub scope: Scope,
-    /// A line with these words, or its middle.
+    /// A line with these words, or the middle of such a line.
     pub line: &'static str,
     /// Where the line was seen.
     pub source: &'static str,
@@ -83,7 +83,7 @@ const fn whole(
     }
 }
 
-/// In the order in which they are tried: a cause comes before the error that it leads to.
+/// All signs, in the order in which they are tried: a cause comes before the error that it leads to.
 #[rustfmt::skip]
 static SIGNS: &[Sign] = &[
     node("configured to not take q nodes", ReasonCode::EdgeQuantization, "QNN EP is configured to not take Q nodes", HERE),
@@ -134,7 +134,7 @@ static SIGNS: &[Sign] = &[
 mod tests {
     use super::*;
 
-    /// A row that another one hides would never count.
+    /// A sign that an earlier one hides would never be found.
     #[test]
     fn each_row_is_found_by_its_own_line() {
         for sign in SIGNS {

@@ -1,10 +1,9 @@
 //! Validates an encoded report in one pass over its bytes, without building it.
 //!
-//! The collector keeps the bytes, and only has to make sure that they can be parsed later. The validator walks
-//! the parser's tables. It accepts only reports that [`Report::parse`](crate::Report::parse) accepts, and
-//! accepts every report that senders of this version make. Uncertain cases are left to the full parser: a field
-//! merged from two places, more entries than the small sets hold, anything invalid. The parser also names the
-//! refused field.
+//! The collector keeps the bytes, so it only checks that they can be parsed later. The validator walks the parser's
+//! tables. It accepts only reports that [`Report::parse`](crate::Report::parse) accepts, and accepts every report that
+//! senders of this version make. Uncertain cases are left to the full parser: a field merged from two places, more
+//! entries than the small sets hold, anything invalid. The parser also names the refused field.
 
 use crate::device::{App, Device, Runtime, Sdk};
 use crate::failure::{RunErrors, SelfTest};
@@ -49,11 +48,11 @@ struct LastReport<'a> {
     device: Last<'a, Device>,
     runtime: Last<'a, Runtime>,
     sdk: Last<'a, Sdk>,
-    /// By their places in the report.
+    /// Sessions by their positions in the report.
     sessions: [LastSession<'a>; REMEMBERED_SESSIONS],
 }
 
-/// Ids that must not come twice in a report, or must be there. Their memory serves report after report.
+/// Ids that must not occur twice in a report, or must occur. The sets' memory is reused for each report.
 #[derive(Debug, Default)]
 struct Sets<'a> {
     ended: Few<u64, MOST_IDS>,

@@ -32,7 +32,7 @@ where
     }
 }
 
-/// The message in a report that is sound without its change.
+/// Puts the message into a report that is valid without the change.
 fn around(wire: &dyn std::any::Any) -> Option<v1::Report> {
     let mut report = v1::Report::from(&samples::full_report());
     if let Some(wire) = wire.downcast_ref::<v1::Report>() {
@@ -256,7 +256,7 @@ fn stratum(s: &mut v1::LatencySeries) -> &mut v1::Stratum {
 fn whole_ns(s: &mut v1::LatencySeries) -> &mut v1::WholeNanoseconds {
     s.whole_ns.as_mut().unwrap()
 }
-/// As a sender without whole nanoseconds has it.
+/// The series as a sender without whole nanoseconds writes it.
 fn in_us(s: &mut v1::LatencySeries) -> &mut v1::LatencySeries {
     s.whole_ns = None;
     (s.sum_us, s.min_us, s.max_us) = (10_000.0, 1_000.0, 4_000.0);
@@ -427,7 +427,7 @@ fn a_series_with_impossible_numbers_is_left_out_of_its_report() {
     let whole = samples::full_report();
     let cases: [(&str, Change); 6] = [
         ("max_us beyond the histogram", |s| s.max_us = 1.7e308),
-        // The sum of so many runs is rounded by more.
+        // The sum of so many runs has a greater rounding error.
         ("max_us of many runs beyond their bucket", |s| {
             let n = 1 << 26;
             s.histogram = SparseHistogram::from_parts(vec![100], vec![n]).unwrap();

@@ -1,7 +1,7 @@
 //! Golden bytes: reports of earlier senders decode to the same values for ever.
 //!
-//! `EPWATCH_BLESS=1 cargo test -p epwatch-proto --test wire golden` writes the files again. Only
-//! for a sample that gained a field: bytes that phones already send stay next to the new ones.
+//! `EPWATCH_BLESS=1 cargo test -p epwatch-proto --test wire golden` writes the files again. Do so only for a sample
+//! that gained a field, and keep the bytes that phones already send next to the new ones.
 
 use std::{fmt::Debug, fmt::Write as _, fs, path::PathBuf};
 
@@ -14,8 +14,8 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/wire")
 }
 
-/// The bytes in the file, after writing `bytes` and `text` there when blessing. `text` is their form for a reader, and
-/// must still match them.
+/// Returns the bytes in the file; when blessing, writes `bytes` and `text` there first. `text` is the readable form of
+/// the bytes, and must still match.
 #[track_caller]
 fn golden(name: &str, bytes: &[u8], text: &str) -> Vec<u8> {
     let path = folder().join(name);

@@ -1,5 +1,5 @@
-//! Bytes of strangers. Torn, endless and random ones end in an error, never in a panic or in more memory than the bytes
-//! need.
+//! Bytes of strangers. Torn, endless and random input ends in an error, never in a panic or in more memory than the
+//! bytes need.
 
 use epwatch_proto::{
     recorded::{RecordedError, RecordedReader, write_recorded},
@@ -15,7 +15,8 @@ fn report_beyond_the_limit_is_too_large() {
     assert_eq!(error.outcome(), Outcome::RefusedTooLarge);
 }
 
-/// Two bytes on the wire, hundreds in memory: counted before they are decoded.
+/// An empty message takes two bytes on the wire and hundreds in memory, so messages are counted before they are
+/// decoded.
 #[test]
 fn many_empty_messages_are_refused_by_their_count() {
     let check = |tag: u32, field: &str| {

@@ -1,4 +1,4 @@
-//! Messages with every field set, and the least that is accepted.
+//! Messages with every field set, and the smallest messages that are accepted.
 
 use std::collections::BTreeMap;
 
@@ -284,7 +284,7 @@ pub(crate) fn full_report() -> Report {
     }
 }
 
-/// The least that is accepted: nothing happened, and nothing is known.
+/// The smallest report that is accepted: nothing happened, and nothing is known.
 pub(crate) fn minimal_report() -> Report {
     let wire = v1::Report {
         key: Some((&key()).into()),

@@ -8,12 +8,12 @@ use prost::Message;
 
 use crate::samples;
 
-/// Verdict on a report that comes by itself.
+/// The result for a report that is checked alone.
 fn alone(bytes: &[u8]) -> Option<ValidReport<'_>> {
     FastValidator::default().validate(bytes)
 }
 
-/// A report that is called sound parses to the same facts; earlier reports change nothing.
+/// A report that the check accepts parses to the same values, whatever reports came before.
 fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
     let before = samples::full_report().to_bytes();
     let mut quick = FastValidator::default();
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// Earlier reports change nothing: sound or broken anywhere, with the same broken parts or others.
+    /// Earlier reports change nothing, whether they are valid or broken, with the same broken parts or others.
     #[test]
     fn each_report_of_a_call_is_judged_as_if_alone(
         has_many in any::<bool>(),
@@ -218,7 +218,7 @@ proptest! {
         agrees(&bytes)?;
     }
 
-    /// Whole fields at the end: repeated messages, numbers that replace others, unknown ones.
+    /// Appends whole fields: repeated messages, numbers that replace others, unknown fields.
     #[test]
     fn fields_put_behind_are_judged_alike(
         fields in prop::collection::vec(

@@ -62,7 +62,7 @@ public object CostsApp {
         println("start_us ${(started - began) / 1000}")
         println("set_consent_us ${(consented - started) / 1000}")
         for ((call, _, _) in calls) println("$call ${"%.1f".format(least[call])}")
-        // In turns, because other processes slow down both alike.
+        // The two sides take turns, so that other processes slow down both alike.
         val pairs = List(2) { LongArray(PAIRS) }
         for (at in -COLD until PAIRS) {
             for ((of, run) in listOf<() -> OrtSession.Result>({ observed.session.run(inputs) }, { observed.run(inputs) }).withIndex()) {

@@ -59,7 +59,7 @@ public object PhoneApp {
         val random = Random(seed)
         val ofPhone = latencyNanos * (1 + 0.05 * random.nextGaussian())
         val latencies = LongArray(N_RUNS) { (ofPhone * (1 + 0.04 * random.nextGaussian())).toLong().coerceAtLeast(1000) }
-        // As long ago as they took: no report may hold more time than its interval had.
+        // Waits as long as the runs took, because a report's runs must fit into its interval.
         Thread.sleep(latencies.sum() / 1_000_000 + 1)
         var began = System.nanoTime() - latencies.sum()
         val runs = LongArray(2 * N_RUNS)

@@ -27,14 +27,15 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 PAGE = 0x4000
-# Of `minimal` on arm64-v8a. sentry-native 0.17.6 has 907,640 bytes, bugsnag 6.26.0 1,154,848.
+# Limits of the build `minimal` on arm64-v8a. sentry-native 0.17.6 has 907,640 bytes, bugsnag 6.26.0 1,154,848.
 MAX_BYTES, MAX_GZIP_BYTES = 1_000 * 1024, 520 * 1024
 ABIS = {
     "arm64-v8a": {"rust": "aarch64-linux-android", "zig": "aarch64-linux-none", "musl": "aarch64", "emulation": "aarch64linux", "machine": 183},
     "armeabi-v7a": {"rust": "armv7-linux-androideabi", "zig": "arm-linux-none", "musl": "arm", "emulation": "armelf_linux_eabi", "machine": 40},
     "x86_64": {"rust": "x86_64-linux-android", "zig": "x86_64-linux-none", "musl": "x86_64", "emulation": "elf_x86_64", "machine": 62},
 }
-# Plain rounds of SHA-256, which hashes a few names: the unrolled ones and those for each kind of processor weigh more.
+# Plain rounds of SHA-256, which hashes only a few names here. Unrolled rounds and rounds for each kind of processor
+# take more bytes.
 SHA2 = ['--cfg=sha2_backend="soft"', '--cfg=sha2_backend_soft="compact"']
 VARIANTS = {
     "minimal": {
@@ -242,7 +243,7 @@ def main():
     args = args.parse_args()
     failed = False
     for abi in args.abi or ["arm64-v8a"]:
-        # Its path is in the flags of each crate, so a folder of one run only would compile everything again.
+        # The folder's path is in the flags of each crate, so a folder for one run only would compile everything again.
         tools = Toolchain(args.target_dir / abi, abi)
         tools.prepare()
         for variant in args.variant or VARIANTS:

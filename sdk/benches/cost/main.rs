@@ -41,7 +41,7 @@ pub(crate) struct Rounds {
     pub(crate) rounds: usize,
     /// Runs per round.
     pub(crate) runs: u32,
-    /// Starts of the SDK.
+    /// How often the SDK is started.
     pub(crate) starts: usize,
     /// Runs of the real model, each with and without the SDK.
     pub(crate) model_runs: usize,

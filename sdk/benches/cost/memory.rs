@@ -9,8 +9,8 @@ use crate::{
     time::{Rig, Together, at, core_and_recorder},
 };
 
-/// Memory of series after an interval was sealed: live series, their swap partners, and the recorder's own,
-/// over all shards.
+/// Memory of series after an interval was sealed: live series, their swap partners, and the recorder itself, over all
+/// shards.
 #[derive(Debug, serde::Serialize)]
 pub(crate) struct Memory {
     pub(crate) bytes_per_series: i64,
@@ -33,7 +33,7 @@ pub(crate) fn allocations_per_run(rounds: Rounds) -> f64 {
             }
         });
         allocations += measured.count_total;
-        // Seals. The upload fails, because no collector listens.
+        // Seals the interval. The upload fails, because no collector listens.
         let _ = rig.watch.flush(Duration::from_secs(30));
         // The swap must not cost the next run an allocation either.
         allocations += allocation_counter::measure(|| session.run(|| ())).count_total;
@@ -41,8 +41,8 @@ pub(crate) fn allocations_per_run(rounds: Rounds) -> f64 {
     allocations as f64 / f64::from(3 * rounds.runs)
 }
 
-/// Measures with 8 input shapes and with none. The difference has a series' share of the session's memory, but not the
-/// session's own.
+/// Measures with 8 input shapes and with none. The difference has each series' part of the session's memory, but not
+/// the session's own memory.
 pub(crate) fn of_series() -> Memory {
     let bytes_of_8_series = held(8, 1);
     Memory {
@@ -80,7 +80,8 @@ fn record_cold(recorder: &SessionRecorder) {
     }
 }
 
-/// Records each series from all threads at once, so that each thread gets its shard. Returns the bytes held.
+/// Records each series from all threads at once, so that each thread gets its shard. Returns the bytes that the series
+/// hold.
 fn record_from(recorder: &SessionRecorder, series: u32, threads: usize) -> i64 {
     let shapes: Vec<_> = (0..series).map(|n| format!("x:{}", n % 8)).collect();
     let together = Together::of(threads);

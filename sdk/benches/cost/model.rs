@@ -20,11 +20,11 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct ModelCost {
     pub(crate) bare_ns: f64,
-    /// Median of differences of neighbouring runs.
+    /// Median of the differences between neighbouring runs.
     pub(crate) wrapped_minus_bare_ns: f64,
 }
 
-/// Pairs of sessions. A session's place in memory changes its time by 50 ns.
+/// Pairs of sessions. A session's address in memory changes its time by 50 ns.
 const SESSIONS: usize = 10;
 
 /// Runs a bare and a watched session of the same model in turns, and alternates which is made first and runs first.

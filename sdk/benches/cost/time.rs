@@ -72,7 +72,7 @@ fn do_nothing() -> u32 {
     black_box(7)
 }
 
-/// Nanoseconds of a record on one series by two threads that begin together. Fails if a run was lost.
+/// Nanoseconds of one `record` on a series, by two threads that begin together. Fails if a run was lost.
 pub(crate) fn record_two_threads(rounds: Rounds) -> f64 {
     let mut costs = Vec::new();
     let (mut core, recorder) = core_and_recorder();
@@ -121,7 +121,7 @@ impl Together {
     }
 }
 
-/// Microseconds of a start of the SDK on the caller's thread.
+/// Microseconds that starting the SDK takes on the caller's thread.
 pub(crate) fn init_us(rounds: Rounds) -> f64 {
     let starts = (0..rounds.starts).map(|_| {
         let dir = tempfile::tempdir().unwrap();

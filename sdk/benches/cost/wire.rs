@@ -16,7 +16,7 @@ pub(crate) struct WireRow {
     pub(crate) histogram: usize,
     /// The whole series with its tag and length, without a baseline.
     pub(crate) series: usize,
-    /// Its smallest size over latencies.
+    /// Smallest size of the whole series over latencies.
     pub(crate) least: usize,
     /// Its largest.
     pub(crate) most: usize,
@@ -33,7 +33,7 @@ pub(crate) fn table() -> Vec<WireRow> {
     rows.into()
 }
 
-/// The median over latencies. The number of buckets depends on the mean's place in its octave.
+/// The median over latencies. The number of buckets depends on the mean's position in its octave.
 fn row(cv_percent: u32) -> WireRow {
     let means_ms = [
         1.0, 1.5, 2.2, 3.3, 5.0, 8.0, 12.0, 18.0, 27.0, 40.0, 60.0, 100.0,

@@ -5,7 +5,7 @@
 //   auto outputs = observed.measure<Ort::Exception>([&] { return session.Run(...); });
 //
 // Header only, over epwatch.h, whose structs have all settings. Texts are not copied before the call that reads them.
-// What opens something throws epwatch::Error. What records never throws, and nothing changes a run's result.
+// Calls that open something throw epwatch::Error. Calls that record never throw, and no call changes a run's result.
 #ifndef EPWATCH_HPP
 #define EPWATCH_HPP
 
@@ -36,12 +36,12 @@ private:
   EpwStatus status_;
 };
 
-/// Returns a text that epwatch copies out: `call` takes buffer, capacity and the place for the length.
+/// Returns a text that epwatch copies out: `call` takes the buffer, its capacity and a pointer for the length.
 template <typename Call> std::string copied(Call call) {
   std::string whole;
   std::size_t length = 0;
   EpwStatus status = call(nullptr, 0, &length);
-  // It may grow between two calls.
+  // The text may grow between two calls.
   while (status == EPW_STATUS_OK && length > whole.size()) {
     whole.resize(length);
     status = call(whole.data(), whole.size(), &length);
@@ -52,7 +52,7 @@ template <typename Call> std::string copied(Call call) {
   return whole;
 }
 
-/// Throws the sentence to a status other than OK.
+/// Throws an Error with the status's sentence unless the status is OK.
 inline void check(EpwStatus status) {
   if (status != EPW_STATUS_OK) throw Error(status, copied(epw_last_error));
 }
@@ -98,7 +98,8 @@ public:
     return std::forward<Run>(run)();
   }
 
-  /// As measure, with the code of ONNX Runtime's exception: measure<Ort::Exception>(run).
+  /// Does the same as the other measure, and records the code of ONNX Runtime's exception:
+  /// measure<Ort::Exception>(run).
   template <typename OrtException, typename Run> decltype(auto) measure(Run &&run) const {
     Measured measured(handle_);
     try {
@@ -109,12 +110,12 @@ public:
     }
   }
 
-  /// Records a run that the app has measured. `began_ns` is of epw_now.
+  /// Records a run that the app has measured. `began_ns` comes from epw_now.
   void record(std::uint64_t began_ns, std::chrono::nanoseconds latency) const noexcept {
     epw_record(handle_, began_ns, ns(latency));
   }
 
-  /// As record, for a model with free dimensions: "x:1x3x224x224".
+  /// Does the same as the other record, for a model with free dimensions and the shape "x:1x3x224x224", for example.
   void record(std::uint64_t began_ns, std::chrono::nanoseconds latency, std::string_view shape) const noexcept {
     epw_record_shape(handle_, began_ns, ns(latency), text(shape));
   }
@@ -123,7 +124,7 @@ public:
   void record_error(int ort_error_code) const noexcept { epw_record_error(handle_, ort_error_code); }
 
   /// Runs a self-test: does the NPU compute what the CPU computes? `run` fills the outputs of both sessions, and keeps
-  /// them alive until this call returns. Without a value there was nothing to do, and `run` was not called.
+  /// them alive until this call returns. Returns no value if there was nothing to do; `run` was then not called.
   template <typename Run> std::optional<EpwTested> self_test(const EpwGolden &golden, Run &&run) const {
     EpwSelfTest test{};
     const EpwStatus begun = epw_self_test_begin(handle_, &golden, &test);
@@ -145,7 +146,7 @@ public:
   EpwSession handle() const noexcept { return handle_; }
 
 private:
-  // The time of a run: it ends with the scope, by the run's end or by an exception.
+  // Measures a run's time, which ends with the scope: when the run ends or throws.
   struct Measured {
     explicit Measured(EpwSession of) noexcept : session(of) {}
     ~Measured() {
@@ -169,7 +170,8 @@ private:
   EpwSession handle_;
 };
 
-/// What ONNX Runtime writes while a session of these options is made. Options and session are copies that are dropped.
+/// Captures the log of a session that is made with these options. Pass a copy of the options, and drop the copy and its
+/// session afterwards.
 class Log {
 public:
   explicit Log(void *session_options, const void *ort_api_base = nullptr) {
@@ -191,7 +193,7 @@ private:
   EpwLog handle_{};
 };
 
-/// What the operator's directives ask of a model's next session.
+/// The changes that the operator's directives ask of a model's next session.
 class Plan {
 public:
   explicit Plan(EpwPlan handle) noexcept : handle_(handle) {}
@@ -220,7 +222,7 @@ private:
   EpwPlan handle_;
 };
 
-/// The SDK of this process. Its end seals what was recorded, and waits for at most five seconds.
+/// The SDK of this process. Its destructor seals the recorded runs, and waits for at most five seconds.
 class Watch {
 public:
   explicit Watch(const EpwConfig &config) { check(epw_start(&config, &handle_)); }
@@ -259,7 +261,7 @@ public:
     return Session(observed);
   }
 
-  /// Observes a session by a placement that the app has read.
+  /// Observes a session whose placement the app itself has read.
   Session observe(const EpwModel &model, const EpwAssignment &read) const {
     EpwSession observed{};
     check(epw_observe_assignment(handle_, &model, &read, &observed));

@@ -1,7 +1,7 @@
 //! A placement that the host has read itself.
 //!
-//! Bindings of ONNX Runtime for Python, Node or C# return the list of nodes and EPs, but no pointers. They pass the list.
-//! Apps with another runtime pass what that one says.
+//! Bindings of ONNX Runtime for Python, Node or C# return the list of nodes and EPs, but no pointers. Apps with such a
+//! binding pass the list. Apps with another runtime pass that runtime's own answer.
 
 use std::time::Duration;
 
@@ -26,13 +26,13 @@ const MAX_TEXT_BYTES: usize = 64 << 20;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwNode {
-    /// Its name; may be empty.
+    /// The node's name; may be empty.
     pub name: EpwText,
     /// ONNX op type.
     pub op_type: EpwText,
     /// Empty for ONNX's own domain.
     pub domain: EpwText,
-    /// For example "QNNExecutionProvider"; of another runtime its accelerator, for example "GPU" or "CPU".
+    /// The EP, for example "QNNExecutionProvider"; for another runtime the accelerator, for example "GPU" or "CPU".
     pub ep: EpwText,
     /// Number of the node's subgraph in the runtime's list. Nodes of a subgraph follow each other.
     pub subgraph: u64,
@@ -47,12 +47,12 @@ pub struct EpwAssignment {
     /// ONNX Runtime's version, for example "1.31.1", or another runtime's name and version, for example "LiteRT 2.3.0".
     /// Empty if it is not known.
     pub runtime: EpwText,
-    /// Nodes in the runtime's order. NULL: it returned no list. ONNX Runtime returns none if it is older than 1.24, or
-    /// if the session was made without session.record_ep_graph_assignment_info=1.
+    /// Nodes in the runtime's order. NULL if the runtime returned no list. ONNX Runtime returns none if it is older
+    /// than 1.24, or if the session was made without session.record_ep_graph_assignment_info=1.
     pub nodes: *const EpwNode,
     /// Length of nodes, at most 1,000,000.
     pub n_nodes: usize,
-    /// Of a precompiled model: its metadata ep_compatibility_info.QNNExecutionProvider.
+    /// For a precompiled model its metadata ep_compatibility_info.QNNExecutionProvider, else empty.
     pub ep_compatibility: EpwText,
 }
 
@@ -128,10 +128,10 @@ pub(crate) unsafe fn observe(
     SESSIONS.insert(Observed { session, watch })
 }
 
-/// Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
-/// returns the EP of each node, and no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the session
-/// option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are measured, and
-/// epw_explain_session has the reason.
+/// Observes a session by a placement that the host has read. It replaces epw_observe where a binding of ONNX Runtime
+/// returns the EP of each node but no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the
+/// session option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are
+/// measured, and epw_explain_session has the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_observe_assignment(
     watch: EpwWatch,

@@ -1,12 +1,12 @@
-//! Handles: index and generation of a slot, and the forks before it was made.
+//! Handles: each holds the index and generation of a slot, and the number of forks before it was made.
 //!
-//! Slots are never freed, so a handle of a closed value finds its slot and another handle there. A call holds the
-//! slot's read lock while it uses the value; `close` waits for it. Calls on the inference path only try that lock, and
-//! fail while `close` holds it.
+//! Slots are never freed, so the handle of a closed value leads to its old slot, which holds another handle. A call
+//! holds the slot's read lock while it uses the value; `close` waits for it. Calls on the inference path only try that
+//! lock, and fail while `close` holds it.
 //!
-//! The child of a fork may inherit a lock that a thread of its parent holds for ever. So free slots are found without a
-//! lock, and a lock of a slot that the parent filled is only tried there. Its values are the child's too, and are left
-//! in their place when the child closes them.
+//! The child of a fork may inherit a lock that a thread of its parent held, and that is never released. So free slots
+//! are found without a lock. In the child, locks of slots that the parent filled are only tried. The parent's values
+//! also belong to the child, and stay in their slots when the child closes them.
 
 use std::{
     array,
@@ -32,14 +32,14 @@ const FORKS_SHIFT: u32 = 12;
 const FORKS_MASK: u64 = (1 << (KIND_SHIFT - FORKS_SHIFT)) - 1;
 const KIND_SHIFT: u32 = 24;
 const GENERATION_SHIFT: u32 = 32;
-/// Handles are positive as Java's `long`. A slot of this generation is not used again.
+/// Handles must be positive as Java's `long`. A slot of this generation is not used again.
 const LAST_GENERATION: u64 = i32::MAX.cast_unsigned() as u64;
 
 /// Values of one kind, at most 4,096 at a time.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     kind: u8,
-    /// Null until one of their slots is needed; then they stay.
+    /// Each is null until one of its slots is needed, and then stays.
     chunks: [AtomicPtr<Chunk<T>>; CHUNKS],
     owns: PhantomData<Chunk<T>>,
 }
@@ -49,7 +49,7 @@ type Chunk<T> = [Slot<T>; CHUNK];
 #[derive(Debug)]
 struct Slot<T> {
     is_taken: AtomicBool,
-    /// A child of a fork has closed the value that its parent put here.
+    /// A child of a fork has closed the value that its parent put into this slot.
     is_closed_here: AtomicBool,
     held: RwLock<HandleValue<T>>,
 }
@@ -79,7 +79,8 @@ impl<T> Table<T> {
             if taken.is_err() {
                 continue;
             }
-            // A call with an old handle may read the slot, in a thread that is not in this process.
+            // A call with an old handle may hold the slot's read lock, perhaps in a thread that this forked process
+            // lacks.
             let Some(mut held) = try_write(&slot.held) else {
                 slot.is_taken.store(false, Release);
                 continue;
@@ -129,7 +130,7 @@ impl<T> Table<T> {
         held_by(&held, handle).map(call).ok_or_else(closed)
     }
 
-    /// As [`Self::with`], without waiting; `None` if the handle is closed or being closed.
+    /// Does the same as [`Self::with`] without waiting; `None` if the handle is closed or being closed.
     #[inline]
     pub(crate) fn try_with<R>(&self, handle: u64, call: impl FnOnce(&T) -> R) -> Option<R> {
         let slot = self.slot(handle)?;
@@ -173,13 +174,13 @@ fn chunk_of<T>(place: &AtomicPtr<Chunk<T>>) -> &Chunk<T> {
         chunk = match place.compare_exchange(ptr::null_mut(), made, AcqRel, Acquire) {
             Ok(_) => made,
             Err(theirs) => {
-                // SAFETY: it was made above, and nothing else has it.
+                // SAFETY: it was made above, and no other code has it.
                 drop(unsafe { Box::from_raw(made) });
                 theirs
             }
         };
     }
-    // SAFETY: a chunk that was put in its place lives as long as the table.
+    // SAFETY: a chunk that is in the table lives as long as the table.
     unsafe { &*chunk }
 }
 
@@ -188,7 +189,7 @@ impl<T> Drop for Table<T> {
         for place in &mut self.chunks {
             let chunk = *place.get_mut();
             if !chunk.is_null() {
-                // SAFETY: it was made of a box, and no call is left.
+                // SAFETY: the chunk was made from a box, and no call uses it any more.
                 drop(unsafe { Box::from_raw(chunk) });
             }
         }

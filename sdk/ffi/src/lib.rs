@@ -1,8 +1,9 @@
 //! epwatch's SDK for C, C++ and the JVM.
 //!
 //! Each exported function turns numbers, pointers and texts into a call of the SDK and its answer into a status. Each
-//! catches panics. Handles are numbers of slots ([`handle`]), so that use after close is an error. ONNX Runtime is the
-//! host's: it is neither linked nor loaded here. `jni` is the same for `dev.epwatch.Native` of `sdk/android`.
+//! catches panics. Handles are numbers of slots ([`handle`]), so that use after close returns an error. ONNX Runtime is
+//! the host's: it is neither linked nor loaded here. `jni` has the same calls for `dev.epwatch.Native` of
+//! `sdk/android`.
 #![expect(
     unsafe_code,
     reason = "every entry point takes pointers from another language"

@@ -1,4 +1,4 @@
-//! What ONNX Runtime writes while a session is made.
+//! Captures the log that ONNX Runtime writes while a session is made.
 
 use std::{
     ffi::{CStr, c_char, c_void},
@@ -17,7 +17,7 @@ use crate::{
 
 static LOGS: Table<Mutex<LogReader>> = Table::new(5);
 
-/// What ONNX Runtime writes while sessions are made.
+/// A captured log, which ONNX Runtime writes while sessions are made.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwLog {
@@ -25,18 +25,19 @@ pub struct EpwLog {
     pub id: u64,
 }
 
-/// Makes sessions of these OrtSessionOptions write to a log, at VERBOSE, in place of the app's own logger. It has the
-/// reason of each node that the NPU refuses, and the placement by an ONNX Runtime from 1.17 to 1.23. A session of them
-/// formats some ten lines in each run. So give a copy (CloneSessionOptions), make a session of it just before your own,
-/// and release both. Then name the log in EpwModel. Options that write files or share contexts are turned off in the copy.
+/// Makes sessions of these OrtSessionOptions write to a log, at VERBOSE, in place of the app's own logger. The log has
+/// the reason for each node that the NPU refuses. With ONNX Runtime 1.17 to 1.23 it also has the placement. A session
+/// with these options formats some ten lines in each run. So pass a copy (CloneSessionOptions), make a session with the
+/// copy just before your own, and release both. Then name the log in EpwModel. Options that write files or share
+/// contexts are turned off in the copy.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_capture_log(
     ort_api_base: *const c_void,
     options: *mut c_void,
     log: *mut EpwLog,
 ) -> EpwStatus {
-    // SAFETY: the head of the header; the options belong to the host's ONNX Runtime. The parameter is never freed, and a
-    // closed log takes no more lines, so ONNX Runtime may write for as long as it likes.
+    // SAFETY: the head of the header; the options belong to the host's ONNX Runtime. The parameter is never freed, and
+    // a closed log takes no more lines, so ONNX Runtime may write at any later time.
     guarded(|| unsafe {
         if log.is_null() {
             return Err(Failure::invalid("the place for the result is null"));
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn epw_capture_log(
     })
 }
 
-/// Ends a log. Lines that come later are left out.
+/// Ends a log. Later lines are dropped.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_log_close(log: EpwLog) -> EpwStatus {
     guarded(|| LOGS.close(log.id, |_| EpwStatus::Ok))
@@ -96,7 +97,7 @@ unsafe fn text(text: *const c_char) -> String {
         .into_owned()
 }
 
-/// Takes the log of the one session that was made.
+/// Takes the log of the session that was made; of several, the first.
 pub(crate) fn taken(log: EpwLog) -> Result<Option<SessionLog>, Failure> {
     LOGS.with(log.id, |reader| {
         let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);

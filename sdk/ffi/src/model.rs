@@ -15,7 +15,7 @@ pub(crate) static PLANS: Table<SessionPlan> = Table::new(2);
 /// Most EPs or reasons of a model.
 const MAX_NAMES: usize = 64;
 
-/// What the operator's directives ask of a session.
+/// The changes that the operator's directives ask of a session.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwPlan {
@@ -35,11 +35,11 @@ pub struct EpwModel {
     pub version: EpwText,
     /// SHA-256 of the file as 64 hexadecimal digits, or empty.
     pub sha256: EpwText,
-    /// The EPs that the app asks for, for example "QNNExecutionProvider", without the CPU's.
+    /// The EPs that the app asks for, for example "QNNExecutionProvider", without the CPU EP.
     pub requested_eps: *const EpwText,
     /// Length of requested_eps.
     pub n_requested_eps: usize,
-    /// Codes of reasons that the host has, for example "no_ep_device".
+    /// Codes of reasons that the host knows, for example "no_ep_device".
     pub reasons: *const EpwText,
     /// Length of reasons.
     pub n_reasons: usize,
@@ -53,17 +53,17 @@ pub struct EpwModel {
     pub variant: EpwText,
     /// The plan that the session follows, or 0.
     pub plan: EpwPlan,
-    /// Time that the session's creation took; 0 is not known.
+    /// Time that the session's creation took; 0 means not known.
     pub creation_ns: u64,
     /// Not 0: the session replaces one whose run failed, for example because the DSP restarted.
     pub after_run_error: i32,
-    /// 0. It fills the place that a compiler would leave.
+    /// 0. Fills the padding that a compiler would insert.
     pub reserved: i32,
     /// Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
     pub model_file: EpwText,
     /// The model's side-car, as `epwatch manifest` writes it: JSON with the MACs of each node, or empty. At most 64 MiB.
     pub side_car: EpwText,
-    /// The log of a session like this one, from epw_capture_log, or 0. The call takes what it holds.
+    /// The log of a session like this one, from epw_capture_log, or 0. The call takes the log's content.
     pub log: EpwLog,
 }
 

@@ -1,4 +1,4 @@
-//! What the operator's directives ask of the next session.
+//! Plans: the changes that the operator's directives ask of the next session.
 
 use std::{ffi::c_char, time::Duration};
 
@@ -11,8 +11,8 @@ use crate::{
     watch::EpwWatch,
 };
 
-/// Asks the directives for the next session of a model. Waits at most the given time for them to be read; that takes
-/// milliseconds at the start of a process. Close the plan after the session was observed.
+/// Makes a plan for the next session of a model from the directives. Waits at most the given time until the directives
+/// are read, which takes milliseconds at the start of a process. Close the plan after the session was observed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_plan(
     watch: EpwWatch,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn epw_plan_use_npu(plan: EpwPlan, use_npu: *mut i32) -> E
     })
 }
 
-/// Copies the variant of the model to load if the app has it; empty for the usual one.
+/// Copies the name of the model's variant that the app should load if it has it; empty for the usual one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_plan_variant(
     plan: EpwPlan,

@@ -7,7 +7,7 @@ use crate::{
     text::Foreign,
 };
 
-/// The host's runtime: the one given, else the one that is loaded.
+/// The host's runtime: the given one, or else the loaded one.
 ///
 /// # Safety
 /// `base` must be null or an `OrtApiBase`.
@@ -16,7 +16,7 @@ pub(crate) unsafe fn runtime_of(base: Foreign) -> Option<HostRuntime> {
     unsafe { HostRuntime::from_base(base) }.or_else(HostRuntime::loaded)
 }
 
-/// As [`runtime_of`], for calls that do nothing without a runtime.
+/// Returns what [`runtime_of`] returns, and fails without a runtime, for calls that need one.
 ///
 /// # Safety
 /// As [`runtime_of`].

@@ -1,4 +1,4 @@
-//! Self-tests whose sessions the host runs: a golden input in, the outputs of NPU and CPU compared.
+//! Self-tests whose sessions the host runs: they take a golden input, and compare the outputs of NPU and CPU.
 
 use epwatch_sdk::{
     self_test::{GoldenError, GoldenInput, GoldenTensor, Output, StartedSelfTest},
@@ -25,7 +25,7 @@ const MAX_TENSOR_BYTES: usize = 64 << 20;
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwTensor {
-    /// The name that the model has for it.
+    /// The tensor's name in the model.
     pub name: EpwText,
     /// ONNXTensorElementDataType of ONNX Runtime, for example 1 for float. Elements must be numbers.
     pub element_type: i64,
@@ -45,13 +45,13 @@ pub struct EpwTensor {
 pub struct EpwGolden {
     /// sizeof(EpwGolden)
     pub size: usize,
-    /// By which reports name it: 1 to 64 bytes.
+    /// The name of this input in reports: 1 to 64 bytes.
     pub id: EpwText,
     /// The model's inputs: at most 64, and 64 MiB together.
     pub inputs: *const EpwTensor,
     /// Length of inputs.
     pub n_inputs: usize,
-    /// The greatest absolute difference between two outputs that is accepted; 0 is not given.
+    /// The greatest absolute difference between two outputs that is accepted; 0 means none is given.
     pub tolerance: f64,
 }
 
@@ -69,11 +69,11 @@ pub struct EpwSelfTest {
 pub struct EpwOutputs {
     /// sizeof(EpwOutputs)
     pub size: usize,
-    /// Of the observed session: at most 64, and 64 MiB together.
+    /// Outputs of the observed session: at most 64, and 64 MiB together.
     pub npu: *const EpwTensor,
     /// Length of npu.
     pub n_npu: usize,
-    /// Of a session of the same model on the CPU.
+    /// Outputs of a session of the same model on the CPU.
     pub cpu: *const EpwTensor,
     /// Length of cpu.
     pub n_cpu: usize,
@@ -83,7 +83,7 @@ pub struct EpwOutputs {
     pub cpu_error: i32,
 }
 
-/// What a self-test has found.
+/// The result of a self-test.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwTested {
@@ -93,8 +93,8 @@ pub struct EpwTested {
     pub cosine: f64,
     /// Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
     pub top1_equal: i32,
-    /// 0, or OrtErrorCode of a failure. -1 is a bug of epwatch, -3 outputs of other names, types or shapes. -4 is a NaN or
-    /// an infinity on one side only, -6 more than 64 MiB.
+    /// 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -3 means that names, types or shapes of the outputs
+    /// differ. -4 means a NaN or an infinity on one side only, -6 more than 64 MiB.
     pub error_code: i32,
 }
 
@@ -108,7 +108,7 @@ unsafe impl text::Versioned for EpwOutputs {
     const NAME: &'static str = "EpwOutputs";
 }
 
-/// A tensor as it is read, within the bounds above.
+/// A tensor as read from the host, within the bounds above.
 struct Read<'a> {
     name: &'a str,
     element_type: i32,
@@ -125,7 +125,7 @@ unsafe fn tensors<'a>(data: *const EpwTensor, length: usize) -> Result<Vec<Read<
         let read = |tensor: &EpwTensor| {
             Ok(Read {
                 name: tensor.name.get()?,
-                // One that does not fit is refused as every unknown type.
+                // A type that does not fit is refused like every unknown type.
                 element_type: i32::try_from(tensor.element_type).unwrap_or(0),
                 dims: array(tensor.dims, tensor.n_dims, MAX_RANK)?,
                 data: array(tensor.data, tensor.n_bytes, MAX_TENSOR_BYTES)?,
@@ -178,10 +178,11 @@ fn tested(test: &SelfTest) -> EpwTested {
     }
 }
 
-/// Begins a self-test: does the NPU compute what the CPU computes? EPW_STATUS_NONE if there is nothing to do. Then the
-/// test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not open. Else run the
-/// golden input on this session and on one for the CPU, unrecorded, and call epw_self_test_end. A test that never ends, because the NPU
-/// takes the process down, is tried in three processes at most. Touches the disk: call it from a background thread.
+/// Begins a self-test: does the NPU compute what the CPU computes? Returns EPW_STATUS_NONE if there is nothing to do.
+/// That is: the test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not
+/// open. Otherwise run the golden input on this session and on a session for the CPU, without recording, and call
+/// epw_self_test_end. A test that never ends, because the NPU takes the process down, is tried in three processes at
+/// most. Touches the disk: call it from a background thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_self_test_begin(
     session: EpwSession,

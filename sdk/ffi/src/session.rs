@@ -42,9 +42,9 @@ pub struct EpwSession {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwRun {
-    /// When it began, in nanoseconds of CLOCK_MONOTONIC (epw_now).
+    /// When the run began, in nanoseconds of CLOCK_MONOTONIC (epw_now).
     pub began_ns: u64,
-    /// How long it took.
+    /// How long the run took.
     pub latency_ns: u64,
 }
 
@@ -112,7 +112,7 @@ pub(crate) unsafe fn request(
 }
 
 /// # Safety
-/// The session must be one of the runtime, and alive; the texts must be valid.
+/// The session must belong to the runtime and be alive; the texts must be valid.
 pub(crate) unsafe fn observe(
     watch: Watch,
     runtime: Option<HostRuntime>,
@@ -143,8 +143,8 @@ pub(crate) unsafe fn start_failed(
 }
 
 /// Makes sessions of these OrtSessionOptions keep the EP of each node: call it before the session is made.
-/// `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. Whatever the status,
-/// the session can be made.
+/// `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. The session can be made
+/// whatever this call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_prepare_options(
     ort_api_base: *const c_void,
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn epw_prepare_options(
     })
 }
 
-/// Observes an OrtSession, and reads its placement once. The session stays the host's, which may close it after this
-/// call. Without ONNX Runtime or session (NULL) runs are measured, and epw_explain_session has the reason.
+/// Observes an OrtSession, and reads its placement once. The session still belongs to the host, which may close it
+/// after this call. Without ONNX Runtime or a session (NULL) runs are measured, and epw_explain_session has the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_observe(
     watch: EpwWatch,
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn epw_observe(
     model: *const EpwModel,
     observed: *mut EpwSession,
 ) -> EpwStatus {
-    // SAFETY: the head of the header; the session is one of the host's ONNX Runtime.
+    // SAFETY: the head of the header; the session belongs to the host's ONNX Runtime.
     guarded(|| unsafe {
         let model = text::read(model)?;
         let watch = crate::watch::watch(watch.id)?;
@@ -203,8 +203,8 @@ pub extern "C" fn epw_now() -> u64 {
 }
 
 /// Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
-/// that a report can hold counts as that one.
-/// The first run in the child of a fork begins a session in the child's own stream, and takes as long as epw_observe.
+/// that a report can hold is recorded as the longest. The first run in the child of a fork begins a session in the
+/// child's own stream, and takes as long as epw_observe.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_record(session: EpwSession, began_ns: u64, latency_ns: u64) -> EpwStatus {
     on_path(session.id, |observed| {
@@ -225,8 +225,8 @@ pub(crate) fn on_path(session: u64, call: impl FnOnce(&AttachedSession)) -> EpwS
     })
 }
 
-/// As epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224"; a session has 8 of them,
-/// and further ones count together.
+/// Does the same as epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224". A session
+/// keeps 8 shapes apart, and counts further ones together.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_record_shape(
     session: EpwSession,
@@ -300,14 +300,14 @@ pub(crate) fn explain_session(session: u64) -> Result<String, Failure> {
     Ok(explained.map_or_else(|| "{}".to_owned(), |session| session.to_json()))
 }
 
-/// Ends a session's record. Its runs are sealed with the next report.
+/// Ends the recording of a session. Its runs are sealed with the next report.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_session_close(session: EpwSession) -> EpwStatus {
     guarded(|| close_session(session.id))
 }
 
 pub(crate) fn close_session(session: u64) -> Result<EpwStatus, Failure> {
-    // In the child of a fork the value stays in its place.
+    // In the child of a fork the value stays in its slot.
     SESSIONS.close(session, |observed| observed.session.close())?;
     Ok(EpwStatus::Ok)
 }

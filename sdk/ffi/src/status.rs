@@ -1,4 +1,4 @@
-//! Status codes, the sentence to the last one, and the guard around every entry point.
+//! Status codes, the sentence that explains the last one, and the guard around every entry point.
 
 use std::{
     any::Any,
@@ -9,17 +9,17 @@ use std::{
 use epwatch_proto::error_chain;
 use epwatch_sdk::FlushError;
 
-/// Result of a call. Numbers are never used again; a later version may have others.
+/// Result of a call. A number is never used for another meaning; a later version may add numbers.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpwStatus {
     /// Done.
     Ok = 0,
-    /// There is nothing, which is not an error.
+    /// There is nothing to return or to do, which is not an error.
     None = 1,
     /// A null pointer, or a value out of range.
     InvalidArgument = 10,
-    /// The struct's size is none of this library or an older one.
+    /// The struct's size belongs neither to this library nor to an older one.
     StructSize = 11,
     /// A text is not UTF-8.
     NotUtf8 = 12,
@@ -27,7 +27,7 @@ pub enum EpwStatus {
     Closed = 13,
     /// Too many handles are open.
     TooMany = 14,
-    /// The buffer is smaller than the bytes: it holds the first of them, and `*length` is the whole length.
+    /// The buffer is too small: it holds the first bytes, and `*length` is the whole length.
     BufferTooSmall = 15,
     /// The configuration is refused.
     Config = 20,
@@ -41,11 +41,13 @@ pub enum EpwStatus {
     OrtRefused = 32,
     /// The upload failed; the reports stay, and are returned again.
     Upload = 40,
-    /// The time was over before the work.
+    /// The time ran out before the work was done.
     Timeout = 41,
-    /// The SDK could not start again in this forked process: it has no thread, or too many forks lie between.
+    /// The SDK could not start again in this forked process: it has no thread, or is too many forks away from the first
+    /// process.
     Forked = 42,
-    /// The folder cannot be used, or is full: recorded runs that are not in it are lost at the latest with the process.
+    /// The folder cannot be used, or is full: recorded runs that are not in it are lost when the process ends, or
+    /// earlier.
     Folder = 43,
     /// A bug of epwatch. The host goes on.
     Panic = 100,
@@ -93,7 +95,7 @@ fn keep(result: Result<Result<EpwStatus, Failure>, Box<dyn Any + Send>>) -> EpwS
             Failure::new(EpwStatus::Panic, text)
         }
     };
-    // A thread that ends has no place for it.
+    // A thread that is ending cannot keep the sentence.
     let _ = LAST_ERROR.try_with(|last| *last.borrow_mut() = failure.text);
     failure.status
 }

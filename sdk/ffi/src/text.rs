@@ -1,4 +1,4 @@
-//! Texts and structs across the border.
+//! Texts and structs that cross the border between C and Rust.
 
 use std::{
     cell::Cell,
@@ -22,7 +22,7 @@ pub struct EpwText {
 /// Longest text that is read, in bytes. Every text of a report is far shorter.
 const MAX_BYTES: usize = 1 << 20;
 
-/// Larger than any struct will be.
+/// Bound on the size of a struct; none will ever be as large.
 const MAX_STRUCT_BYTES: usize = 64 << 10;
 
 impl EpwText {
@@ -51,7 +51,7 @@ impl EpwText {
     }
 }
 
-/// Reads the texts of a struct. A refused one reads as empty, and is the error of [`Self::checked`].
+/// Reads the texts of a struct. A refused text reads as empty, and [`Self::checked`] returns its error.
 #[derive(Default)]
 pub(crate) struct Texts {
     /// The first.
@@ -99,12 +99,12 @@ pub(crate) unsafe fn array<'a, T>(
 /// # Safety
 /// It must be `repr(C)`, with only numbers, pointers and functions that may be absent.
 pub(crate) unsafe trait Versioned: Copy {
-    /// What the struct is called in a message.
+    /// The struct's name in error messages.
     const NAME: &'static str;
 }
 
-/// Copies a struct. A shorter one of an older header is filled with zeros. A longer one of a later header is taken if
-/// the rest is 0.
+/// Copies a struct. A shorter struct of an older header is filled up with zeros. A longer struct of a later header is
+/// accepted if the rest is 0.
 ///
 /// # Safety
 /// `given` must be null or point to a struct of the size that it names.
@@ -124,7 +124,7 @@ pub(crate) unsafe fn read<T: Versioned>(given: *const T) -> Result<T, Failure> {
         return Err(Failure::new(EpwStatus::StructSize, text));
     }
     let mut copy = MaybeUninit::<T>::zeroed();
-    // SAFETY: the caller's struct has `size` bytes, ours has room for the smaller number.
+    // SAFETY: the caller's struct has `size` bytes, and ours holds the smaller number of bytes.
     let rest = unsafe {
         ptr::copy_nonoverlapping(bytes, copy.as_mut_ptr().cast(), size.min(ours));
         slice::from_raw_parts(bytes.add(size.min(ours)), size.saturating_sub(ours))
@@ -140,7 +140,7 @@ pub(crate) unsafe fn read<T: Versioned>(given: *const T) -> Result<T, Failure> {
 /// Copies bytes to the caller.
 ///
 /// # Safety
-/// `buffer` must be null or have room for `capacity` bytes; `length` must be null or valid.
+/// `buffer` must be null or hold `capacity` bytes; `length` must be null or valid.
 pub(crate) unsafe fn copy_out(
     bytes: &[u8],
     buffer: *mut c_char,
@@ -171,14 +171,14 @@ pub(crate) unsafe fn copy_out(
 /// The header's version: major * 10000 + minor * 100 + patch.
 pub const EPW_VERSION: u32 = 100;
 
-/// Returns the library's version as EPW_VERSION is written. A library of a later version takes the structs of an
+/// Returns the library's version, in the form of EPW_VERSION. A library of a later version takes the structs of an
 /// earlier header.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_version() -> u32 {
     EPW_VERSION
 }
 
-/// Copies the sentence to this thread's last status other than 0, 1 and 15.
+/// Copies the sentence that explains this thread's last status other than 0, 1 and 15.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_last_error(
     buffer: *mut c_char,
@@ -244,7 +244,7 @@ mod tests {
     fn structs_of_other_versions_are_read_by_their_size() {
         let size = size_of::<Old>();
         let old = Old { size, a: 7 };
-        // SAFETY: a New is read only as far as its size.
+        // SAFETY: only as many bytes of a New are read as its size says.
         let read_as_new = unsafe { read(ptr::from_ref(&old).cast::<New>()) };
         let new = read_as_new.unwrap();
         assert_eq!((new.a, new.b), (7, 0));

@@ -1,4 +1,4 @@
-//! Requests for hosts that send by themselves: an HTTP POST each, with the bytes as they are.
+//! Requests for hosts that send by themselves: each is an HTTP POST whose body is the given bytes.
 
 use std::{ffi::c_char, time::Duration};
 
@@ -32,9 +32,9 @@ pub struct EpwUpload {
     pub id: u64,
 }
 
-/// Returns the next request of a host that sends by itself, EPW_STATUS_NONE if nothing is to be sent now. Touches the
-/// disk: call it from a background thread, one request at a time. POST epw_upload_body to the endpoint with the path
-/// of epw_upload_path, `content-type: application/proto` and `authorization: Bearer <app key>`.
+/// Returns the next request for a host that sends by itself, or EPW_STATUS_NONE if there is nothing to send now.
+/// Touches the disk: call it from a background thread, one request at a time. POST epw_upload_body to the endpoint with
+/// the path of epw_upload_path, `content-type: application/proto` and `authorization: Bearer <app key>`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_next_upload(watch: EpwWatch, upload: *mut EpwUpload) -> EpwStatus {
     guarded(|| {
@@ -90,9 +90,9 @@ pub(crate) fn body(upload: u64) -> Result<Vec<u8>, Failure> {
     UPLOADS.with(upload, |upload| upload.batch.encoded())
 }
 
-/// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes
-/// the request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy. Nothing is
-/// deleted then, and a later request has the same content.
+/// Passes on the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes
+/// the request. Returns EPW_STATUS_UPLOAD if the answer does not acknowledge this request, for example a proxy's empty
+/// answer. Nothing is deleted then, and a later request has the same content.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_upload_answer(
     upload: EpwUpload,
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn epw_upload_answer(
     })
 }
 
-/// Gives another HTTP status of the collector, or 0 if there was none, and closes the request. `retry_after_ms` is
+/// Passes on another HTTP status of the collector, or 0 if there was none, and closes the request. `retry_after_ms` is
 /// the collector's retry-after, or 0; `message` is for epw_explain.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_upload_failed(
@@ -141,7 +141,7 @@ pub(crate) fn failed(
         error = error.with_retry_after(Duration::from_millis(retry_after_ms));
     }
     match settle(upload, Err(error)) {
-        // The host has this failure already.
+        // The host already knows of this failure.
         Err(failure) if failure.status == EpwStatus::Upload => Ok(EpwStatus::Ok),
         settled => settled,
     }

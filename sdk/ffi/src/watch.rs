@@ -36,7 +36,7 @@ pub struct EpwLabel {
     pub value: EpwText,
 }
 
-/// Configuration. Only the first five fields are needed.
+/// The SDK's configuration. Only the first five fields are required.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwConfig {
@@ -58,11 +58,12 @@ pub struct EpwConfig {
     pub environment: EpwText,
     /// Language of the binding; the default is "c".
     pub language: EpwText,
-    /// Id of the operator's public key, if directives are obeyed.
+    /// Id of the operator's public key, if the app obeys directives.
     pub directive_key_id: EpwText,
     /// The Ed25519 public key: 64 hexadecimal digits.
     pub directive_key: EpwText,
-    /// Android: Build.SOC_MODEL, else Build.HARDWARE. Without any fact epwatch reads what Linux reports.
+    /// Android: Build.SOC_MODEL, else Build.HARDWARE. If all fields that describe the device are empty, epwatch reads
+    /// them from Linux.
     pub chipset: EpwText,
     /// Android: Build.SOC_MANUFACTURER.
     pub soc_manufacturer: EpwText,
@@ -98,13 +99,13 @@ pub struct EpwConfig {
     pub api_level: u32,
     /// Not 0 once the user has consented.
     pub has_consent: i32,
-    /// Not 0: the host sends, see epw_next_upload. Always so in a build without gRPC.
+    /// Not 0: the host sends, see epw_next_upload. In a build without gRPC the host always sends.
     pub sends_by_host: i32,
     /// Not 0: epw_set_conditions will report the thermal status.
     pub reports_thermal: i32,
     /// Not 0: epw_set_conditions will report power save.
     pub reports_power_save: i32,
-    /// Not 0 allows http:// to other hosts than this one, for test networks.
+    /// Not 0: http:// is allowed to hosts other than this one, for test networks.
     pub allows_plaintext: i32,
     /// PEM file of a client certificate and its chain, for a collector that asks for one (mTLS). Read before each
     /// upload, so a renewed one needs no restart.
@@ -125,21 +126,21 @@ pub struct EpwConfig {
     pub trusted_roots: i32,
     /// Not 0: epwatch reads the thermal zones of Linux, and ignores the thermal status of epw_set_conditions.
     pub reads_thermal_zones: i32,
-    /// Called with the problem that epw_explain has as last_problem when it begins or changes, and with {NULL, 0} when it is
-    /// over; NULL calls nothing. epwatch's thread calls it, until epw_stop has returned EPW_STATUS_OK. It must not throw, nor
-    /// call epw_flush or epw_stop. The text ends with the call.
+    /// Called when the problem that epw_explain has as last_problem begins or changes, with the problem. Called with
+    /// {NULL, 0} when the problem is over. NULL if the app wants no calls. epwatch's thread calls it, until epw_stop
+    /// has returned EPW_STATUS_OK. It must not throw, nor call epw_flush or epw_stop. The text ends with the call.
     pub on_health: EpwOnHealth,
     /// Passed to on_health, from epwatch's thread.
     pub health_context: *mut c_void,
 }
 
-/// A function of the app's for epwatch's problem.
+/// A function of the app that takes epwatch's problem.
 pub type EpwOnHealth = Option<unsafe extern "C" fn(context: *mut c_void, problem: EpwText)>;
 
 /// The app's pointer, which only its function uses.
 struct HealthContext(*mut c_void);
 
-// SAFETY: the header says which thread it is passed from.
+// SAFETY: the header documents the thread that passes the pointer.
 unsafe impl Send for HealthContext {}
 // SAFETY: as above.
 unsafe impl Sync for HealthContext {}
@@ -155,7 +156,7 @@ unsafe impl text::Versioned for EpwConfig {
     const NAME: &'static str = "EpwConfig";
 }
 
-/// Facts for epw_preflight. Empty is not checked.
+/// Input of epw_preflight. Empty fields are not checked.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwPreflight {
@@ -175,7 +176,7 @@ pub struct EpwPreflight {
     pub plugin_version: EpwText,
     /// Whether the manifest declares libcdsprpc.so: 1 yes, -1 no, 0 not known.
     pub declares_rpc_library: i32,
-    /// 0. It fills the place that a compiler would leave.
+    /// 0. Fills the padding that a compiler would insert.
     pub reserved: i32,
 }
 
@@ -184,7 +185,7 @@ unsafe impl text::Versioned for EpwPreflight {
     const NAME: &'static str = "EpwPreflight";
 }
 
-/// Far more than the eight that count.
+/// Most labels that are read, far more than the eight that count.
 const MAX_LABELS: usize = 64;
 
 fn ms(ms: u64) -> Duration {
@@ -290,7 +291,7 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
     config.build().map_err(refused)
 }
 
-/// The facts that the host gave, if it gave any.
+/// The description of the device that the host gave, if it gave any.
 fn device_of<'a>(given: &EpwConfig, text: &dyn Fn(EpwText) -> &'a str) -> Option<Device> {
     let fact = |given: EpwText| text(given).to_owned();
     let mut device = Device {
@@ -363,7 +364,7 @@ pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatc
     })
 }
 
-/// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy,
+/// Seals recorded runs, ends the thread, and closes the handle. Returns EPW_STATUS_TIMEOUT if the thread is still busy,
 /// EPW_STATUS_FOLDER if runs could not be stored and are lost.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_stop(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
@@ -436,8 +437,8 @@ pub extern "C" fn epw_set_network(watch: EpwWatch, network: i32) -> EpwStatus {
     })
 }
 
-/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FOLDER if
-/// runs could not be stored, now or since the last call that returned it.
+/// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. Returns
+/// EPW_STATUS_FOLDER if runs could not be stored, now or since the last call that returned it.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
     guarded(|| {
@@ -447,8 +448,8 @@ pub extern "C" fn epw_seal(watch: EpwWatch) -> EpwStatus {
     })
 }
 
-/// Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once
-/// in a forked process in which the SDK could not start again.
+/// Seals and sends everything, if the library sends by itself. Blocks at most the given time. Returns EPW_STATUS_FORKED
+/// at once in a forked process in which the SDK could not start again.
 #[unsafe(no_mangle)]
 pub extern "C" fn epw_flush(watch: EpwWatch, timeout_ms: u64) -> EpwStatus {
     guarded(|| {

@@ -58,5 +58,5 @@ __all__ = [
     "stop",
 ]
 
-# An app that configures no logging hears nothing.
+# An app that configures no logging sees no log lines.
 _logging.getLogger("epwatch").addHandler(_logging.NullHandler())

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Dict
 
 _NPU, _CPU, _OTHER = "#2a78c2", "#d9822b", "#8a8f98"
-# More nodes on the CPU than these are only counted.
+# Further nodes on the CPU are only counted.
 _SHOWN_NODES = 10
 
 

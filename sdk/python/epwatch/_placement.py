@@ -18,7 +18,7 @@ logger = logging.getLogger("epwatch")
 RECORD = "session.record_ep_graph_assignment_info"
 CPU = "CPUExecutionProvider"
 _COMPATIBILITY = "ep_compatibility_info.QNNExecutionProvider"
-# onnxruntime's version of a model without one.
+# The version that onnxruntime returns for a model without a version.
 _NO_VERSION = (0, 2**63 - 1)
 _CODE = re.compile(r"\[ONNXRuntimeError\] : (\d{1,3}) :")
 _FAIL, _INVALID_ARGUMENT = 1, 2
@@ -158,7 +158,7 @@ def error_code(error: BaseException | str) -> int:
 class Shapes:
     """Keys of the input shapes of a model with free dimensions, for example `ids:1x77,mask:1x77`."""
 
-    # A model with more shapes than these has free-form sizes; its report holds eight.
+    # A model with more shapes has arbitrary sizes; its report holds eight shapes.
     _MOST_KNOWN = 64
     _MAX_KEY = 128
 

@@ -203,14 +203,14 @@ def _add_exit_hook() -> None:
         atexit.register(_at_exit)
         _state.has_exit_hook = True
     if multiprocessing.parent_process() is not None:
-        # Its children leave by os._exit, without the hooks of atexit.
+        # multiprocessing's children end by os._exit, which skips the hooks of atexit.
         from multiprocessing.util import Finalize
 
         Finalize(None, _at_exit, exitpriority=10)
 
 
 def _at_exit() -> None:
-    # In a child that has not used epwatch there is nothing to end.
+    # A child that has not used epwatch has nothing to end.
     watch, _state.watch = _state.watch, None
     if watch is None:
         return
@@ -262,13 +262,13 @@ def track(session: _Restarted) -> None:
 
 
 def _after_fork_in_child() -> None:
-    # Locks may be held by threads that are not here.
+    # Threads that do not exist in this process may hold the inherited locks.
     _state.lock = threading.RLock()
     if _state.watch is None:
         return
     _state.watch = None
     _state.is_forked = True
-    # multiprocessing clears the hooks of atexit in its children; twice is once.
+    # multiprocessing clears the hooks of atexit in its children. Registering the hook twice does no harm.
     _state.has_exit_hook = False
     for session in list(_state.sessions):
         session._forget()

@@ -59,7 +59,7 @@ class RuntimeSession:
 
     def _ended(self, began: int, _feed: Any) -> None:
         latency = _now() - began
-        # Another process now, or the start came later.
+        # This may be another process now, or `start` was called after the session was made.
         self._observe()
         if self._observed is not None:
             self._observed.record_latency(began, latency, None)

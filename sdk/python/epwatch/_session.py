@@ -16,7 +16,7 @@ logger = logging.getLogger("epwatch")
 
 _now = _native.now
 _EP_FAIL = 11
-# Infinity has no nanoseconds.
+# Infinity cannot be converted to nanoseconds.
 _LONGEST_RUN = 1e6
 _OWN = frozenset(
     ("_session", "_run", "_c_session", "_observed", "_record", "_record_shape", "_shapes", "_described", "_creation_ns", "__weakref__")
@@ -95,7 +95,7 @@ class InferenceSession:
         self._c_session = getattr(session, "_sess", None)
         self._observed = self._record = None
         self._shapes = _placement.Shapes.of(session)
-        # Without a list of its own the session was given the EPs that it has: by its options, or by default.
+        # Without a list of requested EPs, the session's actual EPs were requested, by its options or by default.
         described["requested"] = list(asked) if asked is not None else _placement.used(session)
         options = _placement.npu_options(session, given)
         described["soc_model"] = str(options.get("soc_model", ""))
@@ -185,7 +185,7 @@ class InferenceSession:
             return
         latency = _now() - began
         if self._observed is None:
-            # Another process now, or the start came later.
+            # This may be another process now, or `start` was called after the session was made.
             self._observe()
         if self._observed is not None:
             shape = None if self._shapes is None else self._shapes.key(feed) if feed else ""

@@ -26,7 +26,7 @@ pub(crate) struct Config {
     app_version: String,
     app_build: String,
     environment: String,
-    /// Empty reads what Linux reports.
+    /// If empty, the SDK reads the chipset from Linux.
     chipset: String,
     /// Package, version, and version of QNN's SDK.
     ep: (String, String, String),
@@ -42,7 +42,7 @@ pub(crate) struct Config {
     client_certificate: Option<(PathBuf, PathBuf)>,
     thermal_zones: bool,
     allow_plaintext: bool,
-    /// A function of the problem, or of None.
+    /// A function that takes the problem, or None.
     on_health: Option<Py<PyAny>>,
 }
 
@@ -56,7 +56,7 @@ fn seconds(name: &str, value: f64) -> PyResult<Duration> {
 }
 
 impl Config {
-    /// Checks the configuration. Once `is_ending` is set, Python is not called any more.
+    /// Checks the configuration. Once `is_ending` is set, the SDK no longer calls Python.
     pub(crate) fn build(self, is_ending: &Arc<AtomicBool>) -> PyResult<SdkConfig> {
         let (package, version, qnn_sdk_version) = self.ep;
         let runtime = Runtime {
@@ -123,7 +123,7 @@ impl Config {
             let is_ending = Arc::clone(is_ending);
             config = config.with_health_listener(move |problem| {
                 if !is_ending.load(Relaxed) {
-                    // The package's function throws nothing. An interpreter that ends is left alone.
+                    // The package's function raises nothing. If the interpreter is ending, the function is not called.
                     Python::try_attach(|py| {
                         let _ = listener.call1(py, (problem,));
                     });

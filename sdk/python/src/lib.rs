@@ -1,8 +1,8 @@
 //! The extension module `epwatch._native`: epwatch's SDK for the Python package in `epwatch/`.
 //!
-//! Each class turns Python's values into a call of the SDK and its answer into a value or an exception. It never imports
-//! onnxruntime and never holds a session of it: the package reads the placement, and passes it as a list. The package
-//! decides what is observed, and when. No panic reaches Python.
+//! Each class turns Python's values into a call of the SDK and its answer into a value or an exception. The module
+//! never imports onnxruntime and never holds one of its sessions: the package reads the placement, and passes it as a
+//! list. The package decides what is observed, and when. No panic reaches Python.
 
 mod config;
 mod failure;

@@ -16,7 +16,7 @@ use crate::failure::guarded;
 #[pyclass(frozen, module = "epwatch._native")]
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Taken when it is dropped.
+    /// `None` once `drop` has taken it.
     attached: Option<AttachedSession>,
     watch: Option<Watch>,
     pid: u32,
@@ -31,7 +31,7 @@ impl Session {
         }
     }
 
-    /// A panic is a sample lost, and no error of the app's.
+    /// A panic loses a sample, and is not an error for the app.
     #[inline]
     fn with(&self, record: impl FnOnce(&AttachedSession)) {
         if let Some(attached) = &self.attached {
@@ -40,7 +40,7 @@ impl Session {
     }
 }
 
-/// A child of a fork inherits locks that a thread of its parent may hold: nothing of the parent's SDK ends there.
+/// A child of a fork inherits locks that a thread of its parent may hold, so it does not end the parent's SDK.
 impl Drop for Session {
     fn drop(&mut self) {
         if std::process::id() != self.pid {
@@ -67,7 +67,7 @@ impl Session {
         self.with(|session| session.record(began, elapsed(began)));
     }
 
-    /// As `record`, for a model with free dimensions.
+    /// Does the same as `record`, for a model with free dimensions.
     fn record_shape(&self, began_ns: u64, shape: &str) {
         let began = ns(began_ns);
         self.with(|session| session.record_shape(began, elapsed(began), shape));

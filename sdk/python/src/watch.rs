@@ -32,14 +32,14 @@ use crate::{
 #[pyclass(frozen, module = "epwatch._native")]
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Taken when it is dropped.
+    /// `None` once `drop` has taken it.
     watch: Option<epwatch_sdk::Watch>,
-    /// Ends the calls of Python by the SDK's thread.
+    /// Once set, the SDK's thread no longer calls Python.
     is_ending: Arc<AtomicBool>,
     pid: u32,
 }
 
-/// What the operator's directives ask of a model's next session.
+/// The changes that the operator's directives ask of a model's next session.
 #[pyclass(frozen, module = "epwatch._native")]
 #[derive(Debug)]
 pub(crate) struct Plan(SessionPlan);
@@ -68,7 +68,7 @@ struct Described {
 /// A subgraph: its EP, and its nodes by name, op type and domain.
 type Listed = (String, Vec<(String, String, String)>);
 
-/// What the package read of a session: a dict with all of these keys.
+/// The package's own data about a session's placement: a dict with all of these keys.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Read {
@@ -160,7 +160,7 @@ impl Watch {
     }
 }
 
-/// As of a session: the child of a fork ends nothing of its parent's SDK.
+/// As for a session, the child of a fork does not end its parent's SDK.
 impl Drop for Watch {
     fn drop(&mut self) {
         if std::process::id() != self.pid {
@@ -186,7 +186,7 @@ impl Watch {
         })
     }
 
-    /// Returns what the directives ask for; waits at most `seconds` for them to be read.
+    /// Returns the plan that the directives ask for; waits at most `seconds` until they are read.
     fn plan(&self, py: Python<'_>, model: &str, version: &str, seconds: f64) -> PyResult<Plan> {
         let model = model_of(model, version)?;
         let watch = self.inner()?;
@@ -197,7 +197,7 @@ impl Watch {
         })
     }
 
-    /// Observes a session by the placement that the package has read.
+    /// Observes a session whose placement the package has read.
     fn observe(&self, described: Described, read: Read) -> PyResult<Session> {
         guarded(|| {
             let mut read = read;

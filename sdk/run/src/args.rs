@@ -34,7 +34,7 @@ pub struct Command {
     /// MACs of the model's nodes (JSON), as `epwatch manifest` writes them, for the shares of the work.
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
-    /// The same of the model that it is compared with.
+    /// MACs of the nodes of the model that it is compared with.
     #[arg(long, value_name = "FILE", requires = "against")]
     pub(crate) against_manifest: Option<PathBuf>,
     /// What the model computes: noise, zeros, ones, ramp, or a folder with input_0.pb, input_1.pb as ONNX's test data has.

@@ -1,8 +1,9 @@
-//! A runner that another program started: over ssh or adb on another machine, or on this one.
+//! Watches the program that started this runner: over ssh or adb from another machine, or on this one.
 //!
-//! From another machine, files go to standard output as they are made, so that a broken connection loses none. If the other program or the
-//! connection is gone, standard input ends or becomes silent. Then the runner ends with its launch: nobody would stop it. On
-//! this machine standard input ends with the program, also if that was killed.
+//! If the other program is on another machine, files go to standard output as they are made. So a broken connection
+//! loses none of them. If the other program or the connection is gone, standard input ends or becomes silent. Then the
+//! runner ends together with its launch, because nobody else would stop them. On this machine standard input ends with
+//! the program, even if the program was killed.
 
 use std::{
     fs,
@@ -20,7 +21,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::document::RunDocument;
 
-/// Longest silence on standard input. The other program writes every few seconds.
+/// Longest silence on standard input; the other program writes every few seconds.
 const SILENCE: Timespec = Timespec {
     tv_sec: 60,
     tv_nsec: 0,
@@ -32,9 +33,9 @@ const MOST_FILE_BYTES: u64 = 16 << 20;
 /// Who started the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartedBy {
-    /// A program that writes now and then.
+    /// A program on another machine, which writes every few seconds.
     OtherMachine,
-    /// A program that only holds the other end.
+    /// A program on this machine, which only keeps its end of the pipe open.
     ThisMachine,
 }
 
@@ -82,7 +83,8 @@ pub(crate) fn send_file(file: &Path) -> anyhow::Result<bool> {
     send_line(&format!("{name} {json}")).map(|()| true)
 }
 
-/// Says that all launches were made. adb's exit code is 0 as well where a cable was pulled out.
+/// Writes a line that says that all launches were made. adb's exit code does not show it: the code is 0 even if the
+/// cable was pulled out.
 pub(crate) fn send_end() -> anyhow::Result<()> {
     send_line("end")
 }

@@ -12,17 +12,17 @@ use std::{
 use epwatch_proto::Thermal;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Turns of the piece of work: some 5 ms on a phone.
+/// Loop iterations of the piece of work, which takes some 5 ms on a phone.
 const TURNS: u64 = 2_000_000;
-/// Times that it is done; the least counts, since interrupts only make it longer.
+/// How often the piece of work is repeated. The shortest time counts, because interrupts only make it longer.
 const PROBES: usize = 5;
-/// Two pieces of work that take as long, within this share, are a steady state.
+/// If two pieces of work take equally long within this share, the device is steady.
 const STEADY: f64 = 0.03;
 /// Pause between two pieces of work.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes this many microseconds of the CPU for a fixed piece of work. A lower clock makes it longer; other programs, which
-/// slow the launches of both models, do not.
+/// Returns the CPU time of a fixed piece of work, in microseconds. A lower clock makes it longer; other programs do
+/// not, and they slow the launches of both models alike.
 pub(crate) fn probe_us() -> f64 {
     let once = || {
         let began = cpu_us();
@@ -44,7 +44,7 @@ fn cpu_us() -> f64 {
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
 }
 
-/// Waits until two pieces of work take as long, at most so long. Returns the time of the last one.
+/// Waits until two pieces of work take equally long, for at most `most`. Returns the time of the last one.
 pub(crate) fn steady_probe_us(most: Duration) -> f64 {
     let began = Instant::now();
     let mut before = probe_us();
@@ -58,7 +58,7 @@ pub(crate) fn steady_probe_us(most: Duration) -> f64 {
     }
 }
 
-/// Android's thermal status; on other Linux the SDK's reading of the thermal zones. `None` if neither says one.
+/// Android's thermal status; on other Linux the SDK's reading of the thermal zones. `None` if neither has a status.
 pub(crate) fn thermal_status() -> Option<u8> {
     let said = output_of("/system/bin/dumpsys", "thermalservice");
     said.as_deref().and_then(thermal_of_dumpsys).or_else(|| {
@@ -82,7 +82,7 @@ fn thermal_of_dumpsys(said: &str) -> Option<u8> {
     line.trim().parse().ok().filter(|status| *status <= 6)
 }
 
-/// The battery's temperature in degrees Celsius; `None` without a battery that says one.
+/// The battery's temperature in degrees Celsius; `None` without a battery that reports it.
 pub(crate) fn battery_c() -> Option<f64> {
     let folders = fs::read_dir("/sys/class/power_supply").ok()?;
     let each = folders
@@ -99,7 +99,7 @@ fn battery_of(folder: &Path) -> Option<f64> {
     (is_battery && (-60.0..=150.0).contains(&celsius)).then_some(celsius)
 }
 
-/// What a program of the platform says; `None` where it is not.
+/// The output of a program of the platform; `None` if the program is missing.
 pub(crate) fn output_of(program: &str, argument: &str) -> Option<String> {
     if !Path::new(program).is_file() {
         return None;

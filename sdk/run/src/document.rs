@@ -39,14 +39,14 @@ impl Arm {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunDocument {
     pub(crate) schema: String,
-    /// Warm-up first, in order.
+    /// Run times in order, with the warm-up first.
     pub(crate) runs_us: Vec<u64>,
     pub(crate) warmup: u32,
     pub(crate) model: MeasuredModel,
     pub(crate) target: MeasuredOn,
     pub(crate) runtime: MeasuredRuntime,
     pub(crate) source: String,
-    /// Options of the command that made it. Another command refuses it.
+    /// Options of the command that made the launch. A command with other options refuses it.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub(crate) struct RunDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) arm: Option<Arm>,
     pub(crate) started_unix_ms: i64,
-    /// Until the session was made, with nothing cached.
+    /// Time until the session was made, with nothing cached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) load_us: Option<u64>,
     /// The same from a compiled graph, in a launch that is not timed.
@@ -87,7 +87,7 @@ pub(crate) struct MeasuredOn {
     pub(crate) chipset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) device: Option<String>,
-    /// One of several devices of the same kind.
+    /// Tells this device apart from others of the same kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) phone: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,7 +118,7 @@ impl MeasuredOn {
     }
 }
 
-/// The file that was run, and what both versions of the model are called.
+/// The file that was run, and the name that both versions of the model share.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MeasuredModel {
     pub(crate) sha256: String,
@@ -150,7 +150,7 @@ pub(crate) struct Outputs {
     pub(crate) first_off: Option<String>,
 }
 
-/// The placement, as an element of `chipsets` of `epwatch inspect --json`.
+/// The placement, in the form of an element of `chipsets` of `epwatch inspect --json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Placed {
     chipset: String,
@@ -244,7 +244,7 @@ impl RunDocument {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// Writes the file as a whole or not at all: a reader may be looking for it.
+    /// Writes the file as a whole or not at all, because a reader may be waiting for it.
     pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
         let mut half = path.as_os_str().to_owned();
         half.push(".part");

@@ -1,4 +1,4 @@
-//! What a model computes: ready-made inputs for any model, or a folder of ONNX's test data.
+//! Inputs of a model: ready-made ones for any model, or a folder of ONNX's test data.
 
 use std::{
     convert::Infallible,
@@ -17,7 +17,7 @@ use crate::path_bytes;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InputKind {
-    /// The same in each launch.
+    /// Noise that is the same in each launch.
     Noise,
     Zeros,
     Ones,
@@ -40,7 +40,7 @@ impl FromStr for InputKind {
 }
 
 impl InputKind {
-    /// The same, for a process with another working folder.
+    /// Returns the same kind of input, for a process with another working folder.
     pub(crate) fn absolute(&self) -> anyhow::Result<Self> {
         let Self::Folder(folder) = self else {
             return Ok(self.clone());

@@ -19,7 +19,7 @@ pub(crate) struct Job {
     pub(crate) model: PathBuf,
     /// SHA-256 of the model's file, in hex: a kept launch must have the same.
     pub(crate) sha256: String,
-    /// What both models are called: they are two versions of one.
+    /// The name of both models, which are two versions of one model.
     pub(crate) name: String,
     #[serde(with = "path_bytes")]
     pub(crate) ort: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// What two launches must have in common next to the runtime's version.
+    /// Returns the options that two launches must share, in addition to the runtime's version.
     pub(crate) fn options(&self) -> BTreeMap<String, String> {
         let of_ep = match &self.ep {
             Ep::Qnn { options, .. } => options.as_slice(),
@@ -56,7 +56,7 @@ impl Job {
     }
 }
 
-/// What a launch is for.
+/// The purpose of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Task {
@@ -68,7 +68,7 @@ pub(crate) enum Task {
     Compile,
     /// Times how long a session takes to start from it.
     Warm,
-    /// Is timed; its number.
+    /// A timed launch, with its number.
     Time(u32),
 }
 

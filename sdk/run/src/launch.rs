@@ -120,7 +120,7 @@ fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
     Ok(document)
 }
 
-/// The placement without reasons, which only a log has; `None` of a runtime that does not say one.
+/// The placement without reasons, which only a log has; `None` for a runtime that does not report it.
 fn placed(
     session: &Session,
     made: &Builder,

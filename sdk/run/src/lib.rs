@@ -1,12 +1,13 @@
 //! The runner: measures a model on the device that it runs on.
 //!
-//! In: a model, perhaps an older one, ONNX Runtime's library and the EP that the app asks for. Out: a folder with a
-//! document `epwatch.run/1` for each launch, which `epwatch gate --runs` judges. A launch is a process of its own with
-//! one session. The launches of two models take turns (A B B A), because a device gets warm. A launch that the device
-//! throttled, or that a signal ended, is made again, and is kept under another name.
+//! Input: a model, perhaps an older model too, ONNX Runtime's library and the EP that the app asks for. Output: a
+//! folder with a document `epwatch.run/1` for each launch, which `epwatch gate --runs` judges. A launch is a process of
+//! its own with one session. The launches of two models take turns (A B B A), because a device gets warm. A launch that
+//! the device throttled, or that a signal ended, is made again, and is kept under another name.
 //!
-//! Before the timed launches each model has one that is not timed. It logs why nodes are not on the NPU, and compares the
-//! outputs with the CPU's. Then a few runs are profiled, and a session is made from a cache where the EP has one.
+//! Before the timed launches each model has one untimed launch. This launch logs why nodes are not on the NPU, and
+//! compares the outputs with the CPU's. Then a few runs are profiled, and a session is made from a cache where the EP
+//! has one.
 
 mod args;
 mod attended;

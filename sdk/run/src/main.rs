@@ -1,4 +1,5 @@
-//! `epwatch-run`: the runner as a program of its own, for boards and phones. The library says what it does.
+//! `epwatch-run`: the runner as a program of its own, for boards and phones. The library's documentation describes the
+//! runner.
 
 use std::process::ExitCode;
 

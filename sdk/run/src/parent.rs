@@ -44,7 +44,7 @@ use crate::{
     untimed::WARM_STARTS,
 };
 
-/// The command line makes no sense on this device.
+/// The command line cannot be used on this device.
 #[derive(Debug)]
 pub struct WrongUse(String);
 
@@ -80,28 +80,30 @@ impl std::fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// The way out where a folder has launches of another command.
+/// Advice if a folder has launches of another command.
 const OTHER_FOLDER: &str = "give another folder (--out, or --keep of a gate)";
 
-/// Pause between two looks at a process.
+/// Pause between two checks whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause before a launch is made again, for the device to cool.
 const COOLING: Duration = Duration::from_secs(10);
 
-/// Makes all launches, or the one of a child process. `subcommand` are the words by which this program calls this function.
+/// Makes all launches, or the single launch of a child process. `subcommand` holds the words of the command line that
+/// lead to this function.
 ///
 /// # Errors
-/// A file cannot be read or written, or a process ended without its launch. [`exit_code`] is for it.
+/// Fails if a file cannot be read or written, or a process ended without its launch. [`exit_code`] maps the error to
+/// the program's exit code.
 pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
     if let Some(path) = &command.job {
-        // Ends with the parent, whatever ends that: nobody would look at the file.
+        // This process ends with its parent, whatever ends the parent, because nobody would read the file.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         let job: Job = serde_json::from_slice(&fs::read(path)?)?;
         launch(&job)?;
         return Ok(ExitCode::SUCCESS);
     }
     let plan = Plan::of(&command, subcommand)?;
-    // One process at a time makes the launches of a folder. The system gives it back, however the process ends.
+    // One process at a time makes the launches of a folder. The system releases the lock, however the process ends.
     let folder = File::open(&plan.out)?;
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => plan.make_and_report(command.report.as_deref())?,
@@ -120,10 +122,10 @@ pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
 struct Plan {
     sides: Vec<Side>,
     launches: u32,
-    /// Without what differs between launches.
+    /// A job without the fields that differ between launches.
     job: Job,
     out: PathBuf,
-    /// How this program is told to be the runner.
+    /// Words of the command line that make this program the runner.
     subcommand: Vec<String>,
     /// Whether each file goes to standard output too.
     attended: bool,
@@ -231,7 +233,8 @@ impl Plan {
         })
     }
 
-    /// Makes all launches. A refusal of the device is what a report is for, so that it is written then, too.
+    /// Makes all launches. The report is also written if the device refused the model, because reports exist to show
+    /// such refusals.
     fn make_and_report(&self, report: Option<&Path>) -> anyhow::Result<()> {
         let made = self.make();
         // A launch that was interrupted counts for nothing. If a file stays, the next call removes it.
@@ -268,7 +271,7 @@ impl Plan {
                 }
             };
             if !has_session(&document) {
-                // One file says it all: no launch of this model would have a run.
+                // One file is enough, because no launch of this model would have a run.
                 self.write(&document, &self.file(side.arm, 1))?;
                 let error = document.placement.as_ref().and_then(Placed::error);
                 say(format_args!(
@@ -410,7 +413,7 @@ impl Plan {
             explain(&mut document, seen);
             let why = throttled(&document);
             let Some(why) = why.filter(|_| !last) else {
-                // The last try is kept as it is: the gate says that it was throttled.
+                // The last try is kept unchanged: the gate reports that it was throttled.
                 return self.write(&document, &job.out);
             };
             let aside = job.out.with_extension(format!("try-{attempt}"));
@@ -424,7 +427,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs a process that makes one launch. Its file has the launch's own name only once it is complete.
+    /// Runs a process that makes one launch. The file gets the launch's name only once it is complete.
     fn child(&self, job: &Job) -> anyhow::Result<RunDocument> {
         let (told, answer) = (self.out.join("job.json"), self.out.join("launching.json"));
         let job = Job {
@@ -442,7 +445,7 @@ impl Plan {
             Err(error) => Err(error),
         };
         for file in [told, answer] {
-            // Not there, or the next launch replaces it.
+            // If the file remains, the next launch replaces it.
             let _ = fs::remove_file(file);
         }
         read
@@ -493,7 +496,7 @@ impl Plan {
 /// The launch of an earlier call; `None` if there is none.
 ///
 /// # Errors
-/// The file is of another model or of other options: together they would be judged as one.
+/// Fails if the file is from another model or other options, because the launches would be judged together.
 fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
     if !job.out.is_file() {
         return Ok(None);
@@ -525,7 +528,7 @@ fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
     }
 }
 
-/// A file's name: its folder is the caller's, and perhaps a temporary one.
+/// A file's name without its folder, which belongs to the caller and may be temporary.
 fn name_of(file: &Path) -> String {
     let name = file.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
@@ -537,7 +540,7 @@ fn has_session(document: &RunDocument) -> bool {
 
 /// Tells of progress on standard error.
 pub fn say(text: impl std::fmt::Display) {
-    // A closed stderr leaves nothing to do.
+    // If stderr is closed, there is nothing left to do.
     let _ = writeln!(io::stderr(), "epwatch-run: {text}");
 }
 
@@ -556,7 +559,7 @@ fn without_document(job: &Job, ended: ExitStatus) -> String {
     }
 }
 
-/// Why the device's own state makes this launch worth another try.
+/// Why the launch should be made again: the device's state, for example heat; `None` if it should not.
 fn throttled(document: &RunDocument) -> Option<String> {
     let state = DeviceState {
         thermal_before: document.thermal_before,
@@ -579,7 +582,7 @@ fn explain(document: &mut RunDocument, seen: &RunDocument) {
     }
 }
 
-/// What the device says of itself, and what the command line says instead.
+/// The device as it describes itself, with fields that the command line replaces.
 fn target(command: &Command) -> MeasuredOn {
     let device = epwatch_sdk::desk::device();
     let property =

@@ -16,7 +16,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf,
     Vec::deserialize(from).map(|bytes| OsString::from_vec(bytes).into())
 }
 
-/// The same of a path that may be missing.
+/// The same form for a path that may be missing.
 pub(crate) mod maybe {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 

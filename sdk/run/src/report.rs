@@ -1,8 +1,9 @@
-//! The report of a volunteer: what a device showed, in one signed file. docs/device.md lists what it holds.
+//! The report of a volunteer: the results from a device in one signed file. docs/device.md lists its fields.
 //!
-//! Each field is chosen, so that nothing else of the launches' files gets into it. There is no path, no name of a model, node,
-//! tensor or user, no text of an error, and no time of day. The key is made for this report and forgotten; its public half is
-//! written next to the report. So the signature shows that the file was not changed since, and not who made it.
+//! Each field is listed explicitly, so that nothing else from the launches' files gets into the report. There is no
+//! path, no name of a model, node, tensor or user, no text of an error, and no time of day. The key is made for this
+//! report and forgotten; its public half is written next to the report. So the signature shows that the file was not
+//! changed later, but not who made it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +43,7 @@ struct SeenReport {
     target: MeasuredOn,
     ort: Option<String>,
     ep: String,
-    /// Options of the EP without values that are paths.
+    /// Options of the EP; values that are paths are left out.
     options: BTreeMap<String, String>,
     models: Vec<SeenModel>,
     /// Whether each thing that the runner does worked here.
@@ -60,7 +61,7 @@ struct SeenModel {
     partitions: usize,
     /// Nodes on the CPU by op.
     cpu_ops: BTreeMap<String, u32>,
-    /// Codes, as docs/reasons.md has them.
+    /// Codes of reasons, as in docs/reasons.md.
     reasons: BTreeSet<String>,
     fingerprint_normalised: Option<String>,
     launches: usize,
@@ -164,7 +165,7 @@ fn of_folder(folder: &Path, is_broken_off: bool) -> anyhow::Result<SeenReport> {
         .values()
         .find_map(|side| side.look.as_ref().or(side.made.first()));
     let first = first.with_context(|| format!("{} has no launch to report", folder.display()))?;
-    // Names of dimensions are the model's. Of an option that may be a file the value is a name, too.
+    // Names of dimensions come from the model. An option's value that may be a file is a name, too.
     let is_file = |key: &str, value: &str| {
         value.contains(['/', '\\', '.'])
             || ["path", "file", "dir"]

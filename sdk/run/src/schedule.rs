@@ -2,11 +2,11 @@
 
 use crate::document::Arm;
 
-/// Times that one launch is made, if the device throttles it or a signal ends it.
+/// Most tries of one launch, if the device throttles it or a signal ends it.
 pub(crate) const MOST_TRIES: u32 = 3;
 
-/// Returns the launches in their order: each model's are numbered from 1. Two models take turns, A B B A, so that a
-/// device that gets warm slows both.
+/// Returns the launches in their order: the launches of each model are numbered from 1. Two models take turns, A B B A,
+/// so that a device that gets warm slows both.
 pub(crate) fn order(launches: u32, has_baseline: bool) -> Vec<(Arm, u32)> {
     let mut order = Vec::new();
     for n in 1..=launches {

@@ -1,4 +1,4 @@
-//! What all launches of a folder have in common, so that a kept launch of another command is refused.
+//! The settings that all launches of a folder share, so that a kept launch of another command is refused.
 
 use std::{
     collections::BTreeMap,
@@ -79,7 +79,7 @@ pub(crate) fn sha256_of(path: &Path) -> anyhow::Result<String> {
     read().with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// Names and content of a folder's files.
+/// Returns one SHA-256 of the names and the content of a folder's files.
 fn sha256_of_folder(folder: &Path) -> anyhow::Result<String> {
     let shown = || format!("failed to read {}", folder.display());
     let mut files: Vec<PathBuf> = Vec::new();

@@ -5,19 +5,19 @@
 //! - Only clean warm runs count: phase warm, thermal none, light or unknown, power save off or unknown. A device
 //!   without these sensors is still its own reference. Runs of the overflow shape, and of sessions that a directive
 //!   changed, do not.
-//! - A version is *settled* after 20 clean runs ([`policy::SETTLED_RUNS`]). It takes no more after 10,000, so that a
-//!   later fault does not become the baseline.
-//! - When another version begins, the current one becomes the baseline *previous version*. If it is settled, it becomes
-//!   that as it is now, else as it was on its earlier runtime. If neither is settled, it is forgotten, and the one
-//!   before it stays.
+//! - A version is *settled* after 20 clean runs ([`policy::SETTLED_RUNS`]). After 10,000 runs it takes no more, so that
+//!   a later fault does not become the baseline.
+//! - When another version begins, the current one becomes the baseline *previous version*. Its present state is used if
+//!   it is settled, otherwise its state on its earlier runtime. If neither is settled, it is forgotten, and the version
+//!   before it stays the baseline.
 //! - When firmware, ORT or EP change under the same version, the current one becomes the baseline *earlier runtime*
 //!   if it is settled. Otherwise it is forgotten.
 //! - A baseline never changes again, even if its version runs again (side by side, or after a roll-back). The version
 //!   that began last is the current one.
 //! - Versions are ordered by their beginning on this device, not by name or clock. A downgrade is another version,
 //!   and a clock that jumps changes nothing.
-//! - 64 models and shapes are kept ([`policy::MAX_BASELINES`]). Beyond, the one updated longest ago is evicted,
-//!   counted in updates and not in wall time.
+//! - 64 models and shapes are kept ([`policy::MAX_BASELINES`]). Beyond this number, the entry updated longest ago is
+//!   evicted. Its age is counted in updates, not in wall time.
 //! - Processes of an app share the file, a [`message_file`]. Each adds its updates under the folder's lock, and reads
 //!   the other processes' updates at start.
 //! - Everything is reset with the installation, or if the file is unreadable or invalid. After any loss the reason
@@ -65,7 +65,7 @@ pub(crate) struct MeasuredOn {
 }
 
 impl MeasuredOn {
-    /// Whether a collector accepts these texts. A report with others would be refused.
+    /// Whether a collector accepts these texts. It would refuse a report with other texts.
     fn is_valid(&self) -> bool {
         let is_text = |text: &str, max| text.len() <= max && !text.chars().any(char::is_control);
         !self.version.is_empty()
@@ -135,7 +135,7 @@ struct BaselineHistory {
     /// Whether another version ran before, settled or not.
     #[prost(bool, tag = "4")]
     had_others: bool,
-    /// Step at which it was updated last.
+    /// Number of the update that changed it last.
     #[prost(uint64, tag = "5")]
     learnt_at: u64,
 }
@@ -160,7 +160,7 @@ struct StoredBaseline {
 /// All baselines of an installation.
 #[derive(Debug, Clone)]
 pub(crate) struct BaselineSet {
-    /// Each key once. So few that a search through all is quick.
+    /// Entries, each key once. They are so few that a linear search is quick.
     entries: Vec<StoredBaseline>,
     /// Whether any baseline was lost or evicted.
     is_lost: bool,
@@ -182,7 +182,7 @@ impl ShapeBaselines {
         known.unwrap_or(Baselines::Absent(absent))
     }
 
-    /// The p95 that runs are compared with.
+    /// The p95 of the first baseline, which runs are compared with.
     pub(crate) fn first_p95_us(&self, shape: &str) -> Option<f64> {
         self.known(shape)?.known().first().map(|b| b.p95_us)
     }
@@ -222,7 +222,7 @@ impl BaselineSet {
                 let mut baselines = Self::new(settled_runs);
                 baselines.is_lost = stored.is_lost;
                 for entry in stored.entries {
-                    // The later one of a key that a file holds twice.
+                    // If a file holds a key twice, the later entry counts.
                     baselines.entries.retain(|e| e.key != entry.key);
                     baselines.entries.push(entry);
                 }
@@ -343,7 +343,7 @@ impl BaselineHistory {
         }
     }
 
-    /// Baselines for `on`, which may begin only now or have ended.
+    /// Baselines for the version `on`, which may begin only now or may have ended.
     fn baselines(&self, on: &MeasuredOn, settled_runs: u64) -> Baselines {
         let current_as_baseline = || {
             let current = self.current.clone();
@@ -377,7 +377,7 @@ impl BaselineHistory {
         })
     }
 
-    /// A file may hold anything.
+    /// Whether the content is valid, because a file may hold anything.
     fn is_valid(&self) -> bool {
         let c = &self.current;
         let settled = [&self.previous_version, &self.earlier_runtime];
@@ -403,7 +403,7 @@ impl CurrentVersion {
         current
     }
 
-    /// `None` if a file holds what no histogram has.
+    /// `None` if the file holds values that no histogram can have.
     fn parsed(&self) -> Option<SparseHistogram> {
         let indices = self.indices.iter().map(|index| u16::try_from(*index).ok());
         SparseHistogram::from_parts(indices.collect::<Option<_>>()?, self.counts.clone()).ok()
@@ -428,7 +428,7 @@ impl CurrentVersion {
         self.m2_us2 = moments.m2;
     }
 
-    /// `None` if a quantile is not above zero, because no ratio could be taken.
+    /// `None` if a quantile is not above zero, because ratios to it would be undefined.
     fn settle(self) -> Option<SettledVersion> {
         let histogram = self.histogram();
         let quantile = |q| histogram.quantile_us(q);

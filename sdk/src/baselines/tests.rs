@@ -198,11 +198,12 @@ fn a_downgrade_is_another_version() {
     let mut baselines = BaselineSet::new(20);
     baselines.apply(&update("2", 10_000, 30));
     baselines.apply(&update("3", 12_000, 30));
-    // Back to a version that never ran here: compared with the last one, like any new version.
+    // After a roll-back to a version that never ran here, it is compared with the last version, like any new version.
     check_known(&baselines, &on("1"), &[(PreviousVersion, "3")]);
     baselines.apply(&update("1", 40_000, 30));
     check_known(&baselines, &on("1"), &[(PreviousVersion, "3")]);
-    // Back to the version before: its baseline does not change, and it is compared with the version it replaces.
+    // After a roll-back to the version before, that version's baseline does not change. It is compared with the version
+    // that it replaces.
     let mut baselines = BaselineSet::new(20);
     baselines.apply(&update("2", 10_000, 30));
     baselines.apply(&update("3", 12_000, 30));
@@ -227,7 +228,7 @@ fn another_firmware_is_another_runtime() {
     learn(&mut baselines, "a", 10_000, 30);
     check_known(&baselines, &with("b"), &[(EarlierRuntime, "1")]);
     learn(&mut baselines, "b", 20_000, 19);
-    // Too few runs on b. On c the earlier runtime is a.
+    // Runtime b has too few runs, so the earlier runtime of c is a.
     learn(&mut baselines, "c", 30_000, 1);
     check_known(&baselines, &with("c"), &[(EarlierRuntime, "1")]);
     let known = of(&baselines, &with("c"));
@@ -235,7 +236,7 @@ fn another_firmware_is_another_runtime() {
     // A software update that is taken back is not measured a second time.
     learn(&mut baselines, "a", 90_000, 30);
     assert!(of(&baselines, &with("c")).known()[0].p95_us < 11_000.0);
-    // The next version is compared with 1 as it settled, before it began and after.
+    // The next version is compared with the settled state of version 1, both before and after its own first runs.
     for _ in 0..2 {
         check_known(&baselines, &on("2"), &[(PreviousVersion, "1")]);
         assert_eq!(
@@ -256,7 +257,8 @@ fn an_earlier_version_that_never_settled_is_not_denied() {
     }
 }
 
-/// In steps: a clock that was in 2099 for a day would keep its entries for ever, and evict every later one at once.
+/// Age is counted in updates. By wall time, entries from a day when the clock stood at 2099 would stay for ever, and
+/// later ones would be evicted at once.
 #[test]
 fn the_one_updated_longest_ago_is_evicted_and_reported() {
     let mut baselines = BaselineSet::new(20);
@@ -291,7 +293,7 @@ fn a_loss_is_still_known_after_the_next_start() {
     baselines.apply(&update("1", 10_000, 30));
     let again = BaselineSet::parse(&baselines.to_bytes(), 20);
     check_absent(&again, &on("1"), BaselineAbsence::Lost);
-    // Later updates are there.
+    // Later updates are kept.
     check_known(&again, &on("2"), &[(PreviousVersion, "1")]);
 }
 

@@ -11,7 +11,7 @@ use crate::{directives, policy};
 pub struct CoreConfig {
     /// The app that embeds the SDK.
     pub app: App,
-    /// Facts of the device, as in [`SdkConfigBuilder::with_device`](crate::SdkConfigBuilder::with_device).
+    /// Description of the device, as in [`SdkConfigBuilder::with_device`](crate::SdkConfigBuilder::with_device).
     pub device: Device,
     /// The inference runtime. ORT's version is read when a session is made.
     pub runtime: Runtime,
@@ -29,7 +29,7 @@ impl CoreConfig {
     /// An app with this id (1 to 128 bytes) in environment `production`.
     ///
     /// # Errors
-    /// If the id is empty, too long, or contains control characters.
+    /// Fails if the id is empty, too long, or contains control characters.
     pub fn new(app_id: impl Into<String>, device: Device) -> Result<Self, ConfigError> {
         Ok(Self {
             app: App {
@@ -56,8 +56,8 @@ impl CoreConfig {
     /// [`SdkConfigBuilder::with_directive_key`](crate::SdkConfigBuilder::with_directive_key).
     ///
     /// # Errors
-    /// If the id is empty, longer than 64 bytes or given twice, if the key is invalid, or if there are
-    /// eight keys already.
+    /// Fails if the id is empty, longer than 64 bytes or given twice, if the key is invalid, or if there are eight keys
+    /// already.
     pub fn with_directive_key(
         mut self,
         key_id: impl Into<String>,

@@ -6,8 +6,8 @@ use epwatch_proto::clipped;
 
 use super::error::ConfigError;
 
-/// Accepts `https` to any host, and `http` to this host or if it is allowed. Only scheme, host and port: anything else
-/// would be ignored when the address is used.
+/// Accepts `https` to any host, and `http` to this host, or to any host if plaintext is allowed. The address may have
+/// only scheme, host and port, because anything else would be ignored later.
 pub(crate) fn check_endpoint(endpoint: &str, plaintext_allowed: bool) -> Result<(), ConfigError> {
     let wrong = || ConfigError::Endpoint(clipped(endpoint, 64));
     let (scheme, rest) = endpoint.split_once("://").ok_or_else(wrong)?;

@@ -2,7 +2,7 @@
 
 use epwatch_proto::clipped;
 
-/// A configuration that is not accepted, with the way out.
+/// A configuration that is not accepted. The text says how to correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -35,7 +35,7 @@ pub enum ConfigError {
     DirectiveKey {
         /// Id of the key.
         key_id: String,
-        /// Requirement that it fails.
+        /// The requirement that the key does not meet.
         problem: &'static str,
     },
     /// A root certificate is not PEM text.

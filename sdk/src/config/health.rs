@@ -1,4 +1,5 @@
-//! The app's function for the SDK's problem, as the configuration holds it. The SDK's thread calls it.
+//! The app's function that takes the SDK's problem, in the form that the configuration holds. The SDK's thread calls
+//! it.
 
 use std::{
     fmt,
@@ -17,7 +18,7 @@ impl HealthListener {
         Self(Arc::new(listener))
     }
 
-    /// Calls it. A panic of the host's function ends nothing of the SDK.
+    /// Calls the function. A panic in the host's function does not affect the SDK.
     pub(crate) fn call(&self, problem: Option<&str>) {
         let _ = catch_unwind(AssertUnwindSafe(|| (self.0)(problem)));
     }

@@ -1,4 +1,4 @@
-//! Configuration that a host gives, checked when it is built.
+//! The configuration that a host gives; `build` checks it.
 
 mod core;
 mod endpoint;

@@ -14,7 +14,7 @@ impl ModelInfo {
     /// A model with this id (1 to 128 bytes) and version (1 to 64 bytes).
     ///
     /// # Errors
-    /// If a text is empty, too long, or contains control characters.
+    /// Fails if a text is empty, too long, or contains control characters.
     pub fn new(id: impl Into<String>, version: impl Into<String>) -> Result<Self, ConfigError> {
         Ok(Self {
             model: Model {

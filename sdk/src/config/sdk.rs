@@ -19,7 +19,7 @@ use crate::{host::thermal_zones, policy, upload::budget::ByteBudget};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TrustedRoots {
-    /// Mozilla's list as of the SDK's build. The same on every device.
+    /// Mozilla's list at the time of the SDK's build. It is the same on every device.
     #[default]
     Bundled,
     /// The device's own list, with additions by its owner or operator. Read when the first connection is made.
@@ -39,7 +39,7 @@ pub(crate) struct ClientCertificate {
 #[derive(Clone)]
 pub struct SdkConfig {
     pub(crate) core: CoreConfig,
-    /// Otherwise the facts are read on the SDK's thread.
+    /// Whether the host described the device. Otherwise the SDK's thread reads the description.
     pub(crate) is_device_given: bool,
     pub(crate) endpoint: String,
     pub(crate) app_key: String,
@@ -154,7 +154,7 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Sets facts of the device. Without it the SDK reads what Linux reports.
+    /// Describes the device. Without this call the SDK reads the description from Linux.
     ///
     /// Every field may stay empty. Texts are clipped to the lengths of a report, and the chipset is derived from the raw
     /// text (Android: `Build.SOC_MODEL`). No field may identify one device: no serial, account or advertising id.
@@ -201,12 +201,12 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Presents a client certificate to the collector (mTLS). For robots and other devices of one's own, whose collector
-    /// asks for one (`client_ca`).
+    /// Presents a client certificate to the collector (mTLS). This is for your own robots and devices, if the collector
+    /// asks for a certificate (`client_ca`).
     ///
-    /// Both are PEM files; the first has the certificate, then its chain. They are read before each upload, so a renewed
-    /// pair needs no restart. While the two do not match, as during a renewal, the earlier pair stays in use. The endpoint
-    /// must be `https://`. A host that sends by itself presents its own.
+    /// Both are PEM files; the first has the certificate, then its chain. They are read before each upload, so a
+    /// renewed pair needs no restart. While the two do not match, as during a renewal, the earlier pair stays in use.
+    /// The endpoint must be `https://`. A host that sends by itself presents its own certificate.
     pub fn with_client_certificate(
         mut self,
         cert_file: impl Into<PathBuf>,
@@ -219,15 +219,15 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Limits the bytes sent per day over unmetered networks, and over networks of unknown cost; the default
-    /// is 64 MiB. A day is one of UTC by the collector's clock, or 24 hours in which the device was on. The device's own
-    /// clock begins none.
+    /// Limits the bytes sent per day over unmetered networks, and over networks of unknown cost; the default is 64 MiB.
+    /// A day is a UTC day by the collector's clock, or 24 hours in which the device was on. The device's own clock
+    /// never begins a new day.
     pub fn with_unmetered_bytes_per_day(mut self, bytes: u64) -> Self {
         self.config.budget.unmetered_per_day = bytes;
         self
     }
 
-    /// Allows uploads over metered networks, up to this many bytes per day. Without it they wait for another
+    /// Allows uploads over metered networks, up to this many bytes per day. Without this call uploads wait for another
     /// network. [`policy::METERED_BYTES_PER_DAY`] is a reasonable amount. The host reports the network with
     /// [`Watch::set_network`](crate::Watch::set_network).
     pub fn with_metered_bytes_per_day(mut self, bytes: u64) -> Self {
@@ -239,10 +239,10 @@ impl SdkConfigBuilder {
     /// and other devices without a platform API.
     ///
     /// The SDK's thread reads the zones every ten seconds, or later while an upload waits for its network. The worst
-    /// zone counts. The status is none below the `passive` trip point. It is light from there on, until the zone has
-    /// cooled by the trip's hysteresis. It is moderate half way to the next `hot` or `critical` trip, and severe and
-    /// critical at these. Without a readable zone that has a `passive` trip (Android's apps may read none) it stays
-    /// unknown.
+    /// zone counts. The status is none below the `passive` trip point. It is light from that point on, until the zone
+    /// has cooled by the trip's hysteresis. It is moderate half way to the next `hot` or `critical` trip, and severe
+    /// and critical at these. Without a readable zone that has a `passive` trip, the status stays unknown; Android's
+    /// apps may read none.
     ///
     /// The thermal status given to [`Watch::set_conditions`](crate::Watch::set_conditions) is then ignored; power
     /// save and performance mode are not.
@@ -260,19 +260,19 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Leaves sending to the host, which gets requests from [`Watch::next_upload`](crate::Watch::next_upload). The
-    /// SDK then opens no connection. Without the feature `grpc` this is always so.
+    /// Leaves sending to the host, which gets requests from [`Watch::next_upload`](crate::Watch::next_upload). The SDK
+    /// then opens no connection. Without the feature `grpc` the host always sends.
     pub fn with_uploads_by_host(mut self) -> Self {
         self.config.sends_itself = false;
         self
     }
 
-    /// Calls a function with the SDK's problem when one begins or changes, and with `None` when it is over. Problems are a
-    /// folder that cannot be used, a refused key, a dead endpoint, consent that another process withdrew. It is
-    /// [`Explanation::last_problem`](crate::Explanation::last_problem), without polling.
+    /// Calls a function with the SDK's problem when a problem begins or changes, and with `None` when it is over.
+    /// Problems are a folder that cannot be used, a refused key, a dead endpoint, consent that another process
+    /// withdrew. The problem is [`Explanation::last_problem`](crate::Explanation::last_problem), without polling.
     ///
-    /// The SDK's thread calls it, and does nothing else meanwhile. The function may call [`Watch`](crate::Watch), but not
-    /// `flush` or `stop`, which wait for that thread.
+    /// The SDK's thread calls the function, and does nothing else meanwhile. The function may call
+    /// [`Watch`](crate::Watch), but not `flush` or `stop`, which wait for that thread.
     pub fn with_health_listener(
         mut self,
         listener: impl Fn(Option<&str>) + Send + Sync + 'static,
@@ -281,7 +281,7 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Sets after how many clean runs a version's latency counts as known; the default is 20.
+    /// Sets the number of clean runs after which a version's latency counts as known; the default is 20.
     pub fn with_settled_runs(mut self, runs: u64) -> Self {
         self.config.core.settled_runs = runs;
         self
@@ -305,7 +305,7 @@ impl SdkConfigBuilder {
     /// Checks the configuration.
     ///
     /// # Errors
-    /// The first problem, with the way out.
+    /// Returns the first problem, and how to correct it.
     pub fn build(self) -> Result<SdkConfig, ConfigError> {
         let mut config = self.config;
         config.core.app.id = text("app id", self.app_id, 128)?;

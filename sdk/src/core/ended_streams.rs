@@ -1,11 +1,11 @@
-//! Streams of this installation that ended: reports name each until one that named it is acknowledged.
+//! Streams of this installation that ended. Reports name each of them until a report that named it is acknowledged.
 
 use epwatch_proto::{EndedStream, StreamId, report::MAX_ENDED_STREAMS};
 
 #[derive(Debug)]
 struct Named {
     stream: EndedStream,
-    /// Sequence of our first report that named it.
+    /// Sequence of our first report that named the stream.
     since: Option<u64>,
 }
 

@@ -6,7 +6,8 @@ use super::{Core, ended_streams::EndedStreams, self_tests::SelfTestsInProcess};
 use crate::{baselines::BaselineSet, random_session_uid, time::Now};
 
 impl Core {
-    /// Sets whether runs are recorded; `true` at first. Sessions opened meanwhile are recorded once it is `true` again.
+    /// Sets whether runs are recorded; `true` at first. Sessions opened while it is `false` are recorded once it is
+    /// `true` again.
     pub(crate) fn set_recording(&self, is_recording: bool) {
         self.conditions.set_recording(is_recording);
     }
@@ -39,7 +40,7 @@ impl Core {
             let drained = state.recorder.drain();
             let recorded = drained.series.iter().map(|s| s.n());
             lost_runs = recorded.fold(lost_runs, u64::saturating_add);
-            // Nothing of the old installation may be recognisable in the new one's reports.
+            // The new installation's reports must not show any part of the old one.
             state.session.uid = random_session_uid();
             state.recorder.rename(state.session.uid);
             state.session.created_at_unix_ms = now.wall_unix_ms;

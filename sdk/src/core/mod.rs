@@ -1,7 +1,8 @@
 //! State of the SDK without I/O: sessions, recorder, baselines, directives and sealing. Time is an argument.
 //!
-//! No file, thread, clock or async code. [`Watch`](crate::Watch) drives one core with the real clock, a spool and an
-//! uploader. A simulated fleet drives thousands in one process with virtual time, and uploads the sealed bytes itself.
+//! The core has no file, thread, clock or async code. [`Watch`](crate::Watch) drives one core with the real clock, a
+//! spool and an uploader. A simulated fleet drives thousands in one process with virtual time, and uploads the sealed
+//! bytes itself.
 //!
 //! ```
 //! # use std::time::Duration;
@@ -74,7 +75,7 @@ pub struct Core {
     pub(crate) runtime: Runtime,
     sdk: Sdk,
     boot_id: String,
-    /// Nothing is sealed without it.
+    /// The installation that reports belong to. Nothing is sealed without it.
     pub(crate) installation: Option<InstallationId>,
     stream: StreamId,
     pub(crate) next_sequence: u64,
@@ -82,14 +83,14 @@ pub struct Core {
     sessions: Vec<SessionState>,
     /// Last intervals of closed sessions, until the next seal.
     closed: VecDeque<SessionPart>,
-    /// Number of closed sessions at which the core wants a seal.
+    /// Number of closed sessions at which the core asks for a seal.
     seal_wanted_at: usize,
     start_failures: Vec<StartFailure>,
-    /// For people: counted over the life of the process.
+    /// Start failures for explanations, counted over the life of the process.
     failures_seen: Vec<StartFailure>,
     /// Ended streams that no acknowledged report has named.
     pub(crate) ended: EndedStreams,
-    /// Cumulative since the stream began; runs as of the last seal.
+    /// Counters since the stream began; numbers of runs are from the last seal.
     pub(crate) health: SdkHealth,
     sealed_health: SdkHealth,
     baselines: BaselineSet,
@@ -135,7 +136,7 @@ impl Core {
         }
     }
 
-    /// Locks a core that is still in this stream. `None` if it was forgotten since: results found for the old stream
+    /// Locks a core that is still in this stream. `None` if that stream has been forgotten: results from the old stream
     /// must not reach the new one.
     pub(crate) fn lock_in(core: &Mutex<Self>, stream: StreamId) -> Option<MutexGuard<'_, Self>> {
         Some(lock(core)).filter(|core| core.stream == stream)
@@ -151,7 +152,7 @@ impl Core {
         self.stream
     }
 
-    /// Sets facts of the device that were not known when the core was made.
+    /// Sets the description of the device, if it was not known when the core was made.
     pub(crate) fn set_device(&mut self, device: Device, boot_id: &str) {
         self.device = device.normalised();
         self.boot_id = clipped(boot_id, 64);
@@ -209,15 +210,15 @@ impl Core {
         if self.start_failures.len() < policy::MAX_START_FAILURES {
             self.start_failures.push(failure);
         } else if let Some(last) = self.start_failures.last_mut() {
-            // More kinds than a report may hold. The number of failures stays right.
+            // There are more kinds than a report may hold. Counting them in the last kind keeps the total right.
             last.count += failure.count;
         }
     }
 
     /// Seals everything recorded since the last seal; empty if there is nothing to report.
     ///
-    /// Usually one report, more if one would be too large. Their sequence numbers are final: count a report that
-    /// cannot be kept with [`Self::dropped`].
+    /// Usually one report, more if one would be too large. Their sequence numbers are final. If a report cannot be
+    /// kept, count it with [`Self::dropped`].
     pub fn seal(&mut self, now: Now) -> Vec<SealedReport> {
         let Some(installation) = self.installation else {
             return Vec::new();
@@ -228,8 +229,8 @@ impl Core {
         let has_news = !parts.is_empty()
             || !self.start_failures.is_empty()
             || self.ended.has_unnamed()
-            // The only news of a device that records nothing because of a directive, once per process. With the answer
-            // it hears of a revoke.
+            // A device that records nothing because of a directive has only this to report, once per process. The
+            // answer can then bring a revoke.
             || self.health.directives_applied != self.sealed_health.directives_applied
             || self.health.internal_errors != self.sealed_health.internal_errors
             || self.health.dropped != self.sealed_health.dropped;
@@ -249,7 +250,7 @@ impl Core {
                 stream: self.stream,
                 sequence,
             };
-            // The first report has all of them.
+            // The first report has all start failures.
             let failures = std::mem::take(&mut start_failures);
             let bytes = self.report(key, now, failures, group).to_bytes().into();
             sealed.push(SealedReport { key, bytes, runs });
@@ -267,7 +268,7 @@ impl Core {
         }
     }
 
-    /// Counts reports that were given up, and the runs in them.
+    /// Counts dropped reports, and the runs in them.
     pub fn dropped(&mut self, reason: DropReason, reports: u64, runs: u64) {
         let dropped = self.health.dropped.entry(reason).or_default();
         dropped.reports = dropped.reports.saturating_add(reports);
@@ -279,7 +280,7 @@ impl Core {
         *self.health.upload_failures.entry(kind).or_default() += 1;
     }
 
-    /// Returns the SDK's own counters, cumulative since the stream began; runs as of the last seal.
+    /// Returns the SDK's own counters, cumulative since the stream began; numbers of runs are from the last seal.
     pub fn health(&self) -> &SdkHealth {
         &self.health
     }
@@ -293,7 +294,7 @@ impl Core {
         self.refresh_baselines();
     }
 
-    /// Keeps updates that could not be written for the next attempt. Beyond the limit the oldest go.
+    /// Keeps updates that could not be written for the next attempt. Beyond the limit the oldest updates are dropped.
     pub(crate) fn return_baseline_updates(&mut self, mut updates: Vec<BaselineUpdate>) {
         updates.append(&mut self.baseline_updates);
         let too_many = updates.len().saturating_sub(policy::MAX_BASELINE_UPDATES);

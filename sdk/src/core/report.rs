@@ -1,8 +1,8 @@
 //! One interval as reports: distribution over reports, and encoding.
 //!
 //! A report holds a limited number of sessions, series and bytes; further ones go into another report of the same
-//! interval. So do sessions of another runtime, because a report names one. Every report describes each session that it
-//! refers to, because it is judged alone.
+//! interval. Sessions of another runtime go into another report too, because a report names one runtime. Every report
+//! describes each session that it refers to, because it is judged alone.
 
 use bytes::Bytes;
 use epwatch_proto::{
@@ -30,7 +30,7 @@ pub struct SealedReport {
 #[derive(Debug, Clone)]
 pub(crate) struct SessionPart {
     pub(crate) session: Session,
-    /// `None`: the process's ONNX Runtime.
+    /// Runtime of this session; `None`: the process's ONNX Runtime.
     pub(crate) runtime: Option<Runtime>,
     pub(crate) series: Vec<LatencySeries>,
     /// Failed runs by ORT status code.
@@ -56,7 +56,8 @@ impl SessionPart {
 }
 
 impl Core {
-    /// Returns the report of these sessions. Every report of an interval has the same frame.
+    /// Returns the report of these sessions. The fields about the device and the interval are the same in each report
+    /// of an interval.
     pub(super) fn report(
         &mut self,
         key: ReportKey,
@@ -123,7 +124,8 @@ impl ReportGroup {
     }
 }
 
-/// Distributes sessions over reports in order, each runtime's together; at least one report.
+/// Distributes sessions over reports in order, and keeps the sessions of a runtime together. Returns at least one
+/// report.
 pub(crate) fn pack(
     mut parts: Vec<SessionPart>,
     start_failures: &[StartFailure],

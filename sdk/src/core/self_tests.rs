@@ -1,19 +1,19 @@
-//! Self-tests of this process between request and report.
+//! Self-tests of this process, from their request to the report of their result.
 
 use std::collections::BTreeSet;
 
 use crate::policy;
 
-/// Identity of a test: SHA-256, cut, of everything whose change makes it worth repeating.
+/// Identity of a test: a shortened SHA-256 of everything that makes a repetition worthwhile when it changes.
 pub(crate) type TestKey = [u8; 16];
 
 /// Reason for a self-test that did not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SelfTestSkip {
-    /// It ran before on this firmware and runtime.
+    /// The test ran before on this firmware and runtime.
     Done,
-    /// It began several times and never ended: the test may be what ends the process.
+    /// The test began several times and never ended, so the test itself may kill the process.
     GivenUp,
     /// The session has no node on the NPU, so there is nothing to compare.
     NotOnNpu,
@@ -23,7 +23,7 @@ pub enum SelfTestSkip {
     NotReady,
 }
 
-/// Tests whose result is known in this process.
+/// Tests that already have a result in this process.
 #[derive(Debug, Default)]
 pub(crate) struct SelfTestsInProcess {
     finished: BTreeSet<TestKey>,
@@ -32,7 +32,7 @@ pub(crate) struct SelfTestsInProcess {
 }
 
 impl SelfTestsInProcess {
-    /// Whether a test may run, by the results of this process.
+    /// Decides by the results of this process whether a test may run.
     pub(crate) fn ask(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
         if is_repeat {
             if self.repeats >= policy::MAX_SELF_TEST_REPEATS {

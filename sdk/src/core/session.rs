@@ -1,4 +1,4 @@
-//! Sessions in the core: opened by a caller, drained by a seal.
+//! Sessions in the core: a caller opens them, a seal drains them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
     time::Now,
 };
 
-/// Description of a session at its beginning.
+/// Description of a session when it is opened.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Random, made by [`SessionInfo::new`].
+    /// Random id, made by [`SessionInfo::new`].
     pub uid: SessionUid,
     /// The model that it runs.
     pub model: Model,
@@ -40,7 +40,7 @@ pub struct SessionInfo {
 }
 
 impl SessionInfo {
-    /// A session with a new id. It requests the EPs that the placement requested.
+    /// A session with a new id. Its requested EPs are the placement's requested EPs.
     pub fn new(model: impl Into<Model>, placement: Placement) -> Self {
         Self {
             uid: random_session_uid(),
@@ -57,7 +57,7 @@ impl SessionInfo {
 
 #[derive(Debug)]
 pub(super) struct SessionState {
-    /// The id at the beginning; the session gets another one when the installation is forgotten.
+    /// The id when the session was opened; the session gets another id when the installation is forgotten.
     opened_as: SessionUid,
     pub(super) recorder: Arc<SessionRecorder>,
     pub(super) session: Session,
@@ -126,8 +126,8 @@ impl Core {
         recorder
     }
 
-    /// Whether enough sessions were closed to seal before the time. Returns `true` once, and again only after as many
-    /// more: the sealing thread may be busy.
+    /// Whether enough sessions were closed for an early seal. Returns `true` once, and again only after the same number
+    /// of further sessions, because the sealing thread may be busy.
     pub(crate) fn wants_seal(&mut self) -> bool {
         let wants = self.closed.len() >= self.seal_wanted_at;
         if wants {
@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// Drains some closed sessions, so that their recorders' memory is freed long before a seal. A host may make and
-    /// drop thousands of sessions in an interval. Only a few per call, because this is a caller's thread.
+    /// drop thousands of sessions in an interval. Each call drains only a few, because it runs on a caller's thread.
     fn drain_closed_sessions(&mut self) {
         let mut at = 0;
         let mut left = policy::CLOSED_SESSIONS_PER_CALL;
@@ -157,7 +157,7 @@ impl Core {
             self.closed.extend(part);
         }
         while self.closed.len() > policy::MAX_CLOSED_SESSIONS {
-            // Nothing was sealed for long. The oldest goes first, as in a full spool.
+            // Nothing was sealed for a long time. The oldest session is dropped first, as in a full spool.
             let lost = self.closed.pop_front();
             let lost = lost.into_iter().flat_map(|part| part.series);
             let runs = lost.map(|series| series.n).sum();
@@ -172,8 +172,8 @@ impl Core {
         }
     }
 
-    /// Keeps the result of a self-test for the next report. `false` if its session is not observed or not recorded, or
-    /// has as many results as an interval may hold.
+    /// Keeps the result of a self-test for the next report. Returns `false` if its session is not observed or not
+    /// recorded, or already has the most results of an interval.
     pub(crate) fn self_tested(&mut self, test: SelfTest) -> bool {
         let mut sessions = self.sessions.iter_mut();
         match sessions.find(|s| s.session.uid == test.session_uid) {
@@ -314,7 +314,7 @@ impl Core {
         }
         for update in updates {
             self.baselines.apply(&update);
-            // Before the installation is known its baselines are not loaded either.
+            // As long as the installation is unknown, its baselines are not loaded either.
             if self.keeps_baseline_updates || self.installation.is_none() {
                 self.baseline_updates.push(update);
             }
@@ -332,8 +332,8 @@ impl Core {
         }
     }
 
-    /// Returns the EPs that a session's baseline is of. QNN has one EP for the HTP and for its other back ends, whose
-    /// latencies do not compare.
+    /// Returns the EPs for the key of a session's baseline. QNN has one EP for all its back ends, but latencies of the
+    /// HTP and of other back ends do not compare.
     fn baseline_eps(&self, session: &Session) -> Vec<String> {
         let name = |ep: &String| {
             let of_ep = Accelerator::of_ep(ep);
@@ -351,7 +351,7 @@ impl Core {
             .for_session(&session.model.id, &requested, &on)
     }
 
-    /// Applies sampling directives to the interval that begins.
+    /// Applies sampling directives to the interval that begins now.
     pub(super) fn refresh_sampling(&mut self, now: Now) {
         for state in &self.sessions {
             let one_in = self.directives.one_in(&state.session.model, now);

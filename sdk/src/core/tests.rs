@@ -46,7 +46,7 @@ fn run(recorder: &SessionRecorder, n: u64, ms: u64) {
     }
 }
 
-/// Everything that is sealed is what a collector takes.
+/// Parses sealed reports as a collector does, and fails if one is refused.
 #[track_caller]
 fn parse(sealed: &[SealedReport]) -> Vec<Report> {
     sealed
@@ -85,7 +85,7 @@ fn nothing_new_is_nothing_sealed() {
     let mut core = core();
     assert!(core.seal(at(60)).is_empty());
     let recorder = open(&mut core, "1", at(61));
-    // The placement is news, even before the first run.
+    // The placement is reported even before the first run.
     assert_eq!(parse(&core.seal(at(120)))[0].sessions.len(), 1);
     assert!(core.seal(at(180)).is_empty());
     run(&recorder, 1, 8);
@@ -128,7 +128,7 @@ fn the_next_version_is_compared_with_the_last_one() {
     assert_eq!(warm.exceed.unwrap().beyond_3x, 37);
 }
 
-/// QNN has one EP for its back ends, and a latency on the GPU says nothing about the HTP.
+/// QNN has one EP for all its back ends, and a latency on the GPU cannot be compared with one on the HTP.
 #[test]
 fn back_ends_of_qnn_share_no_baseline() {
     let mut core = core();
@@ -151,7 +151,7 @@ fn back_ends_of_qnn_share_no_baseline() {
         .find(|s| s.stratum.phase == Phase::Warm);
     assert_eq!(warm.unwrap().baselines.known(), &[]);
     on_htp.close();
-    // Each of them is compared with its own past.
+    // Each back end is compared with its own past.
     core.set_runtime(on(EpBackend::Gpu));
     run(&open(&mut core, "2", at(121)), 40, 80);
     let report = &parse(&core.seal(at(180)))[0];
@@ -160,7 +160,7 @@ fn back_ends_of_qnn_share_no_baseline() {
     assert!(known.any(|b| b.model_version == "1" && b.p50_us > 70_000.0));
 }
 
-/// A report names one runtime, so a process with two has a report of each.
+/// A report names one runtime, so a process with two runtimes sends a report for each.
 #[test]
 fn sessions_of_another_runtime_are_in_a_report_of_their_own() {
     let mut core = core();
@@ -270,7 +270,7 @@ fn equal_start_failures_are_counted_together_and_bounded() {
     assert_eq!(total, 80);
 }
 
-/// The app's calls said OK, and `explain` had neither models nor errors.
+/// Regression test: the app's calls returned OK, but `explain` showed neither models nor errors.
 #[test]
 fn failures_and_losses_that_the_app_reports_are_explained() {
     let mut core = core();
@@ -305,7 +305,7 @@ fn failures_and_losses_that_the_app_reports_are_explained() {
     assert_eq!(json["dropped"]["contended"]["runs"], 7);
 }
 
-/// A phone's wall clock may be set, by a day, between two seals or within a session.
+/// A phone's wall clock may be set to another day between two seals or within a session.
 #[test]
 fn a_wall_clock_that_jumps_changes_no_count_and_no_baseline() {
     let mut core = core();
@@ -338,7 +338,7 @@ fn come_and_go(core: &mut Core, sessions: u64) {
     }
 }
 
-/// Each holds 20 kB while it lives: without giving that back it would be 200 MB until the seal.
+/// Each open session holds 20 kB. If closed sessions kept their memory, it would grow to 200 MB until the seal.
 #[test]
 fn thousands_of_sessions_come_and_go_within_little_memory() {
     let mut core = core();
@@ -370,7 +370,7 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
     come_and_go(&mut core, 10_000);
     assert!(core.closed.len() <= policy::MAX_CLOSED_SESSIONS);
     assert!(core.baseline_updates.len() <= policy::MAX_BASELINE_UPDATES);
-    // The disk has free space now.
+    // Now the disk has free space, so the folder opens.
     core.set_installation(InstallationId::from_secret(b"late"));
     let sealed = core.seal(at(60));
     parse(&sealed);
@@ -381,7 +381,7 @@ fn sessions_that_cannot_be_sealed_are_given_up_and_counted() {
     assert!(health.dropped.values().all(|lost| lost.reports == 0));
 }
 
-/// The baselines comes with the folder; sessions do not wait for it.
+/// The baselines are read when the folder opens, and sessions do not wait for that.
 #[test]
 fn what_ran_before_the_book_was_read_is_learnt_all_the_same() {
     let mut core = core_at_start();
@@ -432,7 +432,8 @@ proptest! {
 /// Events on a device.
 #[derive(Debug, Clone)]
 enum Event {
-    /// Each thread makes so many runs, one after the other, then one in the middle of which a report is sealed.
+    /// Each thread makes this many runs, one after the other. Then it makes one more run, during which a report is
+    /// sealed.
     Runs {
         latency: Duration,
         each: u32,
@@ -466,7 +467,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// A device whose threads do nothing but run a model.
+/// A device whose threads only run a model.
 struct BusyDevice {
     core: Core,
     recorder: Arc<SessionRecorder>,
@@ -560,7 +561,7 @@ fn devices_lives() -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(devices_lives()))]
-    /// A collector drops series that no device can have measured. None of the SDK's own is such a one.
+    /// A collector drops series that no device can have measured. The SDK never makes such a series.
     #[test]
     fn no_life_of_a_device_makes_an_impossible_series(
         events in prop::collection::vec(event(), 1..16),
@@ -600,13 +601,13 @@ fn results_of_self_tests_are_in_reports_that_describe_their_session() {
     let reports = parse(&core.seal(at(60)));
     let n: usize = reports.iter().map(|r| r.self_tests.len()).sum();
     assert_eq!(n, 20 * policy::MAX_SELF_TESTS_PER_SESSION);
-    // Each is reported once.
+    // Each self-test is reported once.
     assert!(core.seal(at(120)).is_empty());
     core.self_tested(test(recorders[0].uid(), 0));
     assert_eq!(parse(&core.seal(at(180)))[0].self_tests.len(), 1);
 }
 
-/// The same id that the store has, so that `epwatch devices` finds it.
+/// The explanation has the same id as the store, so that `epwatch devices` finds it.
 #[test]
 fn an_explanation_has_the_whole_id_once_there_is_one() {
     assert_eq!(core_at_start().explanation(at(1)).installation, None);

@@ -1,19 +1,19 @@
 //! The server's time on a device whose wall clock may be wrong.
 //!
-//! Directives begin and end by the collector's clock, and every answer carries the server's time. The time since boot
-//! counts on from there, also over restarts of the process. After a reboot, or if the time since boot is not known, the
-//! wall clock is used again. But time never falls behind the server's time plus the measured time since. So a clock set
-//! back keeps no directive in force for longer than the device is up. A clock set ahead can end a directive early, but
-//! only until the next answer, because nothing is forgotten by the wall clock alone.
+//! Directives begin and end by the collector's clock, and every answer carries the server's time. From then on the time
+//! since boot is added, also across restarts of the process. After a reboot, or if the time since boot is not known,
+//! the wall clock is used again. But the result never falls behind the server's time plus the time measured since then.
+//! So a clock that is set back cannot extend a directive beyond the time that the device is up. A clock that is set
+//! ahead can end a directive early, but only until the next answer. No directive is forgotten by the wall clock alone.
 //!
 //! The server's time is as trustworthy as its connection: TLS, not a signature, protects it. Before the first answer
-//! no directive exists either, and the wall clock is used.
+//! there are no directives, and the wall clock is used.
 
 use std::time::Duration;
 
 use crate::time::Now;
 
-/// 2020-01-01. Every server's time is later; an answer without a time has 0.
+/// 2020-01-01. Every real server's time is later; an answer without a time has 0.
 const EARLIEST_UNIX_MS: i64 = 1_577_836_800_000;
 
 /// The time that directives are compared with.
@@ -21,7 +21,7 @@ const EARLIEST_UNIX_MS: i64 = 1_577_836_800_000;
 pub(crate) struct ServerTime {
     /// Best estimate of the server's clock.
     pub(crate) estimate_unix_ms: i64,
-    /// The server's clock is certainly not earlier.
+    /// Lower bound: the server's clock is certainly not earlier.
     pub(crate) least_unix_ms: i64,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Anchor {
     pub(crate) boot_id: String,
 }
 
-/// The server's clock as it runs on in this process.
+/// This process's estimate of the server's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ServerClock {
     /// The server's clock is not earlier than this at `at`.
     least_unix_ms: i64,
     at: Duration,
     uptime_ms: Option<u64>,
-    /// Counted without a gap since the server's answer.
+    /// Whether the time was counted without a gap since the server's answer.
     is_exact: bool,
 }
 
@@ -77,10 +77,10 @@ impl ServerClock {
         }
     }
 
-    /// Counts on by the time since boot, which includes the device's sleep.
+    /// Advances the clock by the time since boot, which includes the device's sleep.
     pub(crate) fn advance(&mut self, now: Now) {
-        // If the time since boot is missing once, waiting loses nothing. Counting by the monotonic clock would count
-        // the same span twice.
+        // If the time since boot is missing once, it is safe to wait. Advancing by the monotonic clock would count the
+        // same span twice.
         let is_unknown_now = self.uptime_ms.is_some() && now.uptime_ms.is_none();
         if !self.is_known() || is_unknown_now {
             return;

@@ -3,15 +3,15 @@
 //! The rules:
 //!
 //! - A directive is accepted only if it is whole, and signed by a known key over exactly its bytes. It must be for this
-//!   app, chipset and firmware, and neither over nor revoked. The first one with an id stays; another one with the same
-//!   id is malformed.
-//! - Of several of the same kind the one that began last counts. If they began together, the one with the greater id
-//!   counts.
-//! - A revoke removes another directive within its own scope. It stays until both are over, so that the revoked one is
-//!   refused if it is sent again. (A directive that the device never held must not outlive its revoke.) A revoke cannot
-//!   be revoked; repeat the directive under another id.
-//! - At most [`MAX_HELD`] are held, the number that the contract allows to be named and sent. Further ones are
-//!   refused; only a revoke takes the place of the one that ends first.
+//!   app, chipset and firmware, and neither over nor revoked. The first directive with an id stays; a different
+//!   directive with the same id is malformed.
+//! - If several directives of one kind are in force, the one that began last counts. If they began together, the
+//!   greater id counts.
+//! - A revoke removes another directive within its own scope. The revoke stays until both are over, so that the revoked
+//!   directive is refused if it is sent again. (A directive that the device never held must not outlive its revoke.) A
+//!   revoke cannot be revoked; send the directive again under another id.
+//! - A device holds at most [`MAX_HELD`] directives, because the contract allows no more in a request or an answer.
+//!   Further directives are refused; only a revoke replaces the directive that ends first.
 
 use epwatch_proto::{
     App, Device, Directive, DirectiveAction, DirectiveRefusal, DirectiveScope, Model,
@@ -22,7 +22,7 @@ use super::{clock::ServerTime, keys::DirectiveKeys};
 
 pub(crate) const MAX_HELD: usize = MAX_DIRECTIVES;
 
-/// This app on this device: the possible scope of a directive.
+/// This app on this device, which a directive's scope is compared with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Reporter {
     pub(crate) app_id: String,
@@ -58,7 +58,8 @@ fn means_model(scope: &DirectiveScope, model: &Model) -> bool {
     is_for(&scope.model_id, &model.id) && is_for(&scope.model_version, &model.version)
 }
 
-/// A revoked directive ends one life later at most, whatever the file contains.
+/// When a revoke is forgotten. The revoked directive ends at most one life after the revoke, whatever the file
+/// contains.
 fn until_of_revoke(directive: &Directive, kept_until_unix_ms: Option<i64>) -> i64 {
     let expires = directive.expires_unix_ms;
     let latest = expires.saturating_add(epwatch_proto::directive::MAX_LIFE_MS);
@@ -216,8 +217,8 @@ impl HeldDirectives {
         self.newest(time, means_it, kind)
     }
 
-    /// Returns the directive of this kind that is in force for the process. One that names a model counts only while
-    /// a session of it exists.
+    /// Returns the directive of this kind that is in force for the process. A directive that names a model counts only
+    /// while a session of that model exists.
     pub(crate) fn for_process<'a, T>(
         &'a self,
         models: &[&Model],
@@ -256,7 +257,7 @@ impl HeldDirectives {
         held.is_some_and(|h| !std::mem::replace(&mut h.is_applied, true))
     }
 
-    /// Counts revokes that have begun since.
+    /// Counts revokes that have begun since the last call.
     pub(crate) fn apply_revokes(&mut self, time: ServerTime) -> u64 {
         let mut applied = 0;
         for held in &mut self.held {

@@ -3,11 +3,11 @@
 use epwatch_proto::{DirectiveRefusal, SignedDirective};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// Enough for the current key and its successors.
+/// Most keys; eight are enough for the current key and its successors.
 pub(crate) const MAX_KEYS: usize = 8;
 
-/// Ed25519's points of small order without the sign bit. Anyone can sign for such a key, and a forgotten or zeroed
-/// key looks like one.
+/// Ed25519's points of small order without the sign bit. Anyone can sign for such a key, and a forgotten or zeroed key
+/// is such a point.
 const SMALL_ORDER: [[u8; 32]; 7] = [
     [0; 32],
     [

@@ -7,8 +7,8 @@
 //! prints them.
 //!
 //! A directive counts as applied when it first takes effect in this stream. Refusals are counted by reason, each
-//! directive once per process, because the collector repeats what the device does not hold. A revoked one counts as
-//! `expired`, one beyond the limit as `malformed`.
+//! directive once per process, because the collector repeats directives that the device does not hold. A revoked
+//! directive counts as `expired`, a directive beyond the limit as `malformed`.
 
 mod clock;
 mod held;
@@ -52,7 +52,8 @@ pub(crate) struct Directives {
     refused_known: VecDeque<[u8; 32]>,
 }
 
-/// Takes the directives out of an answer before it is parsed, because a malformed one must not cost the acks.
+/// Takes the directives out of an answer before it is parsed, because a malformed directive must not invalidate the
+/// answer's acks.
 pub(crate) fn take_from(response: &mut v1::UploadResponse) -> ReceivedDirectives {
     ReceivedDirectives {
         signed: std::mem::take(&mut response.directives),
@@ -60,7 +61,7 @@ pub(crate) fn take_from(response: &mut v1::UploadResponse) -> ReceivedDirectives
     }
 }
 
-/// Directives and time of an answer.
+/// The directives and the server's time of an answer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReceivedDirectives {
     pub(crate) signed: Vec<v1::SignedDirective>,
@@ -70,7 +71,7 @@ pub(crate) struct ReceivedDirectives {
 impl Directives {
     pub(crate) fn new(keys: DirectiveKeys, app: &App, device: &Device) -> Self {
         Self {
-            // Without a key no file needs to be read.
+            // Without a key the file need not be read.
             is_loaded: keys.is_empty(),
             keys,
             held: HeldDirectives {
@@ -137,7 +138,7 @@ impl Directives {
         self.count_revokes(now);
     }
 
-    /// Takes the directives of an answer. Without a key each has an unknown one.
+    /// Takes the directives of an answer. Without a configured key, each is refused for its unknown key.
     pub(crate) fn receive(&mut self, received: ReceivedDirectives, now: Now) {
         self.clock.set_server_time(received.server_unix_ms, now);
         let too_many = received.signed.len().saturating_sub(held::MAX_HELD);
@@ -172,12 +173,12 @@ impl Directives {
         *count = count.saturating_add(1);
     }
 
-    /// The collector's clock is certainly not earlier; 0 before its first answer.
+    /// Returns a time that the collector's clock has certainly passed; 0 before its first answer.
     pub(crate) fn least_server_time(&self, now: Now) -> i64 {
         self.clock.time(now).least_unix_ms
     }
 
-    /// Lets time pass, and forgets directives that are over.
+    /// Advances the time, and forgets directives that are over.
     pub(crate) fn advance(&mut self, now: Now) {
         self.clock.advance(now);
         let time = self.clock.time(now);
@@ -221,7 +222,7 @@ impl Directives {
         }
     }
 
-    /// Notes that a session was made by these directives.
+    /// Records that these directives took effect in a new session.
     pub(crate) fn mark_applied<'a>(&mut self, ids: impl Iterator<Item = &'a str>) {
         for id in ids {
             self.applied += u64::from(self.held.apply(id));
@@ -276,7 +277,7 @@ impl Directives {
         health.directives_refused.clone_from(&self.refused);
     }
 
-    /// Describes the held directives for people, a line each.
+    /// Describes the held directives for people, one line per directive.
     pub(crate) fn explained(&self, now: Now) -> Vec<String> {
         if !self.is_enabled() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Requests of directives for a session, and those that were followed.
+//! The requests of directives for a session, and the directives that were followed.
 
 use epwatch_proto::{Accelerator, Placement, ReasonCode};
 
@@ -41,7 +41,7 @@ impl SessionPlan {
     }
 
     /// Whether the stored directives have been read. `false` in the first milliseconds of a process, when the plan
-    /// changes nothing; [`Watch::plan_within`](crate::Watch::plan_within) waits for it.
+    /// changes nothing; [`Watch::plan_within`](crate::Watch::plan_within) waits until it is `true`.
     pub fn is_known(&self) -> bool {
         self.is_known
     }
@@ -56,8 +56,8 @@ pub(crate) struct EffectiveRequest {
     variant: Option<String>,
 }
 
-/// Whether a directive that forbids the NPU forbids this EP. GPUs and other accelerators go with it; kernels for the CPU
-/// stay.
+/// Whether a directive that forbids the NPU forbids this EP. GPUs and other accelerators are forbidden with it; kernels
+/// for the CPU stay allowed.
 fn is_off_cpu(ep: &str) -> bool {
     Accelerator::of_ep(ep).is_off_cpu()
 }
@@ -65,7 +65,7 @@ fn is_off_cpu(ep: &str) -> bool {
 impl EffectiveRequest {
     pub(crate) fn of(plan: &SessionPlan, requested_eps: &[String], loaded: Option<&str>) -> Self {
         let is_asked = requested_eps.iter().any(|ep| is_off_cpu(ep));
-        // A session that does not ask for the NPU is not changed by forbidding it.
+        // Forbidding the NPU does not change a session that does not ask for it.
         let npu_off = plan.npu_off.clone().filter(|_| is_asked);
         let mut in_effect = requested_eps.to_vec();
         if npu_off.is_some() {

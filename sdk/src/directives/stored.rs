@@ -1,9 +1,9 @@
 //! File of held directives.
 //!
-//! `DIR/directives` is a [`message_file`]: the directives as they arrived, with signatures, and the server's time at the
-//! writing. It is replaced atomically under the folder's lock. Signatures are verified again at each reading, so write access to the file does not suffice to
-//! make a directive. Any other file counts as one malformed directive and holds none; the collector repeats
-//! directives that the device no longer names.
+//! `DIR/directives` is a [`message_file`]: the directives as they arrived, with signatures, and the server's time when
+//! the file was written. It is replaced atomically under the folder's lock. Signatures are verified again at each
+//! reading, so write access to the file is not enough to make up a directive. Any other file counts as one malformed
+//! directive and holds none; the collector repeats directives that the device no longer names.
 
 use std::{io, path::Path};
 
@@ -71,7 +71,7 @@ impl StoredDirectives {
         message_file::to_bytes(MAGIC, self)
     }
 
-    /// `None` unless it is a whole file of ours.
+    /// `None` unless it is a whole file that the SDK wrote.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let file: Self = message_file::parse(MAGIC, bytes)?;
         let is_ours = file.held.len() <= MAX_HELD && file.boot_id.len() <= 64;
@@ -81,7 +81,7 @@ impl StoredDirectives {
     /// Reads the file; `Ok(Ok(None))` if there is none.
     ///
     /// # Errors
-    /// If it cannot be read now, for example because the app has too many open files.
+    /// Fails if the file cannot be read now, for example because the app has too many open files.
     pub(crate) fn read(path: &Path) -> io::Result<Result<Option<Self>, UnreadableFile>> {
         let bytes = files::read_ours(path, MAX_FILE_BYTES)?;
         let parsed = bytes.map(|bytes| Self::parse(&bytes).ok_or(UnreadableFile));
@@ -89,6 +89,6 @@ impl StoredDirectives {
     }
 }
 
-/// The file exists, but is not ours or was cut.
+/// The file exists, but the SDK did not write it, or it was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnreadableFile;

@@ -52,7 +52,7 @@ fn answer(signed: impl IntoIterator<Item = v1::SignedDirective>) -> ReceivedDire
     }
 }
 
-/// In force from the server's time on, for an hour.
+/// A directive that is in force for an hour from the server's time on.
 fn directive(id: &str, action: DirectiveAction) -> Directive {
     Directive {
         id: id.to_owned(),
@@ -90,7 +90,7 @@ fn check_refused(signed: v1::SignedDirective, reason: DirectiveRefusal) {
     device.receive(answer([signed.clone()]), at(1));
     assert!(device.held_ids().is_empty());
     assert!(!is_npu_off(&device, at(1)));
-    // Sent again because it is not held; counted once.
+    // The collector sends it again because the device does not hold it; the refusal is counted once.
     device.receive(answer([signed]), at(2));
     let mut health = SdkHealth::default();
     device.count_into(&mut health);
@@ -256,7 +256,7 @@ fn a_revoked_directive_is_gone_and_its_replay_is_refused() {
         assert!(!is_npu_off(&device, at(second)), "second {second}");
     }
     assert_eq!(device.refused, [(DirectiveRefusal::Expired, 1)].into());
-    // The revoke came first.
+    // Here the revoke came first.
     let mut other = self::device();
     other.receive(answer([sign(&revoke), off]), at(0));
     assert!(!is_npu_off(&other, at(1)));
@@ -357,7 +357,7 @@ fn a_file_comes_back_as_it_was_and_is_believed_no_further_than_its_signatures() 
     next.load(Ok(StoredDirectives::parse(&bytes)), at(0));
     assert_eq!(next.held_ids(), ["off", "revoke"]);
     assert!(is_npu_off(&next, at(1)));
-    // The file stores the end of the revoked directive, so it keeps the revoke as long.
+    // The file stores the end of the revoked directive, so the revoke is kept until then.
     next.receive(answer([sign(&revoked)]), at(1900));
     assert_eq!(next.held_ids(), ["off", "revoke"]);
 
@@ -448,7 +448,7 @@ fn directives_are_kept_only_with_an_installation() {
     assert!(path.exists());
 }
 
-/// As if the app had too many open files: what cannot be read is neither lost nor malformed.
+/// Acts as if the app had too many open files: an unreadable file is neither lost nor malformed.
 #[cfg(unix)]
 #[test]
 fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
@@ -489,7 +489,7 @@ fn a_file_that_cannot_be_read_now_is_kept_and_obeyed() {
 }
 
 proptest! {
-    /// Unknown bytes are refused, in a file as in an answer.
+    /// Unknown bytes are refused, both in a file and in an answer.
     #[test]
     fn any_bytes_are_refused_and_counted(
         directive in prop::collection::vec(any::<u8>(), 0..5000),
@@ -521,7 +521,7 @@ proptest! {
         let mut flipped = whole.clone();
         let at_bit = bit.index(8 * whole.len());
         flipped[at_bit / 8] ^= 1 << (at_bit % 8);
-        // Bytes that are not a message do not come this far.
+        // Bytes that are not a message do not reach the device's check.
         if let Ok(signed) = v1::SignedDirective::decode(&flipped[..]) {
             let mut device = device();
             device.receive(answer([signed]), at(1));
@@ -540,7 +540,8 @@ proptest! {
         prop_assert_eq!(StoredDirectives::parse(&bytes), None);
     }
 
-    /// In any order and number: while a revoke is in force its target has no effect, and the number held is bounded.
+    /// Directives arrive in any order and number. While a revoke is in force its target has no effect, and the number
+    /// of held directives is bounded.
     #[test]
     fn revoked_and_ended_directives_never_come_back(
         order in prop::collection::vec((0_usize..12, 1_u64..400), 1..60),
@@ -554,7 +555,7 @@ proptest! {
         let revoke = |n: usize| {
             let id = format!("off{n}");
             let mut revoke = directive(&format!("no-{id}"), DirectiveAction::Revoke(id));
-            // As an operator would: not shorter than the revoked directive.
+            // As an operator would set it: the revoke does not end before the revoked directive.
             revoke.expires_unix_ms = off(n).expires_unix_ms;
             revoke
         };

@@ -23,10 +23,10 @@ impl BaselineFile {
         Self { dir, settled_runs }
     }
 
-    /// Reads the file. A file that is not ours counts as lost.
+    /// Reads the file. A file that the SDK did not write counts as lost.
     ///
     /// # Errors
-    /// If it cannot be read now, for example because the app has too many open files. The file stays.
+    /// Fails if the file cannot be read now, for example because the app has too many open files. The file stays.
     pub(super) fn read(&self) -> io::Result<BaselineSet> {
         let path = self.dir.join(folder::BASELINES);
         Ok(
@@ -37,7 +37,7 @@ impl BaselineFile {
         )
     }
 
-    /// Adds updates to the file, unless another process has forgotten the installation since. Nothing of it may be
+    /// Adds updates to the file, unless another process has forgotten the installation since. None of its data may be
     /// written after a wipe.
     pub(super) fn add(
         &self,

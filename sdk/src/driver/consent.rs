@@ -4,9 +4,9 @@
 //! opens the folder, or wipes it and asks for deletion. Calls are counted, so that consent withdrawn and given again
 //! at once still wipes the earlier data.
 //!
-//! The caller also applies the change to the core, and keeps the core locked from the one step to the other. The
-//! SDK's thread locks the core before it acts. So it never forgets and reopens before the caller has forgotten;
-//! the caller would remove the new installation again.
+//! The caller also applies the change to the core, and keeps the core locked during both steps. The SDK's thread locks
+//! the core before it acts. So the thread never wipes and reopens the folder before the caller has changed the core.
+//! Otherwise the caller would remove the new installation again.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError, TryLockError,
@@ -33,7 +33,7 @@ pub(crate) struct ConsentState {
 #[derive(Debug)]
 pub(crate) struct ConsentSwitch {
     state: Mutex<ConsentState>,
-    /// As in the state, for a child of a fork.
+    /// A copy of the state's consent, for a child of a fork.
     is_given: AtomicBool,
 }
 
@@ -52,8 +52,8 @@ impl ConsentSwitch {
         }
     }
 
-    /// Returns consent and network for a child of a fork. A thread that is not there may hold the lock; the network is
-    /// then not known.
+    /// Returns consent and network for a child of a fork. A thread that does not exist in the child may hold the lock;
+    /// the network is then not known.
     pub(crate) fn at_fork(&self) -> (bool, NetworkKind) {
         let network = match self.state.try_lock() {
             Ok(state) => state.network,
@@ -85,7 +85,7 @@ impl ConsentSwitch {
         true
     }
 
-    /// As [`Self::set`], and starts or ends recording.
+    /// Does the same as [`Self::set`], and starts or ends recording.
     pub(crate) fn set_and_record(&self, is_given: bool, core: &Mutex<Core>, now: Now) {
         let mut core = lock(core);
         let is_new = self.set(is_given);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::{config::CoreConfig, host::device::simulated_device};
 
-    /// Each caller is stopped at the state, and holds the core by then.
+    /// The test stops each caller at the lock of the state. By then the caller must hold the core's lock.
     #[test]
     fn the_core_is_held_from_a_change_to_its_effect() {
         let now = Now::simulated(Duration::ZERO, 1_800_000_000_000);

@@ -1,5 +1,5 @@
-//! The file of directives, on the SDK's own thread: read at start and when another process changed it, written when a
-//! directive came or went.
+//! The file of directives, which only the SDK's own thread uses. It is read at start and when another process has
+//! changed it. It is written when a directive was added or has ended.
 
 use std::{
     io,
@@ -31,7 +31,7 @@ pub(crate) struct DirectiveFile {
     written: StoredDirectives,
 }
 
-/// Identifies a version of the file: a replaced one has another time or length.
+/// Identifies a version of the file: after a replacement, time or length differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -66,7 +66,7 @@ impl DirectiveFile {
     /// Reads the file unless this version was read before.
     ///
     /// # Errors
-    /// If it cannot be read now. Known directives stay in force, and the next call tries again.
+    /// Fails if the file cannot be read now. Known directives stay in force, and the next call tries again.
     pub(crate) fn read(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let (is_first, is_enabled) = {
             let core = lock(core);
@@ -89,7 +89,7 @@ impl DirectiveFile {
     /// Takes the directives of an answer, and stores them.
     ///
     /// # Errors
-    /// If they cannot be stored. They are in force in this process anyway.
+    /// Fails if they cannot be stored. They are in force in this process anyway.
     pub(crate) fn receive(
         &mut self,
         core: &Mutex<Core>,
@@ -98,11 +98,11 @@ impl DirectiveFile {
     ) -> io::Result<()> {
         let is_enabled = lock(core).directives.is_enabled();
         if received.signed.is_empty() || !is_enabled {
-            // The clock alone is stored by the next `refresh`, if any directive is held.
+            // Only the clock has changed. The next `refresh` stores it, if any directive is held.
             lock(core).directives.receive(received, now);
             return Ok(());
         }
-        // Another process may have written since. Its directives must not be lost.
+        // Another process may have written the file since the last read. Its directives must not be lost.
         let folder_lock = FileLock::wait(&self.dir.join(folder::LOCK));
         let read = self.read(core, now);
         lock(core).directives.receive(received, now);
@@ -111,10 +111,10 @@ impl DirectiveFile {
         self.write(core, now)
     }
 
-    /// Lets time pass, and reads what another process wrote.
+    /// Advances the time, and reads changes by other processes.
     ///
     /// # Errors
-    /// If a change cannot be stored, or the file cannot be read now.
+    /// Fails if a change cannot be stored, or the file cannot be read now.
     pub(crate) fn refresh(&mut self, core: &Mutex<Core>, now: Now) -> io::Result<()> {
         let read = self.read(core, now);
         let stored = stored_at(core, now);
@@ -136,7 +136,7 @@ impl DirectiveFile {
             return Ok(());
         }
         if !installation::exists(&self.dir) {
-            // Another process has wiped the folder since. Nothing may be written after that.
+            // Another process has wiped the folder meanwhile. Nothing may be written after that.
             return Ok(());
         }
         files::replace(&self.path(), &stored.to_bytes())?;
@@ -146,14 +146,14 @@ impl DirectiveFile {
     }
 }
 
-/// Lets time pass; returns the content of the file at this time.
+/// Advances the time, and returns the content of the file at that time.
 fn stored_at(core: &Mutex<Core>, now: Now) -> StoredDirectives {
     let mut core = lock(core);
     core.directives.advance(now);
     core.directives.to_store(now)
 }
 
-/// Signals that the folder was read, or that waiting for it makes no sense.
+/// Signals that the folder was read, or that waiting for it is pointless.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedSignal {
     is_open: Mutex<bool>,

@@ -1,4 +1,4 @@
-//! What the app's log and its health listener get: each seal, each answer of the collector, and the latest problem.
+//! Events for the app's log and its health listener: each seal, each answer of the collector, and the latest problem.
 //!
 //! The driver adds events under its lock. The SDK's thread passes them on without a lock, so that a subscriber or a
 //! listener may call the SDK.
@@ -14,7 +14,7 @@ const MAX_EVENTS: usize = 64;
 /// Something that happened to reports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum DriverEvent {
-    /// So many reports were sealed, with so many runs.
+    /// This many reports were sealed, with this many runs.
     Sealed { reports: usize, runs: u64 },
     /// A request has ended with this answer.
     Answered(String),
@@ -23,7 +23,7 @@ pub(crate) enum DriverEvent {
 }
 
 impl DriverEvent {
-    /// Writes a line for `tracing`, at level DEBUG. The host's subscriber may panic, which ends nothing of the SDK.
+    /// Writes a line for `tracing`, at level DEBUG. The host's subscriber may panic, which does not affect the SDK.
     pub(super) fn log(&self) {
         let _ = catch_unwind(AssertUnwindSafe(|| match self {
             Self::Sealed { reports, runs } => tracing::debug!(reports, runs, "sealed"),

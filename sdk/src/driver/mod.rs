@@ -41,7 +41,8 @@ use privacy::Privacy;
 use send::Sender;
 pub(crate) use send::UploadTrigger;
 
-/// Work may be due that no clock of this process shows, for example what another process left.
+/// Longest wait of the thread. Work may be due without a timer in this process, for example reports that another
+/// process left.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
@@ -50,7 +51,7 @@ pub(crate) struct Driver {
     clock: Clock,
     core: Arc<Mutex<Core>>,
     spool: Option<Spool>,
-    /// The folder was left to the next process. The stream must not begin again.
+    /// The folder was released for the next process. The stream must not begin again.
     has_ended: bool,
     /// Secret of the installation while the spool is open.
     secret: Option<Secret>,
@@ -62,9 +63,9 @@ pub(crate) struct Driver {
     next_seal: Duration,
     boot_id: String,
     last_error: Option<String>,
-    /// Refused since the last flush.
+    /// A refusal of reports since the last flush.
     refused: Option<Refusal>,
-    /// Why reports could not be stored, since the host was told last.
+    /// Why reports could not be stored, unless the host was already told.
     not_kept: Option<String>,
     directives: DirectiveFile,
     opened: Arc<OpenedSignal>,
@@ -103,7 +104,7 @@ impl Driver {
     }
 
     /// Opens the folder. If that fails the SDK continues to record, and tries again at the next seal: a full disk may
-    /// have room then.
+    /// have free space then.
     fn open(&mut self) {
         if self.spool.is_some() || self.has_ended || !self.may_keep() {
             return;
@@ -128,7 +129,7 @@ impl Driver {
             device.reportable_contexts.push(ContextKind::Thermal);
         }
         lock(&self.core).set_device(device, &self.boot_id);
-        // The seal that follows reads again, and reports the error.
+        // The seal that follows reads the file again, and reports the error.
         let now = self.clock.now();
         let _ = self.directives.read(&self.core, now);
         lock(&self.core).refresh_recording(now);
@@ -255,7 +256,7 @@ impl Driver {
         }
     }
 
-    /// Lets directives begin and end.
+    /// Applies the directives that begin or end now.
     fn update_directives(&mut self, now: Now) {
         if let Err(error) = self.directives.refresh(&self.core, now) {
             self.last_error = Some(format!("failed to keep directives: {error}"));
@@ -299,7 +300,7 @@ impl Driver {
     /// Returns whether everything that was recorded and sealed since the last call is in the folder.
     ///
     /// # Errors
-    /// The cause if it is not.
+    /// The cause if something was not stored.
     pub(crate) fn take_kept(&mut self) -> Result<(), FlushError> {
         if self.has_ended {
             return Err(FlushError::Stopped);
@@ -314,12 +315,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes what happened since the last call.
+    /// Takes the events since the last call.
     pub(crate) fn take_events(&mut self) -> VecDeque<DriverEvent> {
         self.events.take()
     }
 
-    /// Seals the rest and leaves the folder to the next process.
+    /// Seals the rest and releases the folder for the next process.
     ///
     /// # Errors
     /// As [`Self::take_kept`].
@@ -349,7 +350,7 @@ fn take_in(core: &mut Core, found: Found) {
     }
 }
 
-/// Stores reports. One that cannot be stored is lost, and counted.
+/// Stores reports. A report that cannot be stored is lost and counted.
 fn keep(
     spool: &mut Spool,
     sealed: &[SealedReport],
@@ -358,7 +359,7 @@ fn keep(
 ) -> Vec<Loss> {
     let mut losses = Vec::new();
     for report in sealed {
-        // The number is taken whether or not the report can be stored.
+        // The sequence number is used up even if the report cannot be stored.
         let noted = spool.note_sealed(report.key.sequence.get());
         if let Err(error) = noted {
             *last_error = Some(format!("failed to note a report's number: {error}"));

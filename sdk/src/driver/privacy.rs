@@ -1,18 +1,18 @@
 //! Consent and deletion: opens the folder, or wipes it and asks for deletion.
 //!
-//! Without consent the folder is read once, for a deletion that an earlier process could not bring to the collector.
+//! Without consent the folder is read once, to find a deletion that an earlier process could not send to the collector.
 //! Nothing is written. A failed wipe is repeated until it succeeds; until then nothing but the deletion is kept or
 //! sent.
 //!
 //! Several processes of an app share the folder. If it holds another installation than ours, another process has
-//! forgotten ours; our data is dropped and counted. If a new installation exists we continue under it. If none exists
+//! forgotten ours; our data is dropped and counted. If a new installation exists, we continue under it. If none exists,
 //! consent was withdrawn, and we keep nothing until our host gives consent again; a reset is not enough.
 //!
-//! The collector may know of a deletion that we do not: the secret was presented elsewhere, or the folder came back
-//! with a backup. A tombstone is permanent, so the collector will never accept this installation again. With consent
-//! we continue as a new installation that cannot be linked to the old one, as after
+//! The collector may have deleted the installation without our knowledge: the secret was sent from elsewhere, or a
+//! backup restored the folder. A tombstone is permanent, so the collector will never accept this installation again.
+//! With consent we continue as a new installation that cannot be linked to the old one, as after
 //! [`Watch::reset_installation`](crate::Watch::reset_installation). This happens once per process; otherwise a
-//! collector that refuses everything would cause one installation after the other.
+//! collector that refuses everything would cause an endless series of installations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -40,7 +40,7 @@ pub(super) struct Privacy {
     n_changes: u64,
     /// When to repeat a failed wipe.
     pub(super) wipe_at: Option<Duration>,
-    /// The collector had deleted the installation, and a new one was begun.
+    /// Whether the collector had deleted the installation, and a new one was begun.
     began_after_deletion: bool,
     /// Another process withdrew consent; the value is `n_given_calls` at that moment.
     orphaned_at: Option<u64>,
@@ -69,12 +69,12 @@ impl Driver {
         privacy.is_given && privacy.wipe_at.is_none() && privacy.orphaned_at.is_none()
     }
 
-    /// Whether the host has given consent, as far as it is applied.
+    /// Whether the host has given consent, and it is already applied.
     pub(super) fn has_consent(&self) -> bool {
         self.privacy.is_given
     }
 
-    /// Applies what the host set, and opens the folder if it may.
+    /// Applies the host's settings, and opens the folder if that is allowed.
     pub(crate) fn apply_consent(&mut self) {
         let state = self.privacy.consent.state();
         let now = self.clock.now().mono;
@@ -99,8 +99,8 @@ impl Driver {
         }
         self.check_installation();
         let mut core = lock(&self.core);
-        // Read again: during the work on files the host may have changed its mind, and started or ended recording
-        // under the core's lock. The latest value wins.
+        // Reads the state again. During the work on files the host may have changed its consent, and started or ended
+        // recording under the core's lock. The latest value wins.
         let state = self.privacy.consent.state();
         let privacy = &mut self.privacy;
         privacy.is_given = state.is_given;
@@ -118,8 +118,9 @@ impl Driver {
         }
     }
 
-    /// Begins a new installation because the collector has deleted this one. The wipe asks for the deletion once
-    /// more, which the collector acknowledges, and then nothing of the old one is left. Returns whether it began one.
+    /// Begins a new installation because the collector has deleted this one. The wipe requests the deletion once more.
+    /// After the collector's acknowledgement nothing of the old installation is left. Returns whether a new
+    /// installation was begun.
     pub(super) fn begin_after_deletion(&mut self) -> bool {
         let privacy = &mut self.privacy;
         if privacy.began_after_deletion || !privacy.consent.state().is_given {
@@ -240,7 +241,7 @@ mod tests {
         upload::{Answer, UploadBatch},
     };
 
-    /// An SDK without its thread; the test makes each step.
+    /// An SDK without its thread; the test performs each step.
     struct Process {
         folder: tempfile::TempDir,
         clock: Clock,
@@ -313,7 +314,7 @@ mod tests {
         } = &mut process;
         thread::scope(|s| {
             s.spawn(|| driver.apply_consent());
-            // It has read the state by then, and waits for the folder's lock.
+            // When this loop ends, the thread has read the state, and waits for the folder's lock.
             while lock(core).stream() == before {
                 thread::yield_now();
             }
@@ -354,7 +355,8 @@ mod tests {
         }
     }
 
-    /// Both happen before the next check. The wipe is ours too, and so is the new consent.
+    /// The withdrawal and the new consent both happen before the next check. The wipe counts as our own, and the new
+    /// consent is ours.
     #[test]
     fn consent_given_again_here_holds_although_another_process_had_withdrawn_it() {
         let mut process = Process::start();
@@ -366,7 +368,7 @@ mod tests {
         assert!(process.driver.spool.is_some());
     }
 
-    /// Streams of the old installation are not part of the new one.
+    /// Streams of the old installation do not belong to the new one.
     #[test]
     fn a_reset_during_a_seal_leads_from_no_installation_to_the_next() {
         let mut process = Process::start();
@@ -374,7 +376,7 @@ mod tests {
         let killed = Spool::open(process.folder.path(), random_stream(), limits).unwrap();
         drop(killed);
         let at_files = FileLock::wait(&process.path(folder::LOCK)).unwrap();
-        // The seal sets it back to the real value just before it comes to the folder.
+        // The seal sets the counter back to its real value just before it uses the folder.
         lock(&process.core).health.consent_changes = 7;
         let Process {
             clock,
@@ -422,7 +424,7 @@ mod tests {
         std::fs::write(&stuck, b"{}").unwrap();
         deletion::finish_interrupted(dir).unwrap();
         assert!(!stuck.exists());
-        // The next process asks once more, which settles the deletion.
+        // The next process sends the deletion once more, which settles it.
         assert_eq!(deletion::pending(dir).len(), 1);
     }
 
@@ -436,12 +438,12 @@ mod tests {
         driver.idle();
         let wait = driver.wait().unwrap();
         assert!(wait > driver.config.upload_interval / 2, "{wait:?}");
-        // The host gets it at any time.
+        // The host can get the deletion at any time.
         let now = driver.clock.now();
         assert!(driver.next_deletion(UploadTrigger::Host, now).is_some());
     }
 
-    /// As if the app had too many open files: the baselines are neither lost nor overwritten.
+    /// Acts as if the app had too many open files: the baselines are neither lost nor overwritten.
     #[cfg(unix)]
     #[test]
     fn baselines_that_cannot_be_read_now_are_kept() {
@@ -487,7 +489,7 @@ mod tests {
         for name in [folder::BASELINES, folder::DIRECTIVES, folder::SELF_TESTS] {
             assert!(!process.path(name).exists(), "{name}");
         }
-        // The same in a folder with a new installation.
+        // The same happens in a folder with a new installation.
         installation::load_or_create(process.folder.path()).unwrap();
         save().unwrap();
         assert!(!process.path(folder::BASELINES).exists());

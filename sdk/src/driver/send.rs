@@ -1,4 +1,4 @@
-//! Which request goes to the collector next, and what its answer means.
+//! Chooses the next request to the collector, and handles its answer.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::{
 /// Cause of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UploadTrigger {
-    /// The schedule: only if it is due.
+    /// The schedule, which sends only when a request is due.
     Schedule,
     /// A host that sends by itself: at its own pace, but not while a failure or the collector requires a pause.
     Host,
@@ -73,7 +73,7 @@ impl Driver {
     /// Returns the next request, if one is due.
     ///
     /// # Errors
-    /// If reports wait that must not be sent now, because there is no network or no budget.
+    /// Fails if reports wait that must not be sent now, because network or budget is missing.
     pub(crate) fn next_upload(
         &mut self,
         trigger: UploadTrigger,
@@ -98,7 +98,7 @@ impl Driver {
         match self.next_reports(now) {
             Ok(batch) => Ok(batch),
             Err(refusal) => {
-                // Hosts may ask often: one failure per interval.
+                // Hosts may ask often, so only one failure per interval is counted.
                 let counts =
                     trigger == UploadTrigger::Flush || self.sender.reports.is_due(now.mono);
                 self.sender.reports.idle(now.mono);
@@ -193,11 +193,11 @@ impl Driver {
         Ok(Some(batch))
     }
 
-    /// Takes an answer, or the reason why there is none. `sent` are the bytes that went out for it, if
-    /// they were counted.
+    /// Takes an answer, or the reason why there is none. `sent` is the number of bytes that the request took, if they
+    /// were counted.
     ///
     /// # Errors
-    /// The failure that was given or found.
+    /// Returns the failure that was given, or that was found in the answer.
     pub(crate) fn upload_result(
         &mut self,
         batch: &UploadBatch,
@@ -310,7 +310,7 @@ impl Driver {
             // The file stays until the wipe is done, so that the next start finishes it after a kill.
             return;
         }
-        // A file that stays is asked for again at the next start, which is harmless.
+        // If the file stays, the next start requests the deletion again, which is harmless.
         let settled = deletion::settle(&self.config.dir, installation);
         if settled.is_ok() && self.sender.deletions.is_empty() {
             // There were more deletions than one pass reads.
@@ -368,7 +368,7 @@ impl Driver {
         // Files are deleted without the core's lock, because sessions wait for it.
         let mut finished = Vec::new();
         for (key, how) in settled {
-            // Otherwise it was forgotten during the upload, and counted as that.
+            // Otherwise the report was forgotten during the upload, and already counted as such.
             let is_known = ours == Some(key.installation) || spool.has(&key);
             if is_known && how != Disposition::Kept {
                 finished.push((key, how, spool.finish(&key)));
@@ -398,7 +398,7 @@ impl Driver {
         Ok(answer)
     }
 
-    /// Takes what was refused since the last call.
+    /// Takes the refusal since the last call.
     pub(crate) fn take_refused(&mut self) -> Option<Refusal> {
         self.refused.take()
     }
@@ -414,7 +414,7 @@ impl Driver {
         self.sender.deletion.hurry(now);
     }
 
-    /// Sends nothing for an interval, deletions included: if the host sends, they wait for it as reports do.
+    /// Sends nothing for an interval, not even deletions. If the host sends, deletions wait for the host as reports do.
     pub(crate) fn idle(&mut self) {
         let now = self.clock.now().mono;
         self.sender.reports.idle(now);

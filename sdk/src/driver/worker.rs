@@ -1,7 +1,7 @@
 //! The SDK's own thread: seals on time, uploads when due, and handles commands.
 //!
 //! A panic ends its step and is counted. After a few panics within a day the thread rests for a day, because it would
-//! most likely panic again. Recording continues, and the thread does only what the host asks for meanwhile
+//! most likely panic again. During the rest recording continues, and the thread handles only requests of the host
 //! ([`Faults`]).
 
 use std::{
@@ -32,12 +32,12 @@ use crate::{
 
 /// Panics after which the thread rests.
 const MAX_PANICS: u32 = 3;
-/// Length of a rest, and of the time without a panic after which earlier ones count no more.
+/// Length of a rest. After the same time without a panic, earlier panics no longer count.
 pub(crate) const REST: Duration = Duration::from_secs(24 * 3600);
-/// Longest time for which a call to the collector does not notice that the host stops the SDK.
+/// How often a call to the collector checks whether the host is stopping the SDK.
 const STOP_POLL: Duration = Duration::from_millis(200);
 
-/// Panics that were caught, and the rest that follows from them. The thread writes it, `explain` reads it.
+/// Caught panics, and the rest that follows them. The thread writes this state, `explain` reads it.
 #[derive(Debug)]
 pub(crate) struct Faults {
     rest: Duration,
@@ -103,13 +103,13 @@ impl Faults {
 pub(crate) enum Command {
     /// Seal and send everything now, and answer.
     Flush(QueueSender<Result<(), FlushError>>),
-    /// Seal before the time, because many sessions were closed.
+    /// Seal early, because many sessions were closed.
     Seal,
     /// Read consent and network again.
     Wake,
     /// Compute the hash of a model's file.
     HashModel(SessionUid, PathBuf),
-    /// Seal, leave the folder to the next process, and end.
+    /// Seal, release the folder for the next process, and end.
     Stop(QueueSender<Result<(), FlushError>>),
 }
 
@@ -131,11 +131,11 @@ pub(crate) struct Worker {
     pub(crate) told_problem: Option<String>,
 }
 
-/// Model files that may wait for consent. Their hashes are a convenience.
+/// Model files that may wait for consent. Further files get no hash, which is only a convenience.
 const MAX_UNREAD: usize = 64;
 
 impl Worker {
-    /// Runs until a command stops it, or no handle is left.
+    /// Runs until a command stops the thread, or no handle is left.
     pub(crate) fn run(mut self, commands: &QueueReceiver<Command>) {
         shards::count_processors();
         let stopped = loop {
@@ -161,7 +161,7 @@ impl Worker {
                         lock(&worker.driver).seal();
                     }
                 }),
-                // A withdrawal of consent waits for no rest.
+                // A withdrawal of consent is handled even during a rest.
                 Ok(Command::Wake) if rest.is_some() => {
                     self.guarded(|worker| lock(&worker.driver).apply_consent());
                 }
@@ -190,7 +190,7 @@ impl Worker {
         reading.map_or(wait, |reading| wait.min(reading))
     }
 
-    /// Passes on what happened since the last call, without a lock.
+    /// Passes on the events since the last call, without holding a lock.
     fn tell(&mut self) {
         let mut driver = lock(&self.driver);
         let events = driver.take_events();
@@ -259,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// Sends what is due, or everything for a flush.
+    /// Sends the requests that are due, or everything for a flush.
     fn upload(&mut self, trigger: UploadTrigger) -> Result<(), UploadError> {
         let is_flush = trigger == UploadTrigger::Flush;
         let (driver, is_stopping) = (Arc::clone(&self.driver), Arc::clone(&self.is_stopping));
@@ -275,7 +275,7 @@ impl Worker {
             Some(driver.until_seal().min(STOP_POLL))
         };
         let Some(transport) = &mut self.transport else {
-            // Without a transport nothing would become due again.
+            // Without this call the work would stay due, because there is no transport to do it.
             lock(&self.driver).idle();
             return Ok(());
         };
@@ -341,7 +341,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(300);
 
-    /// A thread of the SDK with runs to report, over this transport.
+    /// A running thread of the SDK that has runs to report over a given transport.
     struct Running {
         _dir: tempfile::TempDir,
         core: Arc<Mutex<Core>>,
@@ -483,21 +483,21 @@ mod tests {
         running.stop();
     }
 
-    /// Three panics ended the thread for the life of the process.
+    /// Regression test: three panics ended the thread for the life of the process.
     #[test]
     fn panics_let_the_thread_rest_and_end_nothing() {
         let running = start(Duration::from_secs(3600), panicking(3));
         let until = Instant::now() + PATIENCE;
         while running.faults.rest(Instant::now()).is_none() {
             running.record(Clock::start());
-            // The schedule may have met the fault before.
+            // The schedule may already have run into the panic.
             let _ = running.flush();
             assert!(Instant::now() < until, "{:?}", running.faults);
         }
         assert_eq!(running.faults.n_panics(), 3);
         assert!(running.faults.rest(Instant::now()).is_some());
         assert_eq!(lock(&running.core).health().internal_errors, 3);
-        // Calls of the host are tried all the same.
+        // Calls of the host are tried even during a rest.
         let error = running.flush().unwrap_err();
         assert!(matches!(error, FlushError::Upload(_)), "{error}");
         running.stop();
@@ -519,7 +519,7 @@ mod tests {
         assert_eq!(faults.n_panics(), 7);
     }
 
-    /// A call hung for its whole deadline, and meanwhile nothing was sealed.
+    /// Regression test: a call hung for its whole deadline, and meanwhile nothing was sealed.
     #[test]
     fn reports_are_sealed_while_a_call_hangs_and_a_stop_ends_it() {
         let hanging: Transport = Box::new(|_, meanwhile| {

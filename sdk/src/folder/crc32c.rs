@@ -1,4 +1,5 @@
-//! CRC-32C of files of the SDK, a byte at a time: faster ways have tables of 16 KB, and reports are small.
+//! CRC-32C of the SDK's files, computed a byte at a time: faster algorithms need tables of 16 KB, and reports are
+//! small.
 
 /// Castagnoli's polynomial, the lowest bit first.
 const POLYNOMIAL: u32 = 0x82F6_3B78;

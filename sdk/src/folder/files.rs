@@ -17,7 +17,7 @@ pub(crate) struct FileLock {
 }
 
 impl FileLock {
-    /// Waits for the lock. Not for a thread that must not wait for files.
+    /// Waits for the lock. Threads that must not wait for files must not call it.
     pub(crate) fn wait(path: &Path) -> io::Result<Self> {
         let file = open_private(path)?;
         flock::wait(&file)?;
@@ -33,7 +33,7 @@ impl FileLock {
 }
 
 impl Drop for FileLock {
-    /// Closing the file is not enough: a child that the host forks at this moment has the file too.
+    /// Closing the file is not enough: a child that the host forks at this moment has the file open too.
     fn drop(&mut self) {
         let _ = flock::release(&self.file);
     }
@@ -129,7 +129,8 @@ pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Reads a file of the SDK; `None` if there is none. A file that is too large to be ours counts as empty.
+/// Reads a file of the SDK; `None` if there is none. A file that is too large for the SDK to have written it counts as
+/// empty.
 pub(crate) fn read_ours(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8>>> {
     match read_at_most(path, max_bytes) {
         Ok(content) => Ok(Some(content)),
@@ -141,7 +142,7 @@ pub(crate) fn read_ours(path: &Path, max_bytes: u64) -> io::Result<Option<Vec<u8
     }
 }
 
-/// Reads a file, unless it is too large to be ours.
+/// Reads a file, unless it is larger than the SDK writes it.
 pub(crate) fn read_at_most(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?
@@ -179,7 +180,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Makes names durable in addition to content.
+/// Syncs a folder, so that the names of its files are durable too.
 #[cfg(unix)]
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()

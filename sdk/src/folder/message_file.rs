@@ -1,5 +1,5 @@
 //! Content of the SDK's small files: 8 bytes of name and version, the CRC-32C (little-endian) of the rest, an encoded
-//! message. Not JSON: the library in an app would be larger by the code that reads it.
+//! message. They are not JSON, because code that reads JSON would make the library in an app larger.
 
 use prost::Message;
 

@@ -21,13 +21,13 @@ impl FolderError {
     }
 }
 
-/// Held while one of these files is written, a stream begins or ends, or the secret is made.
+/// The lock file. Its lock is held while one of these files is written, a stream begins or ends, or the secret is made.
 pub(crate) const LOCK: &str = "lock";
 
 /// The installation's secret.
 pub(crate) const SECRET: &str = "secret";
 
-/// A damaged secret, put aside.
+/// A damaged secret, renamed out of the way.
 pub(crate) const UNREADABLE_SECRET: &str = "secret.unreadable";
 
 /// The folder of secrets whose installations are to be deleted.
@@ -42,10 +42,10 @@ pub(crate) const BUDGET: &str = "budget";
 /// Earlier latency of this device.
 pub(crate) const BASELINES: &str = "baselines";
 
-/// Directives that the device holds, and the server's time when they came.
+/// Directives that the device holds, and the server's time when they arrived.
 pub(crate) const DIRECTIVES: &str = "directives";
 
-/// Self-tests that began and ended.
+/// Records of self-tests that have begun and ended.
 pub(crate) const SELF_TESTS: &str = "self-tests";
 
 /// Everything that belongs to one installation. [`LOCK`] and [`DELETIONS`] outlive it.

@@ -1,4 +1,4 @@
-//! The device below the SDK: its facts, its temperature, its runtimes.
+//! The device below the SDK: its description, its temperature, its runtimes.
 
 pub(crate) mod device;
 pub mod preflight;

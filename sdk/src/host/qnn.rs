@@ -1,6 +1,6 @@
 //! Qualcomm's plugin EP: registration, and builders whose sessions really use it.
 //!
-//! Without this module each of these fails silently. A session option without the EP's prefix is ignored. The device
+//! This module avoids four mistakes that give no error. A session option without the EP's prefix is ignored. The device
 //! is found by its type, which is CPU on a Linux host with the HTP emulator. A session meant for the CPU goes to the
 //! NPU, because every builder has an automatic EP policy. An environment with a custom logger logs everything.
 
@@ -15,11 +15,11 @@ use ort::{environment::Environment, ep::ExecutionProvider, session::builder::Ses
 
 use crate::placement::{RuntimeNames, ep_devices};
 
-/// The plugin cannot be used.
+/// Why the plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QnnError {
-    /// The library is missing, for another platform, or too old for this ORT.
+    /// The library is missing, built for another platform, or too old for this ORT.
     #[error("failed to register the QNN EP from {library}")]
     Register {
         /// The plugin's library.
@@ -39,7 +39,7 @@ pub enum QnnError {
     },
 }
 
-/// Options of a session on the HTP. Empty or `None` is the plugin's default.
+/// Options of a session on the HTP. An empty value or `None` means the plugin's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HtpOptions {
@@ -53,7 +53,7 @@ pub struct HtpOptions {
 }
 
 impl HtpOptions {
-    /// The plugin's defaults over this back end, `libQnnHtp.so`.
+    /// The plugin's defaults with this back end, `libQnnHtp.so`.
     pub fn new(backend_path: impl Into<PathBuf>) -> Self {
         Self {
             backend_path: backend_path.into(),
@@ -76,7 +76,8 @@ impl HtpOptions {
     }
 }
 
-/// A builder for the HTP, with everything that [`Watch::htp_session`](crate::Watch::htp_session) needs about it.
+/// A builder for the HTP, with everything that [`Watch::htp_session`](crate::Watch::htp_session) needs to know about
+/// it.
 #[non_exhaustive]
 pub struct HtpBuilder {
     /// The builder; the host may add its own options.
@@ -101,7 +102,8 @@ impl std::fmt::Debug for HtpBuilder {
 }
 
 /// Returns why no session of this process can use the QNN EP: it is not built in, and no registered plugin has a
-/// device. The app may have registered the plugin under a name of its own. `None` if one can. ORT ignores a request without the EP, and gives no error.
+/// device. The app may have registered the plugin under a name of its own. `None` if a session can use it. ORT ignores
+/// a request for a missing EP, and returns no error.
 pub(crate) fn missing() -> Option<ReasonCode> {
     let is_built_in = BuiltIn::is_available().unwrap_or(false);
     // A registered plugin without a device looks the same; `Plugin` distinguishes them.
@@ -110,7 +112,8 @@ pub(crate) fn missing() -> Option<ReasonCode> {
     (!is_built_in && !has_device).then_some(ReasonCode::EpNotAvailable)
 }
 
-/// The EP by name only. `ort` has a type for it only in builds with its feature `qnn`, and asks ORT by type.
+/// The built-in QNN EP, identified by name. `ort` has a type for it only in builds with its feature `qnn`, and queries
+/// ORT by type.
 struct BuiltIn;
 
 impl ExecutionProvider for BuiltIn {
@@ -150,8 +153,8 @@ impl Plugin {
         ep_devices().iter().any(|device| device.ep == QNN_EP)
     }
 
-    /// Returns a builder for a session on the HTP. If the plugin has no device the session will run on the CPU, and
-    /// the reasons contain it.
+    /// Returns a builder for a session on the HTP. If the plugin has no device, the session will run on the CPU, and
+    /// the builder's reasons say so.
     ///
     /// # Errors
     /// If ORT refuses an option.
@@ -160,8 +163,8 @@ impl Plugin {
         self.htp_builder(htp, missing)
     }
 
-    /// As [`Self::session_builder`]. If the plan forbids the NPU, the builder is for the CPU alone. The requested EP is
-    /// still the HTP, and the reasons name the directive.
+    /// Does the same as [`Self::session_builder`], and follows a plan. If the plan forbids the NPU, the builder is for
+    /// the CPU alone. The requested EP is still the HTP, and the reasons name the directive.
     ///
     /// # Errors
     /// If ORT refuses an option.
@@ -205,7 +208,7 @@ impl Plugin {
         self.builder_for(CPU_EP, &[])
     }
 
-    /// Uses the EP's first device: two devices of one EP would be two back ends.
+    /// Uses only the EP's first device, because two devices of one EP would be two back ends.
     fn builder_for(
         &self,
         ep: &'static str,

@@ -1,9 +1,9 @@
 //! Loads ONNX Runtime, and checks that it is new enough.
 //!
-//! Every version from [`OLDEST`] on works; an older one lacks calls that every session needs. Placements come from
-//! ORT's API from [`FIRST_WITH_ASSIGNMENT_API`] on, and from its log before;
-//! [`Watch::explain`](crate::Watch::explain) reports which. Hosts that load the library themselves (`ort::init_from`)
-//! get the same error from `ort`, and use [`check`]. [`disable_telemetry`] turns its own telemetry off.
+//! Every version from [`OLDEST`] on works; older versions lack calls that every session needs. Placements come from
+//! ORT's API from [`FIRST_WITH_ASSIGNMENT_API`] on, and from its log before; [`Watch::explain`](crate::Watch::explain)
+//! reports which. Hosts that load the library themselves (`ort::init_from`) get the same error from `ort`, and use
+//! [`check`]. [`disable_telemetry`] turns ONNX Runtime's own telemetry off.
 
 #[cfg(feature = "ort")]
 use std::path::Path;
@@ -29,7 +29,7 @@ pub const FIRST_WITH_ASSIGNMENT_API: u32 = placement::FIRST_MINOR;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RuntimeError {
-    /// This build cannot use it.
+    /// This build cannot use the library, because it is too old.
     #[error(
         "failed to use ONNX Runtime {found} of {library}: it is too old; give 1.{OLDEST} or later \
          (1.{FIRST_WITH_ASSIGNMENT_API} or later also reports where each node runs)"
@@ -40,7 +40,7 @@ pub enum RuntimeError {
         /// The library's path.
         library: PathBuf,
     },
-    /// It works, but cannot return placements.
+    /// ONNX Runtime works, but cannot return placements.
     #[error(
         "failed to read placements from ONNX Runtime {found}: it is too old, or not 1.x; give \
          1.{FIRST_WITH_ASSIGNMENT_API} or later, or have the session's log read (log capture, in Rust)"
@@ -90,7 +90,7 @@ pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeErro
 /// [`RuntimeError::NoAssignmentApi`].
 ///
 /// # Panics
-/// As `ort::api`, if no library is loaded and none can be. Call it after [`load`].
+/// Panics as `ort::api` does, if no library is loaded and none can be loaded. Call it after [`load`].
 #[cfg(feature = "ort")]
 pub fn check() -> Result<(), RuntimeError> {
     match placement::ort_version() {
@@ -99,7 +99,7 @@ pub fn check() -> Result<(), RuntimeError> {
     }
 }
 
-/// True if the text is empty too: nothing is known then.
+/// Also true for an empty text, because nothing is known then.
 pub(crate) fn has_assignment_api(version: &str) -> bool {
     let minor = placement::minor_of(version);
     version.is_empty() || minor.is_some_and(|minor| minor >= FIRST_WITH_ASSIGNMENT_API)

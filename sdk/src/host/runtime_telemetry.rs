@@ -1,9 +1,9 @@
-//! ONNX Runtime's own telemetry: its switch, and whether that is set.
+//! ONNX Runtime's own telemetry: the switch that turns it off, and whether that is set.
 //!
 //! Official builds for Linux, macOS, Android and iOS from 1.29 on send events to Microsoft. The environment variable
 //! [`TELEMETRY_SWITCH`] prevents that, if it is set when ONNX Runtime makes its environment. The call
-//! `DisableTelemetryEvents` comes after that: the device id is then on disk, and the upload is tried all the same.
-//! docs/privacy.md has what was seen.
+//! `DisableTelemetryEvents` comes too late: the device id is already on disk, and the upload is tried all the same.
+//! docs/privacy.md describes the observations.
 
 use std::env;
 
@@ -17,8 +17,8 @@ pub const TELEMETRY_SWITCH: &str = "ORT_DISABLE_TELEMETRY";
 /// Minor version of the first ONNX Runtime 1.x whose official builds send telemetry on Linux and Android.
 pub const FIRST_WITH_TELEMETRY: u32 = 29;
 
-/// Whether ONNX Runtime sends telemetry of its own, as far as version and environment show it. A private build may have
-/// none, and Windows has a switch of its own.
+/// Whether ONNX Runtime sends telemetry of its own, judged by version and environment. A private build may have no
+/// telemetry, and Windows has a switch of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -35,7 +35,7 @@ pub enum RuntimeTelemetry {
 }
 
 impl RuntimeTelemetry {
-    /// Looks at the environment of this process, for a version such as `1.31.1`.
+    /// Reads the environment of this process, for a version such as `1.31.1`.
     pub(crate) fn of(ort_version: &str) -> Self {
         let switch = env::var(TELEMETRY_SWITCH).unwrap_or_default();
         Self::with(ort_version, &switch)
@@ -51,7 +51,7 @@ impl RuntimeTelemetry {
         }
     }
 
-    /// Returns a sentence for people, where there is something to know.
+    /// Returns a sentence for people, if there is anything to tell them.
     pub(crate) fn sentence(self) -> Option<&'static str> {
         match self {
             Self::Unknown | Self::NotInThisVersion => None,
@@ -66,7 +66,7 @@ impl RuntimeTelemetry {
     }
 }
 
-/// As ONNX Runtime reads the value.
+/// Reads the switch's value as ONNX Runtime does.
 fn is_on(switch: &str) -> bool {
     let word = switch.trim().to_ascii_lowercase();
     matches!(word.as_str(), "1" | "true" | "yes" | "on" | "y")
@@ -75,10 +75,11 @@ fn is_on(switch: &str) -> bool {
 /// Turns ONNX Runtime's own telemetry off for this process, by [`TELEMETRY_SWITCH`]. Call it before ONNX Runtime makes its
 /// environment: before [`load`](super::runtime::load), at the start of `main`. A later call has no effect.
 ///
-/// Without `unsafe`: set the variable where the process is started, for example in its systemd unit.
+/// To avoid this `unsafe` call, set the variable where the process is started, for example in its systemd unit.
 ///
 /// # Safety
-/// As [`std::env::set_var`]: no other thread may read or write the environment at this moment, except through `std::env`.
+/// The same as for [`std::env::set_var`]: no other thread may read or write the environment at this moment, except
+/// through `std::env`.
 pub unsafe fn disable_telemetry() {
     // SAFETY: the caller promises what `set_var` requires.
     unsafe { env::set_var(TELEMETRY_SWITCH, "1") }
@@ -99,7 +100,7 @@ mod tests {
             ("1.31.1", "never", NotSwitchedOff),
             ("1.31.1", "1", SwitchedOff),
             ("1.31.1", " Yes ", SwitchedOff),
-            // Its build decides, and it is not known here.
+            // The runtime's build decides, and the build is not known here.
             ("2.0.0", "", NotSwitchedOff),
         ] {
             let found = RuntimeTelemetry::with(version, switch);

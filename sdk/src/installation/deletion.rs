@@ -1,9 +1,10 @@
-//! Deletion of an installation: its secret waits until the collector has deleted it, everything else is wiped.
+//! Deletion of an installation. Its secret is kept until the collector has deleted the installation; everything else is
+//! wiped.
 //!
-//! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be deleted. One rename
-//! moves the secret there, which is the moment of withdrawal: nothing has changed before it, and the installation has
-//! ended after it. Files that a kill leaves behind belong to no secret, so the next start wipes them. It does so at
-//! once if a secret waits here, and in any case before a new one is made. The file is removed after the collector's
+//! `DIR/deletions/<installation>` holds the 32 bytes of a secret whose installation is to be deleted. One rename moves
+//! the secret there, which is the moment of withdrawal: nothing has changed before it, and the installation has ended
+//! after it. Files that a kill leaves behind belong to no secret, so the next start wipes them. It wipes them at once
+//! if a secret waits here, and in any case before a new secret is made. The file is removed after the collector's
 //! answer, once the wipe is done. Without consent these files and the empty `lock` are all that exists.
 
 use std::{
@@ -22,15 +23,15 @@ use crate::{
     spool,
 };
 
-/// Deletions read in one pass. There is one per withdrawal that the collector has not acknowledged.
+/// Most deletions that are read in one pass. There is one for each withdrawal that the collector has not acknowledged.
 const MAX_LOOKED_AT: usize = 256;
 
 /// Forgets the installation of this folder; returns the runs that waited in its spool.
 ///
-/// A missing folder counts as wiped and is not created. A folder without files of ours is not changed.
+/// A missing folder counts as wiped and is not created. A folder without the SDK's files is not changed.
 ///
 /// # Errors
-/// If the secret cannot be moved, or a file cannot be removed. To be repeated.
+/// Fails if the secret cannot be moved, or a file cannot be removed. The caller must repeat it.
 pub(crate) fn forget(dir: &Path) -> io::Result<u64> {
     if !dir.try_exists()? || kept(dir)?.is_empty() {
         return Ok(0);
@@ -63,7 +64,7 @@ fn retire(dir: &Path) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     let Some(secret) = secret else {
-        // A cut secret cannot be presented. It is wiped with the rest.
+        // A truncated secret cannot authorise a deletion. It is wiped with the rest.
         return Ok(());
     };
     let deletions = dir.join(folder::DELETIONS);
@@ -87,7 +88,7 @@ pub(crate) fn wipe(dir: &Path) -> io::Result<u64> {
     Ok(runs)
 }
 
-/// Existing files of the installation. Only known names: a host may have given a folder that holds other files.
+/// Existing files of the installation. Only known names count, because the host's folder may hold other files.
 fn kept(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut kept = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(pending(dir.path()).len(), 1);
     }
 
-    /// The same after an earlier secret was damaged.
+    /// The wipe is also complete after an earlier secret was damaged.
     #[test]
     fn a_secret_put_aside_keeps_no_wipe_back() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
 //! The installation: a random secret that this app keeps on this device.
 //!
-//! `DIR/secret` holds exactly 32 bytes, readable by this user only. Its SHA-256, cut to 16 bytes, is the
-//! installation's id. Presenting the secret authorises deletion. The file is written under another name and then
-//! renamed, under the folder's lock. So processes that start together agree on one secret, and a kill leaves none or
-//! a whole one.
+//! `DIR/secret` holds exactly 32 bytes, readable by this user only. Its SHA-256, cut to 16 bytes, is the installation's
+//! id. Presenting the secret authorises deletion. The file is written under another name and then renamed, under the
+//! folder's lock. So processes that start together agree on one secret, and a kill leaves either no secret or a whole
+//! one.
 
 pub(crate) mod deletion;
 mod secret;
@@ -21,26 +21,27 @@ pub(crate) use secret::{Secret, exists, is_still};
 /// Reads the secret of this folder, or creates it.
 ///
 /// # Errors
-/// If it cannot be kept, or the system gives no random numbers: an id that can be guessed is worse than none.
+/// Fails if the secret cannot be stored, or if the system gives no random numbers: an id that can be guessed is worse
+/// than none.
 pub(crate) fn load_or_create(dir: &Path) -> Result<Secret, FolderError> {
     let io = |source| {
         let action = format!("keep the installation's secret in {}", dir.display());
         FolderError::new(action, source)
     };
     files::create_private_dir(dir).map_err(io)?;
-    // Without our lock the folder is the host's, and may hold other files with names like ours.
+    // If the folder lacks our lock file, the SDK never used it, and other files may have the names of ours.
     let was_ours = dir.join(folder::LOCK).try_exists().map_err(io)?;
     let _lock = FileLock::wait(&dir.join(folder::LOCK)).map_err(io)?;
     let path = dir.join(folder::SECRET);
     match fs::read(&path) {
         Ok(bytes) => match Secret::from_bytes(&bytes) {
             Some(secret) => return Ok(secret),
-            // A new installation is honest, half a secret is not.
+            // A damaged secret cannot be used, so a new installation begins.
             None => fs::rename(&path, dir.join(folder::UNREADABLE_SECRET)).map_err(io)?,
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if was_ours {
-                // Left by an interrupted wipe. A new installation must not take it over.
+                // An interrupted wipe left these files. A new installation must not take them over.
                 deletion::wipe(dir).map_err(io)?;
             }
         }

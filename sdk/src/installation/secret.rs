@@ -27,7 +27,7 @@ impl Secret {
         bytes.try_into().ok().map(Self)
     }
 
-    /// For the request that presents it, and for its file.
+    /// The bytes, for the request that presents the secret, and for its file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0
     }

@@ -1,9 +1,9 @@
 //! Exact moments: integers during recording, then floats that merge by Chan's formula.
 //!
-//! A sum of squares in floating point would cancel. At a mean of 10^7 and a deviation of 0.1 it gives 0.0 (NIST
-//! NumAcc4), and latencies in microseconds are such numbers. Welford's recurrence does not cancel, but divides once per
-//! run and rounds. A latency is a whole number of nanoseconds, so count, sum and sum of squares are integers. That is
-//! exact, independent of the order, and costs one multiplication and two additions per run.
+//! A sum of squares in floating point would suffer from cancellation. At a mean of 10^7 and a deviation of 0.1 it gives
+//! 0.0 (NIST NumAcc4), and latencies in microseconds are such numbers. Welford's recurrence does not cancel, but
+//! divides once per run and rounds. A latency is a whole number of nanoseconds, so count, sum and sum of squares are
+//! integers. These are exact, do not depend on the order, and cost one multiplication and two additions per run.
 
 /// Exact count, sum and sum of squares of whole numbers (nanoseconds).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl Sums {
         self.max = self.max.max(value);
     }
 
-    /// Adds another stream; exact in any order.
+    /// Adds the sums of another stream; exact in any order.
     pub(crate) fn merge(&mut self, other: &Self) {
         self.n += other.n;
         self.sum += other.sum;

@@ -21,7 +21,7 @@ pub(crate) fn certified() -> [Certified; 7] {
         mean,
         sd,
     };
-    // The middle, then 500 times a tenth below it and a tenth above.
+    // The middle value, then 500 times a value a tenth below and a value a tenth above it.
     let alternating = |middle: u64| {
         let pairs = (0..1000).map(move |at| if at % 2 == 0 { middle - 1 } else { middle + 1 });
         std::iter::once(middle).chain(pairs).collect()

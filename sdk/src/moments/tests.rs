@@ -50,7 +50,7 @@ fn certified_deviations_survive_merging_by_chans_formula() {
     }
 }
 
-/// At the limits of a recorder's values.
+/// Checks sums at the limits of a recorder's values.
 #[test]
 fn sums_do_not_overflow_where_latencies_end() {
     let highest = 60_000_000_000;

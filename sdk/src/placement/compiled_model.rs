@@ -1,8 +1,9 @@
-//! A compiled model (EPContext), and the question before it is loaded: is it for this device?
+//! Checks a compiled model (EPContext) before it is loaded: is it for this device?
 //!
-//! The file's metadata has a text of the EP about what it was compiled for. The runtime hands this text to the EP
-//! (`GetModelCompatibilityForEpDevices`). ONNX Runtime's call for the text parses the whole model, so it is read here, without
-//! the graphs that were compiled. An EP need not answer. QNN's text is compared with the device, and its EP is never asked.
+//! The file's metadata has a text in which the EP describes the target of the compilation. The runtime hands this text
+//! to the EP (`GetModelCompatibilityForEpDevices`). ONNX Runtime's call for the text parses the whole model. So this
+//! module reads the text itself, and skips the compiled graphs. An EP need not answer. QNN's text is compared with the
+//! device directly, without QNN's EP.
 
 use std::{
     fs::{self, File},
@@ -18,7 +19,7 @@ pub(crate) const EP_COMPATIBILITY: &str = "ep_compatibility_info.";
 /// Longest compatibility text that a report holds, in bytes.
 pub(crate) const MAX_EP_COMPATIBILITY_BYTES: usize = 512;
 
-/// Most fields that are read of a file. A compiled model has few nodes.
+/// Most fields that are read from a file. A compiled model has few nodes.
 const MAX_FIELDS: u32 = 200_000;
 /// Longest name or key that is read, in bytes.
 const MAX_NAME_BYTES: u64 = 256;
@@ -27,16 +28,16 @@ const MAX_NAME_BYTES: u64 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compatibility {
-    /// The EP has nothing against it.
+    /// The EP has no objection to the model.
     Optimal,
-    /// It was made for another chipset or runtime: compile it again. It may load.
+    /// The model was compiled for another chipset or runtime and may still load, but should be compiled again.
     PreferRecompilation,
-    /// It will not load here.
+    /// The model will not load here.
     Unsupported,
 }
 
 impl Compatibility {
-    /// The reason that explanation and report have.
+    /// Returns the reason code for explanations and reports.
     pub fn reason(self) -> Option<ReasonCode> {
         match self {
             Self::Optimal => None,
@@ -46,18 +47,18 @@ impl Compatibility {
     }
 }
 
-/// What the file of a compiled model says.
+/// The information in a compiled model's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CompiledModel {
     /// The EP in the key of the metadata.
     ep: String,
     /// The EP's text.
     pub(crate) text: String,
-    /// Whether a context serves several chipsets.
+    /// Whether the compiled graph serves several chipsets.
     is_for_many: bool,
 }
 
-/// What is known of the device.
+/// The known properties of the device.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Here<'a> {
     pub(crate) soc: Option<&'static Soc>,
@@ -65,10 +66,10 @@ pub(crate) struct Here<'a> {
 }
 
 impl CompiledModel {
-    /// Reads a file. `None` if it is not a compiled model of an EP that is asked for, or has no text about it. A file that cannot
-    /// be read is also `None`: loading it says why.
+    /// Reads a file. `None` if it is not a compiled model for a requested EP, or has no compatibility text. A file that
+    /// cannot be read is also `None`, because loading it gives the error.
     pub(crate) fn of_file(path: &Path, requested: &[String]) -> Option<Self> {
-        // A FIFO would wait for a writer.
+        // Opening a FIFO would wait for a writer.
         let found = fs::metadata(path).ok()?;
         let file = found.is_file().then(|| File::open(path).ok())??;
         Self::read(BufReader::new(file), found.len(), requested)
@@ -127,7 +128,7 @@ impl CompiledModel {
         Accelerator::of_ep(&self.ep) == Accelerator::QnnHtp
     }
 
-    /// The answer by the file alone.
+    /// The answer from the file's text alone, without the EP.
     pub(crate) fn by_text(&self, here: Here<'_>) -> Option<Compatibility> {
         if !self.is_of_qnn() {
             return None;
@@ -141,7 +142,7 @@ impl CompiledModel {
     }
 }
 
-/// Reads protobuf's fields, as `onnx.proto` numbers them.
+/// Reads protobuf fields, with the numbers of `onnx.proto`.
 struct Wire<R> {
     input: R,
     at: u64,
@@ -267,7 +268,7 @@ mod tests {
         field
     }
 
-    /// A model of one node with this op, and this text of QNN's.
+    /// A model of one node with this op, and with this text of QNN.
     fn model(op_type: &str, is_for_many: bool, text: &str) -> Vec<u8> {
         let mut attribute = field(1, b"is_multi_soc_ep_context");
         attribute.extend([3 << 3, u8::from(is_for_many)]);
@@ -325,7 +326,7 @@ mod tests {
         );
     }
 
-    /// Nothing panics, and what is cut off is not believed.
+    /// A damaged file causes no panic, and its truncated content is not used.
     #[test]
     fn a_damaged_file_says_nothing() {
         let whole = model("EPContext", false, TEXT);

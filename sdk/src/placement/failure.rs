@@ -1,6 +1,6 @@
 //! ORT's errors: the reason why a session could not be made, and a text that may leave the device.
 //!
-//! The table of signatures is the log reader's. A text without an entry is `unknown`, never a guess.
+//! The log reader's table of signatures is used. A text without an entry is `unknown`, never a guess.
 
 use epwatch_proto::{ReasonCode, clipped};
 
@@ -12,7 +12,8 @@ const MAX_TEXT_BYTES: usize = 512;
 /// `ORT_DEVICE_RESET`, by which EPs report a restarted DSP since ORT 1.28.
 pub(crate) const DEVICE_RESET: i32 = 15;
 
-/// Returns the reason by ORT's status code and message, or else a captured log's first, which is less precise.
+/// Returns the reason by ORT's status code and message, or else the first reason of a captured log, which is less
+/// precise.
 pub(crate) fn start_failure_reason(
     ort_status_code: i32,
     message: &str,
@@ -20,7 +21,7 @@ pub(crate) fn start_failure_reason(
 ) -> ReasonCode {
     let by_code = (ort_status_code == DEVICE_RESET).then_some(ReasonCode::DspRestarted);
     let by_message = setup_reason(message);
-    // A session that forbids the CPU says so whatever the cause, which only the log has.
+    // If a session forbids the CPU, the message says only that, whatever the cause. Only the log has the cause.
     let is_consequence = by_message == Some(ReasonCode::CpuFallbackForbidden);
     by_code
         .or_else(|| by_log.filter(|_| is_consequence))

@@ -11,7 +11,8 @@ use epwatch_proto::{
 use super::{PlacementInput, log::SessionLog, requested, summarise};
 
 impl SessionLog {
-    /// Returns the placement by the log alone. If the log is incomplete it is `unavailable`, with the log's reasons.
+    /// Returns the placement from the log alone. If the log is incomplete, the placement is `unavailable`, with the
+    /// log's reasons.
     pub fn placement(&self, input: PlacementInput<'_>) -> Placement {
         let (requested_eps, known_reasons) = (input.requested_eps, input.known_reasons);
         let mut placement = if let Some(assignment) = self.assignment() {
@@ -31,8 +32,8 @@ impl SessionLog {
         placement
     }
 
-    /// Adds the log's reasons: the validator's sentence and code to each CPU node, and failures of the whole to the
-    /// placement. `soc` is the chipset if it is known. Only then is missing FP16 a reason.
+    /// Adds the log's reasons: the validator's sentence and code to each CPU node, and failures of the whole graph or
+    /// back end to the placement. `soc` is the chipset if it is known. Only then is missing FP16 a reason.
     pub fn explain(&self, placement: &mut Placement, soc: Option<&Soc>) {
         let mut refusals = self.refusals();
         for node in &mut placement.cpu_nodes {
@@ -50,7 +51,7 @@ impl SessionLog {
         self.reasons.iter().copied().for_each(&mut add);
         placement.reasons.iter().copied().for_each(&mut add);
         for node in &placement.cpu_nodes {
-            // If nothing is on the NPU, an edge has the other nodes' reasons.
+            // If no node is on the NPU, a node at the graph's edge has the same reasons as the other nodes.
             if node.benign || node.reason != ReasonCode::EdgeQuantization {
                 add(node.reason);
             }
@@ -60,7 +61,7 @@ impl SessionLog {
                 .cpu_nodes
                 .iter()
                 .any(|n| n.reason == ReasonCode::Unknown);
-        // A failure of the whole explains every node.
+        // A failure of the whole graph or back end explains every node.
         let is_whole = !self.reasons.is_empty() || reasons.iter().any(|r| r.is_setup_failure());
         let was_unknown = placement.reasons.contains(&ReasonCode::Unknown);
         if (reasons.is_empty() && was_unknown) || (is_unexplained && !is_whole) {
@@ -71,7 +72,7 @@ impl SessionLog {
     }
 }
 
-/// ORT lists no names if all nodes are on one EP.
+/// If all nodes are on one EP, ORT lists no names, only their number.
 fn counted(ep: &str, n_nodes: u32, input: PlacementInput<'_>) -> Placement {
     let requested_eps = requested(input.requested_eps);
     let asks_for_npu = Asked::by_names(&requested_eps).is_some();

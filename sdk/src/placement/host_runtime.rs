@@ -1,11 +1,12 @@
 //! Safe wrapper of ONNX Runtime's graph assignment API, over the library's own table of functions.
 //!
 //! The API exists since ORT 1.24. A host may bring ORT 1.17 or later: the version is read first, and the newer table of
-//! functions is used only from 1.24 on. ORT 1.x promises to append to the table only. A table of another major version
-//! is not called, nor one that does not begin with the older one's functions. Positions were checked with `ort-sys` built
-//! with `api-24`, a test checks the older ones, and the calls were made with ORT 1.20 to 1.31.
+//! functions is used only from 1.24 on. ORT 1.x promises only to append to the table. A table is not called if it is
+//! from another major version, or does not begin with the older table's functions. Positions were checked with
+//! `ort-sys` built with `api-24`, a test checks the older ones, and the calls were made with ORT 1.20 to 1.31.
 //!
-//! The library is `ort`'s, or the one of a host in another language ([`HostRuntime`]). Nothing is linked or loaded.
+//! The library belongs to `ort`, or to a host in another language ([`HostRuntime`]). This module links and loads no
+//! library.
 //!
 //! All texts and arrays belong to the session. They are copied before the borrow of the session ends; nothing but
 //! statuses and metadata is freed.
@@ -26,7 +27,7 @@ use {super::compiled_model::Compatibility, std::ffi::c_int};
 /// The first minor version with the assignment API.
 pub(crate) const FIRST_MINOR: u32 = 24;
 
-/// Minor version of the older table, and the functions that it has at least.
+/// Minor version of the older table, and the least number of its functions.
 const OLDER_MINOR: u32 = 17;
 const OLDER_FUNCTIONS: usize = 276;
 
@@ -87,7 +88,7 @@ type Function = *const c_void;
 /// An `OrtStatus`; null is success.
 type Status = *mut c_void;
 
-/// A session's options cannot be prepared; the session works without.
+/// A session's options cannot be prepared; the session works all the same.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PrepareError {
@@ -114,8 +115,8 @@ pub enum PrepareError {
     Refused(String),
 }
 
-/// The ONNX Runtime of a host that does not call it through `ort`, for example from a JVM or C. It is never loaded here,
-/// and stays the host's.
+/// The ONNX Runtime of a host that does not call it through `ort`, for example from a JVM or C. The SDK never loads it,
+/// and it still belongs to the host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostRuntime(&'static ApiBase);
 
@@ -195,9 +196,10 @@ impl HostRuntime {
     }
 
     /// Makes sessions of these options write everything to a function, at VERBOSE. Then a session formats some ten
-    /// lines in each run. So make one from a copy of the host's options just before the host's own, and drop it at once.
-    /// Options that would take effect twice are turned off. The lines go into a [`LogReader`](super::log::LogReader), and
-    /// its session into [`with_log`](crate::AttachRequest::with_log).
+    /// lines in each run. So make a session from a copy of the host's options just before the host's own session, and
+    /// drop it at once. Options that must not take effect twice are turned off. Pass the lines to a
+    /// [`LogReader`](super::log::LogReader), and the session that it returns to
+    /// [`with_log`](crate::AttachRequest::with_log).
     ///
     /// # Errors
     /// If ORT is older than 1.17, or refuses.
@@ -235,7 +237,7 @@ impl HostRuntime {
     /// if the EP does not answer.
     ///
     /// # Safety
-    /// They are `OrtEpDevice`s of this runtime, of a living environment.
+    /// The devices must be `OrtEpDevice`s of this runtime, in a living environment.
     #[cfg(feature = "qnn")]
     pub(super) unsafe fn compatibility(
         self,
@@ -245,7 +247,8 @@ impl HostRuntime {
         let table = Table::of(self).filter(|_| !devices.is_empty())?;
         let mut answer = 0;
         let (array, len) = (devices.as_ptr(), devices.len());
-        // SAFETY: the devices are alive, the text is NUL-terminated, and the place is ours. ORT writes an enum of C there.
+        // SAFETY: the devices are alive, the text is NUL-terminated, and `answer` is ours. ORT writes an enum of C
+        // there.
         let asked = unsafe { (table.compatibility)(array, len, text.as_ptr(), &mut answer) };
         table.done(asked).ok()?;
         // OrtCompiledModelCompatibility; 0 is an EP that does not answer.
@@ -274,7 +277,7 @@ impl HostSession<'_> {
     /// Reads the assignment, as [`read`].
     pub(crate) fn assignment(&self) -> Result<Assignment, ReasonCode> {
         let table = Table::of(self.runtime).ok_or(ReasonCode::AssignmentApiUnavailable)?;
-        // An error's text is about the missing option.
+        // The error's text only says that the session option is missing.
         let assignment = table.assignment(self.session.as_ptr());
         assignment.map_err(|_| ReasonCode::AssignmentNotRecorded)
     }
@@ -332,7 +335,7 @@ impl Statuses {
         }
     }
 
-    /// Takes a status: ORT's message if there is one.
+    /// Releases a status; returns ORT's message if it is an error.
     fn done(&self, status: Status) -> Result<(), String> {
         if status.is_null() {
             return Ok(());
@@ -347,7 +350,7 @@ impl Statuses {
     }
 }
 
-/// Functions of a table of API 17 that a log is captured with.
+/// Functions of a table of API 17 that are needed to capture a log.
 struct LoggingTable {
     statuses: Statuses,
     add_config_entry: AddConfigEntry,
@@ -407,12 +410,12 @@ impl Table {
         // SAFETY: `runtime` is ORT's static table, and both versions exist.
         let [api, older] =
             [FIRST_MINOR, OLDER_MINOR].map(|version| unsafe { (runtime.0.get_api)(version) });
-        // SAFETY: both tables are static, and have the functions of the older one at least.
+        // SAFETY: both tables are static, and have at least the functions of the older one.
         if api.is_null() || older.is_null() || !unsafe { begins_with(api, older) } {
             return None;
         }
         // SAFETY: the append-only table has functions of exactly these signatures at these positions
-        // (onnxruntime_c_api.h of 1.24), after the functions of older versions. It has 413 at least.
+        // (onnxruntime_c_api.h of 1.24), after the functions of older versions. The table has at least 413 functions.
         unsafe {
             Some(Self {
                 statuses: Statuses::of(api)?,
@@ -442,7 +445,7 @@ impl Table {
     fn assignment(&self, session: *const c_void) -> Result<Assignment, String> {
         let mut subgraphs = Vec::new();
         let (mut array, mut len) = (ptr::null(), 0);
-        // SAFETY: the session is alive while it is borrowed, and both places are ours.
+        // SAFETY: the session is alive while it is borrowed, and both destinations are ours.
         self.done(unsafe { (self.subgraphs)(session, &mut array, &mut len) })?;
         // SAFETY: ORT reported success, so `array` holds `len` subgraphs that live as long as the session we borrow.
         for &subgraph in unsafe { entries(array, len) } {
@@ -487,8 +490,8 @@ impl Table {
     fn ep_compatibility(&self, session: *const c_void) -> Result<String, String> {
         let (mut allocator, mut metadata) = (ptr::null_mut(), ptr::null_mut());
         let key = format!("{EP_COMPATIBILITY}{QNN_EP}\0");
-        // SAFETY: all places are ours. The metadata is ours until it is released, once. The text is the allocator's:
-        // it is copied, then freed once.
+        // SAFETY: all destinations are ours. The metadata is ours until it is released, once. The text is the
+        // allocator's: it is copied, then freed once.
         unsafe {
             self.done((self.default_allocator)(&mut allocator))?;
             self.done((self.metadata)(session, &mut metadata))?;
@@ -537,7 +540,7 @@ unsafe fn function<F>(api: *const Function, at: usize) -> Option<F> {
     (!function.is_null()).then(|| unsafe { mem::transmute_copy(&function) })
 }
 
-/// Returns an array of ORT's as a slice, empty if there is none.
+/// Returns an array from ORT as a slice, empty if there is none.
 ///
 /// # Safety
 /// `array` must hold `len` pointers for as long as the result is used, or be null.
@@ -549,15 +552,16 @@ pub(super) unsafe fn entries<'a>(array: *const *const c_void, len: usize) -> &'a
     unsafe { slice::from_raw_parts(array, len) }
 }
 
-/// Libraries of this process by function or name, without loading one. Their handles are never closed, so they stay.
+/// Finds libraries of this process by function or name, and loads none. Their handles are never closed, so they stay
+/// loaded.
 #[cfg(unix)]
 mod loaded {
     use super::{CStr, HostRuntime, c_void, mem};
 
     pub(super) fn by_function(function: *const c_void) -> Option<HostRuntime> {
         let mut info = mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: any address may be passed, and the place for the result is ours; the result is whole where it is
-        // not zero.
+        // SAFETY: any address may be passed, and `info` is ours; it is filled completely if the call does not return
+        // zero.
         let info = unsafe {
             if libc::dladdr(function, info.as_mut_ptr()) == 0 {
                 return None;

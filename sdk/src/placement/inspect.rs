@@ -1,6 +1,6 @@
-//! Inspection of a model at a desk: where every node runs and why, without the limits of a report.
+//! Inspection of a model on a developer's machine: where every node runs and why, without the limits of a report.
 //!
-//! The session logs at VERBOSE while it is made, is read, and dropped. It never runs.
+//! A session is made, which logs at VERBOSE meanwhile. Its placement is read, and it is dropped without a run.
 
 use std::path::Path;
 
@@ -35,9 +35,9 @@ pub enum Inspection {
     },
     /// The session could not be made.
     Failed {
-        /// ORT's error, at most 4 KiB. Not for a report.
+        /// ORT's error, at most 4 KiB. It must not go into a report.
         error: String,
-        /// The reason, as far as error and log contain it.
+        /// The reason, as far as the error and the log show it.
         reason: ReasonCode,
         /// ORT's status code.
         status_code: i32,
@@ -117,7 +117,7 @@ fn placed(
     placement.cpu_nodes_truncated = false;
     let soc = soc_by_soc_model(input.soc_model).or_else(|| captured.soc());
     captured.explain(&mut placement, soc);
-    // A report's names are clipped. These are for people, and are compared with ORT's own.
+    // Names in a report are clipped. These names are for people and are compared with ORT's own, so they are whole.
     for (node, name) in placement.cpu_nodes.iter_mut().zip(names) {
         name.clone_into(&mut node.name);
     }

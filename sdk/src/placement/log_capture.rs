@@ -2,8 +2,8 @@
 //!
 //! A session keeps its log level for life, because ORT has no call to change it. At VERBOSE it formats about ten lines
 //! in every run. So the log comes from a separate session, made from a copy of the builder just before the host's own
-//! and dropped at once. The host's session, logger and log level stay as they are, and the environment's logger gets
-//! nothing of the other session. The cost is a second session creation.
+//! and dropped at once. The host's session, logger and log level stay unchanged, and the environment's logger gets no
+//! line of the separate session. The cost is the creation of a second session.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -22,7 +22,8 @@ use super::{
     log::{LogReader, SessionLog},
 };
 
-/// Makes a session like the host's, captures its log and drops it. Empty if a builder does not accept a logger.
+/// Makes a session like the host's, captures its log and drops it. The log is empty if a builder does not accept a
+/// logger.
 pub(crate) fn capture_log(
     builder: &SessionBuilder,
     make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,
@@ -35,7 +36,7 @@ pub(crate) fn capture_log(
         let builder = verbose.builder.with_config_entry(option, "0");
         verbose.builder = builder.unwrap_or_else(ort::Error::recover);
     }
-    // The host gets the error from its own attempt.
+    // An error is ignored here, because the host gets it from its own attempt.
     let made = make(&mut verbose.builder);
     let error = made.as_ref().err().map(ort::Error::message);
     let log = verbose.log(error);
@@ -43,7 +44,7 @@ pub(crate) fn capture_log(
     log
 }
 
-/// A copy of a builder whose sessions log at VERBOSE into a reader. It has to outlive them.
+/// A copy of a builder whose sessions log at VERBOSE into a reader. The copy must outlive these sessions.
 pub(crate) struct VerboseBuilder {
     pub(crate) builder: SessionBuilder,
     reader: Arc<Mutex<LogReader>>,

@@ -1,4 +1,4 @@
-//! EPs of a session's nodes: read from ONNX Runtime once, when the session is made, and summarised as an
+//! Reads the EP of each node from ONNX Runtime once, when the session is made. The result is summarised as an
 //! [`epwatch_proto::Placement`].
 
 mod assignment;

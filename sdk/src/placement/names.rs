@@ -1,5 +1,5 @@
-//! Names of EPs by the runtime's own word. An app may register a plugin under any name; the runtime's list of devices has
-//! the vendor and the type of the device behind it.
+//! Names of EPs, corrected by the runtime's own list. An app may register a plugin under any name; the runtime's list
+//! of devices has the vendor and the type of the device behind it.
 
 use epwatch_proto::{DeviceType, accelerator};
 
@@ -13,19 +13,19 @@ use super::{
 pub(crate) struct RuntimeNames(Vec<EpDevice>);
 
 impl RuntimeNames {
-    /// Reads them. Call it once a session builder exists.
+    /// Reads the list of devices. Call it once a session builder exists.
     pub(crate) fn read() -> Self {
         Self(ep_devices())
     }
 
-    /// Whether a device belongs to an EP of such a name.
+    /// Whether a device belongs to an EP whose name `is_its` accepts.
     pub(crate) fn any(&self, is_its: impl Fn(&str) -> bool) -> bool {
         self.0
             .iter()
             .any(|device| is_its(&self.own_name(&device.ep)))
     }
 
-    /// Returns the names of a request.
+    /// Returns ONNX Runtime's names for the EPs of a request.
     pub(crate) fn of_request(&self, eps: &[String]) -> Vec<String> {
         eps.iter().map(|ep| self.own_name(ep)).collect()
     }

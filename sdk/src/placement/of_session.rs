@@ -8,7 +8,8 @@ use epwatch_proto::{
 
 use super::{Assignment, PlacementInput, log::SessionLog, summarise};
 
-/// Refuses ORT's assignment of an EP whose nodes it does not have: a placement with few of them would be a fallback.
+/// Refuses ORT's assignment if it lacks nodes of the requested EP, because a placement with few of them would look like
+/// a fallback.
 pub(crate) fn recorded(
     assignment: Result<Assignment, ReasonCode>,
     requested_eps: &[String],
@@ -20,8 +21,8 @@ pub(crate) fn recorded(
     }
 }
 
-/// Returns the placement by ORT's assignment. The chipset explains refusals: the one given to the EP, or else the device's
-/// own.
+/// Returns the placement by ORT's assignment. The chipset that was given to the EP, or else the device's own, explains
+/// refusals.
 fn of_assignment(
     assignment: Result<Assignment, ReasonCode>,
     input: PlacementInput<'_>,
@@ -55,7 +56,8 @@ pub(crate) fn of_logged(
     }
 }
 
-/// As [`of_assignment`], with the reasons of a captured log. Without an assignment the log has the placement too.
+/// Does the same as [`of_assignment`], and adds the reasons of a captured log. Without an assignment the log also gives
+/// the placement.
 fn of_captured(
     assignment: Result<Assignment, ReasonCode>,
     log: &SessionLog,
@@ -70,8 +72,8 @@ fn of_captured(
     placement
 }
 
-/// Ops that compute with floats only; quantised, they have other names or stand between
-/// QuantizeLinear and DequantizeLinear.
+/// Ops that compute with floats only; their quantised forms have other names or are between QuantizeLinear and
+/// DequantizeLinear.
 const FLOAT_OPS: [&str; 25] = [
     "AveragePool",
     "BatchNormalization",
@@ -100,8 +102,8 @@ const FLOAT_OPS: [&str; 25] = [
     "Tanh",
 ];
 
-/// Gives float nodes on the CPU their reason if the chipset has no FP16: whatever else a log would tell, the HTP
-/// cannot run them. A quantised node would have its DequantizeLinear next to it on the CPU.
+/// Gives float nodes on the CPU their reason if the chipset has no FP16: whatever a log would say, the HTP cannot run
+/// them. A quantised node would have its DequantizeLinear next to it on the CPU.
 fn infer_fp16(placement: &mut Placement, soc: Option<&Soc>) {
     let lacks_fp16 = soc.is_some_and(|soc| soc.fp16 == Fp16::No);
     let is_unknown = placement.reasons.contains(&ReasonCode::Unknown);
@@ -128,7 +130,7 @@ fn infer_fp16(placement: &mut Placement, soc: Option<&Soc>) {
     let reasons = &mut placement.reasons;
     let at = reasons.iter().position(|r| *r == ReasonCode::Unknown);
     let at = at.unwrap_or(reasons.len());
-    // A graph wholly on the CPU has one reason; of a divided one, each node has its own.
+    // A graph that is wholly on the CPU has one reason. In a divided graph each node has its own reason.
     if left > 0 && placement.eps.len() > 1 {
         reasons.insert(at, ReasonCode::Fp16NotSupported);
         reasons.truncate(MAX_REASONS);

@@ -1,4 +1,5 @@
-//! What of `ort`'s sessions needs ONNX Runtime's own functions: their placement, the runtime's version, its devices.
+//! Calls ONNX Runtime's own functions for sessions of `ort`: for their placement, the runtime's version and its
+//! devices.
 
 use std::{
     ffi::{CString, NulError},
@@ -28,7 +29,8 @@ use super::{
     host_runtime::{HostRuntime, RECORD_ASSIGNMENT},
 };
 
-/// The runtime of `ort`. Its handle of the library is not exposed, so the library is found by a function of it.
+/// The runtime of `ort`. `ort` does not expose its handle of the library, so the library is found by one of its
+/// functions.
 fn of_ort() -> Option<HostRuntime> {
     static BASE: OnceLock<Option<HostRuntime>> = OnceLock::new();
     *BASE.get_or_init(|| {
@@ -49,16 +51,16 @@ pub fn record_assignment(builder: SessionBuilder) -> SessionBuilder {
 /// Returns the version of the loaded ONNX Runtime, for example `1.31.1`; `None` if it is not known.
 ///
 /// # Panics
-/// As [`ort::api`], if no library can be loaded. Call it once a session builder exists.
+/// Panics as [`ort::api`] does, if no library can be loaded. Call it once a session builder exists.
 pub fn ort_version() -> Option<String> {
     Some(of_ort()?.version())
 }
 
-/// Adds an EP that the loaded library has built in to the options of a session. `name` is as ONNX Runtime's call takes
-/// it, for example `OpenVINO` or `XNNPACK`. EPs that `ort` has a feature for do not need that feature then.
+/// Adds an EP that is built into the loaded library to the options of a session. `name` is the name in ONNX Runtime's
+/// call, for example `OpenVINO` or `XNNPACK`. The EP works without the feature that `ort` may have for it.
 ///
 /// # Errors
-/// ORT's own, if the library lacks the EP or refuses an option; or a text has a NUL in it.
+/// Returns ORT's error if the library lacks the EP or refuses an option. Fails if a text contains a NUL.
 pub fn with_built_in_ep(
     mut builder: SessionBuilder,
     name: &str,
@@ -92,11 +94,11 @@ pub fn with_built_in_ep(
     Ok(builder)
 }
 
-/// A device of an EP that this process can use, in the runtime's words.
+/// A device of an EP that this process can use, as the runtime describes it.
 #[cfg(feature = "qnn")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EpDevice {
-    /// The EP's name, which is the app's own where a plugin takes the name that it is registered under.
+    /// The EP's name. A plugin may take the name that the app registered it under.
     pub(crate) ep: String,
     /// Vendor of the EP.
     pub(crate) vendor: String,
@@ -115,18 +117,18 @@ fn with_ep_devices<T>(read: impl FnOnce(&sys::OrtApi, &[*const c_void]) -> T) ->
     }
     let (api, mut environment) = (ort::api(), ptr::null_mut());
     let level = sys::OrtLoggingLevel::ORT_LOGGING_LEVEL_WARNING;
-    // SAFETY: ORT has one environment and counts its users; as one exists, this returns it. The place is ours.
+    // SAFETY: ORT has one environment and counts its users; as one exists, this returns it. `environment` is ours.
     let made = unsafe { (api.CreateEnv)(level, c"epwatch".as_ptr(), &mut environment) };
-    // SAFETY: it is ORT's own status, and ownership passes to `ort`.
+    // SAFETY: this is ORT's own status, and ownership passes to `ort`.
     unsafe { ort::Error::result_from_status(made) }.ok()?;
     let (mut array, mut len) = (ptr::null(), 0);
-    // SAFETY: the environment is alive until it is released below, and both places are ours.
+    // SAFETY: the environment is alive until it is released below, and both destinations are ours.
     let listed = unsafe {
         ort::Error::result_from_status((api.GetEpDevices)(environment, &mut array, &mut len))
     };
     // SAFETY: ORT reported success, so `array` holds `len` devices of the environment.
     let read = listed.map(|()| read(api, unsafe { entries(array.cast(), len) }));
-    // SAFETY: it ends the use that began above, once.
+    // SAFETY: this call ends, once, the use that began above.
     unsafe { (api.ReleaseEnv)(environment) };
     read.ok()
 }
@@ -171,8 +173,8 @@ pub(crate) fn ep_devices() -> Vec<EpDevice> {
     listed.unwrap_or_default()
 }
 
-/// Asks an EP, by the name that the app registered it under, about the text of a compiled model. `None` if it has no device
-/// or does not answer. Call it once a session builder exists.
+/// Passes the text of a compiled model to an EP, which the app's own name identifies. `None` if the EP has no device or
+/// does not answer. Call it once a session builder exists.
 #[cfg(feature = "qnn")]
 pub(crate) fn compatibility(ep: &str, text: &str) -> Option<Compatibility> {
     let text = CString::new(text).ok()?;
@@ -181,7 +183,7 @@ pub(crate) fn compatibility(ep: &str, text: &str) -> Option<Compatibility> {
         let name = |device: *const c_void| unsafe { copied((api.EpDevice_EpName)(device.cast())) };
         let its = devices.iter().copied().filter(|&device| name(device) == ep);
         let its: Vec<*const c_void> = its.collect();
-        // SAFETY: they are devices of an environment of that runtime, which is alive.
+        // SAFETY: the devices belong to a living environment of that runtime.
         unsafe { of_ort()?.compatibility(&its, &text) }
     });
     answer.flatten()

@@ -1,6 +1,6 @@
-//! From an assignment to a placement: shares, CPU nodes and their reasons, fingerprints.
+//! Turns an assignment into a placement: shares, CPU nodes and their reasons, fingerprints.
 //!
-//! Pure, and without guesses: a node whose reason the assignment does not contain has `unknown`.
+//! Pure, and without guesses: a node whose reason the assignment does not contain gets `unknown`.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Assignment;
 
-/// Facts about a session before it is made.
+/// Data about a session that is known before it is made.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PlacementInput<'a> {
     /// EPs in effect, without the CPU EP.
@@ -51,7 +51,7 @@ pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placemen
     for subgraph in &assignment.subgraphs {
         add_subgraph(&mut eps, &subgraph.ep, &subgraph.nodes);
     }
-    // No session with more EPs than a placement names has been seen. Their nodes would be missing.
+    // Nodes of further EPs would be missing, but no session with more EPs than a placement can name has been seen.
     eps.truncate(MAX_EPS);
     for ep in &mut eps {
         let share = attribution.as_ref().map(|a| a.by_ep.get(&ep.ep));
@@ -66,7 +66,7 @@ pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placemen
         .enumerate()
         .collect();
     if n_cpu > MAX_CPU_NODES {
-        // Nodes that compute are kept first: edges mean nothing.
+        // Nodes that compute are kept first, because edge nodes are expected on the CPU.
         named.sort_by_key(|(index, n)| (is_edge_quantization(&n.op_type), *index));
         named.truncate(MAX_CPU_NODES);
         named.sort_by_key(|(index, _)| *index);

@@ -17,8 +17,8 @@ pub struct Conditions {
     pub thermal: Thermal,
     /// Whether the device saves power.
     pub power_save: PowerSave,
-    /// The host's name of it, for example `sustained`, at most 32 bytes. Empty if unknown. A process has 16 names;
-    /// further ones become `other`.
+    /// The host's name of the performance mode, for example `sustained`, at most 32 bytes. Empty if unknown. A process
+    /// keeps 16 names; further names become `other`.
     pub performance_mode: String,
 }
 
@@ -122,7 +122,7 @@ impl CurrentConditions {
         &self.modes
     }
 
-    /// Takes the host's conditions. Ignores its thermal status if the SDK reads it.
+    /// Takes the host's conditions. Ignores their thermal status if the SDK reads the status itself.
     pub(crate) fn set(&self, conditions: &Conditions, is_thermal_read: bool) {
         // A mode that another thread is adding right now stays unknown until the next call.
         let mode = self.modes.try_intern(&conditions.performance_mode);
@@ -148,12 +148,12 @@ impl CurrentConditions {
         self.word.store(conditions.0, Ordering::Release);
     }
 
-    /// Keeps the current thermal status.
+    /// Stores everything except the thermal status, which stays unchanged.
     fn store_except_thermal(&self, conditions: PackedConditions) {
         self.update(|now| conditions.with_thermal_of(now));
     }
 
-    /// Keeps everything but the thermal status.
+    /// Changes only the thermal status.
     pub(crate) fn set_thermal(&self, thermal: Thermal) {
         let heat = PackedConditions::new(thermal, PowerSave::Unknown, TextId::default());
         self.update(|now| now.with_thermal_of(heat));
@@ -167,7 +167,7 @@ impl CurrentConditions {
             .fetch_update(Ordering::Release, Ordering::Relaxed, changed);
     }
 
-    /// `false` without consent: then nothing is kept of a run, not even its number.
+    /// `false` without consent: then no data of a run is kept, not even its count.
     #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.is_recording.load(Ordering::Relaxed)

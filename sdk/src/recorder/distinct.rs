@@ -15,7 +15,7 @@ impl DistinctKeys {
     }
 
     pub(crate) fn add(&self, key: u64) {
-        // 0 marks an empty place.
+        // 0 marks an empty slot.
         let key = key.max(1);
         for place in &self.0 {
             match place.compare_exchange(0, key, Relaxed, Relaxed) {

@@ -9,7 +9,7 @@ pub(crate) struct TextId(pub(crate) u8);
 impl TextId {
     /// All texts beyond the capacity, and the text `other` itself.
     pub(crate) const OTHER: Self = Self(u8::MAX);
-    /// Shape of most models; needs no lookup.
+    /// The shape of most models, which needs no lookup.
     pub(crate) const STATIC: Self = Self(u8::MAX - 1);
 }
 
@@ -18,7 +18,7 @@ pub(crate) const OTHER: &str = epwatch_proto::stratum::OTHER_SHAPE;
 /// Shape key of a model with a fixed input shape.
 pub(crate) const STATIC: &str = epwatch_proto::stratum::STATIC_SHAPE;
 
-/// Texts in the order in which they came. A lookup takes no lock, because texts are only ever added.
+/// Texts in the order in which they were added. A lookup takes no lock, because texts are only ever added.
 #[derive(Debug)]
 pub(crate) struct Interner {
     texts: Box<[OnceLock<Box<str>>]>,
@@ -38,7 +38,7 @@ impl Interner {
 
     /// Returns the id of a text; allocates only for a new one.
     ///
-    /// `None` if another thread is adding one at this moment, because the caller must not wait.
+    /// Returns `None` if another thread is adding a text at this moment, because the caller must not wait.
     #[inline]
     pub(crate) fn try_intern(&self, text: &str) -> Option<TextId> {
         match text {
@@ -63,7 +63,7 @@ impl Interner {
             Slot::At(id) => Some(id),
             Slot::Place(at) => {
                 let clipped = epwatch_proto::clipped(text, self.max_bytes);
-                // Only this thread adds, so the place is empty and `set` does not wait.
+                // Only this thread is adding a text, so the slot is empty and `set` does not wait.
                 let _ = self.texts[at].set(clipped.into());
                 Some(number(at))
             }
@@ -123,7 +123,7 @@ impl Interner {
 
 enum Slot {
     At(TextId),
-    /// The first empty place.
+    /// Index of the first empty slot.
     Place(usize),
 }
 
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(names.text(TextId(77)), "");
     }
 
-    /// Otherwise a report would hold two series of one stratum.
+    /// If `other` had an id of its own, a report would hold two series of one stratum.
     #[test]
     fn the_text_other_is_the_overflow() {
         assert_eq!(Interner::new(2, 8).try_intern("other"), Some(TextId::OTHER));

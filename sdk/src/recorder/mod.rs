@@ -2,13 +2,13 @@
 //!
 //! A run costs a key comparison, a histogram increment and some arithmetic. It does no I/O, reads no clock, and
 //! allocates only for the first run of a series. Series live in a few shards ([`shards`]), each behind a lock that a
-//! run only *tries*, some hundred times at most. If all shards are held the sample is dropped and counted. The sealer
-//! swaps a series' data for an empty buffer. So it holds a lock for well under a microsecond, and later runs need no
-//! allocation.
+//! run only *tries*, some hundred times at most. If all shards are locked, the sample is dropped and counted. The
+//! sealer swaps a series' data for an empty buffer. So it holds a lock for well under a microsecond, and later runs
+//! need no allocation.
 //!
-//! Keys are bounded twice. Input shapes and performance modes beyond their limit are `other`. Series beyond
-//! [`policy::MAX_SERIES_PER_SESSION`] share one overflow series per phase. Both are counted. A series without a run
-//! in an interval is removed.
+//! Two limits bound the number of keys. Input shapes and performance modes beyond their limit become `other`. Series
+//! beyond [`policy::MAX_SERIES_PER_SESSION`] share one overflow series per phase. Both are counted. A series without a
+//! run in an interval is removed.
 
 pub(crate) mod conditions;
 mod distinct;
@@ -51,7 +51,7 @@ use shards::{Shards, Swapped, thread_number};
 
 pub(crate) use snapshot::{Drained, SeriesSnapshot};
 
-/// Status codes of ORT with a counter of their own. Larger ones share the last.
+/// Number of ORT's status codes with a counter of their own. Larger codes share the last counter.
 const N_STATUS_CODES: usize = 32;
 
 /// Measures the runs of one session. Shared by running threads and the sealer.
@@ -61,8 +61,8 @@ pub struct SessionRecorder {
     uid: AtomicU64,
     created: Duration,
     shards: Shards,
-    /// Empty buffer that is swapped into one series after the other. Locked during a seal, so that there is one
-    /// at a time.
+    /// Empty buffer that is swapped into one series after the other. It is locked during a seal, so that only one seal
+    /// runs at a time.
     spare: Mutex<Option<Box<Recorded>>>,
     shapes: Interner,
     conditions: Arc<CurrentConditions>,
@@ -110,11 +110,11 @@ impl SessionRecorder {
 
     /// Records one run under the conditions of the process.
     ///
-    /// `began` is on the clock of [`Now::mono`](crate::simulation::Now::mono). `shape_key` is `static` for a model with a fixed
-    /// input shape, otherwise the inputs' shapes, for example `x:1x3x224x224`. It is empty if unknown and at most 128
-    /// bytes long. A session has 8 different keys; further ones become `other`.
+    /// `began` is on the clock of [`Now::mono`](crate::simulation::Now::mono). `shape_key` is `static` for a model with
+    /// a fixed input shape, otherwise the inputs' shapes, for example `x:1x3x224x224`. It is empty if unknown and at
+    /// most 128 bytes long. A session keeps 8 different keys; further keys become `other`.
     ///
-    /// Never blocks. While the sealer swaps it retries some hundred times at most; a run that finds every shard held
+    /// Never blocks. While the sealer swaps, it retries some hundred times at most; a run that finds every shard locked
     /// is dropped and counted. The first run of a stratum or shape allocates.
     pub fn record(&self, began: Duration, latency: Duration, shape_key: &str) {
         if !self.is_recording() {
@@ -124,14 +124,14 @@ impl SessionRecorder {
         self.keep(began, latency, shape, self.conditions.get());
     }
 
-    /// As [`Self::record`], for a model with a fixed input shape.
+    /// Does the same as [`Self::record`], for a model with a fixed input shape.
     pub(crate) fn record_static(&self, began: Duration, latency: Duration) {
         if self.is_recording() {
             self.keep(began, latency, Some(TextId::STATIC), self.conditions.get());
         }
     }
 
-    /// As [`Self::record`], under the given conditions.
+    /// Does the same as [`Self::record`], under the given conditions.
     pub fn record_under(
         &self,
         began: Duration,
@@ -230,7 +230,7 @@ impl SessionRecorder {
         }
     }
 
-    /// Position of a run among the cold ones; any number beyond.
+    /// Position of a run among the cold runs; any larger number for later runs.
     #[inline]
     fn next_run(&self) -> u64 {
         let seen = self.runs.load(Relaxed);
@@ -267,7 +267,7 @@ impl SessionRecorder {
         self.sampling.set(one_in);
     }
 
-    /// Records nothing from now on, or again.
+    /// Turns recording off, or on again.
     pub(crate) fn turn_off(&self, is_off: bool) {
         self.sampling.turn_off(is_off);
     }
@@ -298,7 +298,7 @@ impl SessionRecorder {
         let mut kept = lock(&self.spare);
         let mut spare = kept.take().unwrap_or_else(|| Box::new(Recorded::new(None)));
         let baselines = Arc::clone(&read(&self.baselines));
-        // Read before the shards: a run that begins in between counts in the next interval.
+        // Both are read before the shards, so a run that begins in between counts in the next interval.
         let mut drained = Drained {
             is_closed: self.is_closed(),
             errors: self.take_errors(),
@@ -376,7 +376,7 @@ impl SessionRecorder {
     }
 }
 
-/// Leaves one place for each phase's overflow.
+/// Most ordinary series, which leaves one series for each phase's overflow.
 const MAX_PLAIN_SERIES: usize = policy::MAX_SERIES_PER_SESSION - 2;
 
 #[inline]

@@ -1,8 +1,8 @@
 //! Chooses the runs that are recorded if a directive asks for one in N, or for none.
 //!
-//! The choice hashes a counter. Taking every N-th run would show only the slow ones, or none, of an app whose every
-//! second run is slow. The first runs of a session are always recorded: they are few, and each is reported by itself.
-//! Skipped runs are counted. While all runs are recorded the check costs one load.
+//! The choice hashes a counter. If every second run of an app is slow, taking every N-th run would show only slow runs,
+//! or none. The first runs of a session are always recorded: they are few, and each is reported by itself. Skipped runs
+//! are counted. While all runs are recorded the check costs one load.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -48,7 +48,7 @@ impl Sampling {
         self.is_off.load(Relaxed)
     }
 
-    /// Whether to record this run, which is none of the first.
+    /// Whether to record this run, which is not one of the first runs.
     #[inline]
     pub(crate) fn takes(&self) -> bool {
         let one_in = self.one_in();
@@ -87,7 +87,7 @@ mod tests {
             let taken: Vec<u64> = (0..n).filter(|_| sampling.takes()).collect();
             let even = taken.iter().filter(|run| *run % 2 == 0).count();
             let expected = n as f64 / f64::from(one_in);
-            // Five standard deviations; the start is fixed.
+            // Five standard deviations, which is safe because the test's start value is fixed.
             let slack = 5.0 * expected.sqrt();
             let check = |got: usize, expected: f64| {
                 let off = (got as f64 - expected).abs();

@@ -14,7 +14,7 @@ use crate::{
     policy::{LOW_CREEP, SLOW_FACTOR},
 };
 
-/// One run with its place among the others.
+/// One run with its position among the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) latency: Duration,
@@ -34,14 +34,14 @@ pub(crate) struct Series {
 
 /// One interval. About 10 kB, nearly all of it the histogram, which has the buckets of the wire format. Fields that
 /// every run touches come first and lie together. (The crate `hdrhistogram` also keeps count and extremes, which the
-/// sums have exactly. A third of a record's time went into that.)
+/// sums already have exactly. Keeping them took a third of the time of a record.)
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Recorded {
     /// In nanoseconds.
     pub(crate) sums: Sums,
     pub(crate) order: Order,
-    /// Longer runs are counted in `exceed`; `u64::MAX` without a baseline.
+    /// Limits beyond which runs are counted in `exceed`; `u64::MAX` without a baseline.
     limits_ns: [u64; 3],
     exceed: [u64; 3],
     pub(crate) clipped: u64,
@@ -66,8 +66,8 @@ pub(crate) struct Order {
     pub(crate) longest_slow_streak: u64,
 }
 
-/// Whether the series is slow at the moment. Outlives the interval, because a slow phase that a seal divides is not a
-/// switch.
+/// Whether the series is slow at the moment. It outlives the interval, so that a seal within a slow phase does not
+/// count as a switch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace {
     low_ns: f64,
@@ -128,7 +128,7 @@ impl Recorded {
         }
     }
 
-    /// Empties it and keeps its memory.
+    /// Empties the interval's data and keeps its memory.
     pub(crate) fn reset(&mut self) {
         self.counts.fill(0);
         self.sums = Sums::default();

@@ -1,9 +1,9 @@
 //! Shards of a session's series, so that threads do not contend.
 //!
-//! A thread stays with the shard where it last found room, and all threads begin with the first. So a session that
-//! one thread at a time runs fills one shard only, whichever thread it is, and threads that collide separate at once.
-//! A run waits only for the sealer's swap, and only a bounded number of turns. Moving to another shard would begin the
-//! series again there, which allocates.
+//! A thread stays with the shard that it last found free, and all threads begin with the first shard. So if only one
+//! thread at a time runs a session, it fills one shard, whichever thread that is. Threads that collide move apart at
+//! once. A run waits only for the sealer's swap, and only for a bounded number of attempts. Moving to another shard
+//! would begin the series again there, which allocates.
 
 use std::{
     cell::Cell,
@@ -23,16 +23,17 @@ use super::{
 };
 use crate::policy;
 
-/// Attempts on a shard while the sealer swaps. They take a few microseconds; the swap needs a part of that.
+/// Most attempts on a shard while the sealer swaps. They take a few microseconds, and the swap takes less.
 const TURNS: u32 = 100;
 
-/// Attempts on all shards. Two threads and a sealer hold three of four, but may all move during the attempt.
+/// Most attempts on all shards. Two threads and a sealer lock only three of four shards, but may move to others during
+/// an attempt.
 const SWEEPS: usize = 2;
 
 thread_local! {
     /// Number of this thread, 0 before it has one.
     static NUMBER: Cell<u32> = const { Cell::new(0) };
-    /// The shard where this thread last found room.
+    /// The shard that this thread last found free.
     static HOME: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -49,7 +50,7 @@ pub(super) fn thread_number() -> u32 {
     }
 }
 
-/// Their number is a power of two, so that a thread's shard is found without a division.
+/// The shards of a session. Their number is a power of two, so that a thread's shard is found without a division.
 #[derive(Debug)]
 pub(super) struct Shards(Box<[Shard]>);
 
@@ -69,14 +70,15 @@ impl Default for Shards {
     }
 }
 
-/// Has cache lines of its own, so that separate threads do not share one by accident. 128 bytes, because processors
-/// fetch lines in pairs.
+/// A shard has cache lines of its own, so that separate threads do not share one by accident. It takes 128 bytes,
+/// because processors fetch lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
-    /// Not std's mutex: half of its cost is the check for waiting threads, and no thread ever waits here.
+    /// This is not std's mutex, because half of that mutex's cost is the check for waiting threads. No thread ever
+    /// waits here.
     live: TryLock<Live>,
-    /// Counts the beginning and the end of each swap, so it is odd during one.
+    /// Counts the beginning and the end of each swap, so the number is odd during a swap.
     swaps: AtomicU32,
 }
 
@@ -119,7 +121,7 @@ impl Shards {
         HOME.get() & (self.0.len() - 1)
     }
 
-    /// Uses a free shard, the thread's own first. `None` if all are held.
+    /// Uses a free shard, and tries the thread's own shard first. `None` if all are locked.
     #[inline]
     pub(super) fn with_free<T>(&self, record: impl FnOnce(&mut Live) -> T) -> Option<T> {
         let home = self.home();
@@ -141,7 +143,7 @@ impl Shards {
         None
     }
 
-    /// Holds the thread's own shard, as another thread would.
+    /// Locks the thread's own shard, as another thread would.
     #[cfg(test)]
     pub(super) fn hold(&self) -> Locked<'_, Live> {
         self.0[self.home()]
@@ -150,14 +152,14 @@ impl Shards {
             .expect("nobody else is here")
     }
 
-    /// Visits every shard in turn. For the sealer, because it waits for a run.
+    /// Visits every shard in turn. Only the sealer calls this, because it waits until a run has ended.
     pub(super) fn with_each(&self, mut change: impl FnMut(&mut Live)) {
         for shard in &*self.0 {
             shard.while_swapping(&mut change);
         }
     }
 
-    /// Swaps a series' data for the empty buffer, which then counts against its p95 of `p95s`. Removes a
+    /// Swaps a series' data for the empty buffer. Later runs are compared with the series' p95 in `p95s`. Removes a
     /// series without runs.
     pub(super) fn swap(
         &self,
@@ -190,7 +192,7 @@ pub(super) enum Swapped {
     End,
     /// The series had no runs and was removed; the next one has its position.
     Unused(Series),
-    /// The series goes on, empty.
+    /// The series continues with an empty buffer.
     Used(SeriesKey),
 }
 
@@ -201,7 +203,7 @@ impl Shard {
             if let Some(live) = self.live.try_lock() {
                 return Some(live);
             }
-            // A swap that ended since the attempt is not a reason to move.
+            // If a swap has ended since the attempt, there is no reason to move to another shard.
             let before = mem::replace(&mut swaps, self.swaps.load(Acquire));
             let is_held_by_a_run = swaps == before && swaps.is_multiple_of(2);
             if is_held_by_a_run {

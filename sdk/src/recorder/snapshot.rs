@@ -21,7 +21,7 @@ pub(crate) struct Drained {
     pub(crate) contended: u64,
     /// Runs that sampling skipped and that are in no series.
     pub(crate) passed_over: u64,
-    /// Series and input shapes that became part of an overflow.
+    /// Number of series and input shapes that became part of an overflow.
     pub(crate) overflowed_keys: u64,
     pub(crate) is_closed: bool,
 }
@@ -71,10 +71,10 @@ impl SeriesSnapshot {
         self.clipped += recorded.clipped;
         self.passed_over += recorded.passed_over;
         self.first_runs.extend(recorded.first_runs());
-        // Another shard is another thread.
+        // Another shard means another thread, so the order is unknown.
         self.order = None;
         let both = self.exceed.zip(self.exceed_of(recorded));
-        // A count over some of the runs would look like one over all.
+        // A count over only some of the runs would look like a count over all runs.
         self.exceed = both.map(|(a, b)| ExceedCounts {
             beyond_1_4x: a.beyond_1_4x + b.beyond_1_4x,
             beyond_2x: a.beyond_2x + b.beyond_2x,
@@ -82,7 +82,7 @@ impl SeriesSnapshot {
         });
     }
 
-    /// The counts, unless they were made against another baseline than the one that is sent.
+    /// The counts; `None` if they were made against a baseline other than the one that is sent.
     fn exceed_of(&self, recorded: &Recorded) -> Option<ExceedCounts> {
         let sent = self.baselines.known().first()?.p95_us;
         let counted = recorded.baseline_p95_us?;
@@ -100,7 +100,7 @@ impl SeriesSnapshot {
 
     pub(crate) fn into_series(mut self, session_uid: SessionUid) -> LatencySeries {
         let moments = self.moments();
-        // Switches and streaks of sampled runs would be wrong.
+        // If runs were skipped by sampling, switches and streaks would be wrong.
         let order = self.order.filter(|_| self.passed_over == 0);
         self.first_runs.sort_unstable();
         let first_runs = self.first_runs.iter().map(|(_, us)| *us);

@@ -185,7 +185,7 @@ fn a_run_that_finds_every_shard_held_is_dropped_and_counted() {
     assert!(n_shards >= policy::MIN_SHARDS && n_shards.is_power_of_two());
     for _ in 0..n_shards {
         held.push(recorder.shards.hold());
-        // Moves to another shard, if one is free.
+        // The recording thread moves to another shard, if one is free.
         recorder.record(LATER, us(10), "static");
     }
     drop(held);
@@ -196,7 +196,7 @@ fn a_run_that_finds_every_shard_held_is_dropped_and_counted() {
     assert_eq!(total, policy::COLD_RUNS + n_shards as u64);
 }
 
-/// Not even to contention: two threads and a sealer never hold all shards.
+/// No run is lost to contention, because two threads and a sealer never lock all shards.
 #[test]
 fn two_threads_and_a_sealer_lose_nothing() {
     const RUNS: u64 = 1_000_000;
@@ -235,7 +235,7 @@ fn two_threads_and_a_sealer_lose_nothing() {
     assert_eq!(sums, twice);
 }
 
-/// A pool of threads that take turns needs the memory of one.
+/// A pool of threads that take turns needs the memory of only one thread.
 #[test]
 fn threads_that_take_turns_share_a_shard() {
     let recorder = recorder();
@@ -383,14 +383,14 @@ fn a_baseline_that_changes_within_an_interval_ends_its_exceed_counts() {
     assert_eq!(changed.baselines.known().len(), 1);
     check_wire(&changed);
 
-    // Applies from the next interval on, also if it came between two runs.
+    // The baseline applies from the next interval on, even if it was set between two runs.
     recorder.set_baselines(knows(20_000));
     recorder.record(LATER, us(30_000), "static");
     let exceed = series(&recorder)[0].exceed.unwrap();
     assert_eq!((exceed.beyond_1_4x, exceed.beyond_2x), (1, 0));
 }
 
-/// NIST StRD, recorded from several threads into several intervals, as reported.
+/// Records the data sets of NIST StRD from several threads in several intervals, and checks the reported moments.
 #[test]
 fn certified_moments_come_out_of_reports() {
     for set in crate::moments::nist::certified() {
@@ -454,7 +454,7 @@ proptest! {
         let mut sums = crate::moments::Sums::default();
         let mut take = || {
             let series = recorder.drain().series;
-            // Backwards: the order must not matter.
+            // The series are merged backwards, because the order must not matter.
             for series in series.iter().rev() {
                 merged.merge(&series.histogram);
                 sums.merge(&series.sums);

@@ -1,11 +1,11 @@
 //! Compares the outputs of NPU and CPU: two hashes and three distances, never the outputs themselves.
 //!
-//! The distances are over all outputs of a model. An app that exposes inner outputs gets the first one that is off by more
-//! than rounding, too. One is the greatest absolute difference of two elements, another the
-//! lowest cosine of an output (as a flat vector, in f64). The third is whether the largest element is the same one in
-//! every output (the first of several). Two NaNs, or two equal infinities, in one place are equal and left out. Any
-//! other pair that is not finite makes the result [`code::NOT_FINITE`]. Two outputs of zeros have cosine 1; an output
-//! of zeros and another one have 0.
+//! The distances are over all outputs of a model. If an app exposes inner layers as outputs, it also gets the first
+//! output that is off by more than rounding. The first distance is the greatest absolute difference of two elements.
+//! The second is the lowest cosine of an output (as a flat vector, in f64). The third is whether the largest element is
+//! the same in every output (the first of several). Two NaNs, or two equal infinities, at one position are equal and
+//! left out. Any other pair that is not finite makes the result [`code::NOT_FINITE`]. Two outputs of zeros have cosine
+//! 1; an output of zeros and a different output have cosine 0.
 
 use epwatch_proto::ROUNDING_COSINE;
 use sha2::{Digest, Sha256};
@@ -22,7 +22,7 @@ pub(crate) struct Distances {
     pub(crate) first_off_output: String,
 }
 
-/// SHA-256, cut to 16 bytes, of type, shape and elements of every output in order.
+/// First 16 bytes of the SHA-256 over type, shape and elements of every output in order.
 pub(crate) fn hash(outputs: &[Output]) -> [u8; 16] {
     let mut sha = Sha256::new();
     for output in outputs {
@@ -40,7 +40,7 @@ pub(crate) fn hash(outputs: &[Output]) -> [u8; 16] {
 }
 
 /// # Errors
-/// The error code of outputs that cannot be compared.
+/// Returns an error code if the outputs cannot be compared.
 pub(crate) fn distances(npu: &[Output], cpu: &[Output]) -> Result<Distances, i32> {
     if npu.len() != cpu.len() || npu.is_empty() {
         return Err(code::OUTPUTS_DIFFER);
@@ -120,7 +120,7 @@ fn difference(a: Number, b: Number) -> f64 {
     }
 }
 
-/// Scaled by the largest element of each side, so that squares neither overflow nor vanish.
+/// Cosine of two vectors, each scaled by its largest element, so that squares neither overflow nor vanish.
 fn cosine(pairs: impl Iterator<Item = (f64, f64)>, scale: (f64, f64)) -> f64 {
     match scale {
         (0.0, 0.0) => return 1.0,
@@ -137,7 +137,7 @@ fn cosine(pairs: impl Iterator<Item = (f64, f64)>, scale: (f64, f64)) -> f64 {
     (product / (of_a.sqrt() * of_b.sqrt())).clamp(-1.0, 1.0)
 }
 
-/// The first of the largest elements.
+/// Position of the largest element, the first of several.
 #[derive(Debug, Default)]
 struct Top {
     at: usize,

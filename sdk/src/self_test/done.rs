@@ -1,8 +1,8 @@
 //! Self-tests that this installation has done: once per (model, firmware, runtime, input).
 //!
-//! `DIR/self-tests`, a [`message_file`], is replaced atomically under the folder's lock. A test is noted *before* it runs. If the NPU
-//! takes the process down, the app's next starts try again, [`MAX_ATTEMPTS`] times in all. A test is done when its
-//! result is sealed into a report. An unreadable file counts as empty, so tests run once more.
+//! `DIR/self-tests`, a [`message_file`], is replaced atomically under the folder's lock. A test is written to the file
+//! *before* it runs. If the NPU crashes the process, the app's next starts try again, [`MAX_ATTEMPTS`] times in all. A
+//! test is done when its result is sealed into a report. An unreadable file counts as empty, so tests run once more.
 
 use std::{io, path::Path};
 
@@ -18,9 +18,9 @@ use crate::{
 };
 
 const MAGIC: &Magic = b"epwtst1\n";
-/// Attempts of a test that may end without a result.
+/// Most attempts of a test that end without a result.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
-/// Tests that are remembered. The one unused for longest goes first.
+/// Most tests that are remembered. The test unused for longest is forgotten first.
 const MAX_ENTRIES: usize = 256;
 /// Far above the size of a full file.
 pub(crate) const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -55,7 +55,7 @@ impl DoneTests {
         message_file::to_bytes(MAGIC, self)
     }
 
-    /// Notes a test that is about to run. `is_repeat`: even if it was done before.
+    /// Records that a test is about to run. With `is_repeat` it may run even if it was done before.
     pub(crate) fn begin(&mut self, key: TestKey, is_repeat: bool) -> Result<(), SelfTestSkip> {
         let mut entry = self.take(key);
         let is_given_up = entry.unfinished >= MAX_ATTEMPTS;
@@ -69,7 +69,7 @@ impl DoneTests {
         begun
     }
 
-    /// Notes that the test ended and its result is kept.
+    /// Records that the test ended and its result is kept.
     pub(crate) fn finish(&mut self, key: TestKey) {
         self.take(key);
         self.entries.push(TestEntry {
@@ -79,7 +79,7 @@ impl DoneTests {
         });
     }
 
-    /// Takes the entry of a key out, or makes a new one.
+    /// Removes and returns the entry of a key, or makes a new one.
     fn take(&mut self, key: TestKey) -> TestEntry {
         if let Some(at) = self.entries.iter().position(|e| e.key == key) {
             return self.entries.remove(at);
@@ -95,10 +95,10 @@ impl DoneTests {
     }
 }
 
-/// Notes that these tests are done. Only on the SDK's thread.
+/// Records that these tests are done. Call it only on the SDK's thread.
 ///
 /// # Errors
-/// If the file cannot be written. The tests will run once more in another process.
+/// Fails if the file cannot be written. The tests will then run once more in another process.
 pub(crate) fn save_finished(dir: &Path, keys: &[TestKey]) -> io::Result<()> {
     change_done(dir, |tests| {
         for key in keys {
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::Done));
         assert_eq!(tests.begin([2; 16], false), Ok(()));
         assert_eq!(tests.begin(KEY, true), Ok(()));
-        // The repetition failed, so the first result stands.
+        // The repetition failed, so the first result still counts.
         assert_eq!(tests.begin(KEY, false), Err(SelfTestSkip::Done));
     }
 

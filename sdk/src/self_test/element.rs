@@ -15,7 +15,7 @@ mod sealed {
 /// A Rust type that golden inputs can be made from.
 pub trait GoldenElement: sealed::Element {}
 
-/// A number of an output, without loss.
+/// An element of an output as a number, without loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Number {
     Float(f64),
@@ -44,7 +44,7 @@ macro_rules! element_types {
         }
 
         impl ElementType {
-            /// The number that stands for it in hashes. Reports hold these hashes, so it never changes.
+            /// The number of this type in hashes. Reports hold these hashes, so the number never changes.
             pub(crate) fn code(self) -> u8 {
                 match self { $( Self::$variant => $code, )+ }
             }
@@ -63,7 +63,7 @@ macro_rules! element_types {
                 match ty { $( TensorElementType::$ort => Some(Self::$variant), )+ _ => None }
             }
 
-            /// The numbers in bytes of whole elements.
+            /// Reads bytes as whole elements, and returns them as numbers.
             pub(crate) fn numbers(self, bytes: &[u8]) -> Box<dyn Iterator<Item = Number> + '_> {
                 match self {
                     $( Self::$variant => {
@@ -75,7 +75,7 @@ macro_rules! element_types {
                 }
             }
 
-            /// A tensor for ONNX Runtime.
+            /// Makes a tensor for ONNX Runtime.
             #[cfg(feature = "ort")]
             pub(crate) fn tensor(self, dims: &[i64], bytes: &[u8]) -> ort::Result<DynValue> {
                 match self {
@@ -134,6 +134,6 @@ element_types! {
     U16 = 9, 4, Uint16, u16, 2, u16::from_le_bytes, u16::to_le_bytes, |x| Number::Int(x.into());
     U32 = 10, 12, Uint32, u32, 4, u32::from_le_bytes, u32::to_le_bytes, |x| Number::Int(x.into());
     U64 = 11, 13, Uint64, u64, 8, u64::from_le_bytes, u64::to_le_bytes, |x| Number::Int(x.into());
-    // A byte of 0 or 1.
+    // A byte that is 0 or 1.
     Bool = 12, 9, Bool, bool, 1, |b| b != [0], |x| [u8::from(x)], |x| Number::Int(x.into());
 }

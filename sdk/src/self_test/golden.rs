@@ -14,7 +14,7 @@ const MAX_INPUTS: usize = 64;
 const MAX_ID_BYTES: usize = 64;
 const MAX_NAME_BYTES: usize = 256;
 
-/// Reference inputs of a model, which a self-test runs. Random or public data, never a user's.
+/// Reference inputs of a model, which a self-test runs. Use random or public data, never a user's.
 ///
 /// ```
 /// use epwatch_sdk::self_test::{GoldenInput, GoldenTensor};
@@ -75,7 +75,7 @@ impl GoldenInput {
         Ok(golden)
     }
 
-    /// Adds an input from the bytes of an ONNX `TensorProto`, which also holds its name. For inputs that are no
+    /// Adds an input from the bytes of an ONNX `TensorProto`, which also holds its name. It is for inputs that are not
     /// files, for example assets of an Android app.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl GoldenInput {
         self.with_input(name, tensor)
     }
 
-    /// Adds an input by the name that the model has for it (1 to 256 bytes).
+    /// Adds an input under its name in the model (1 to 256 bytes).
     ///
     /// # Errors
     /// If the name is out of bounds or given twice, or the inputs are more than 64 or larger than 64 MiB together.
@@ -124,7 +124,7 @@ impl GoldenInput {
         Ok(self)
     }
 
-    /// Returns the id by which reports name it.
+    /// Returns the id that names this input in reports.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -139,7 +139,7 @@ impl GoldenInput {
         self.inputs.iter().map(|(name, tensor)| (&**name, tensor))
     }
 
-    /// Identifies the content. A test of other content is another test.
+    /// Identifies the content; an input with other content makes another test.
     pub(super) fn checksum(&self) -> [u8; 32] {
         let mut sha = Sha256::new();
         hash_part(&mut sha, self.id.as_bytes());

@@ -1,10 +1,10 @@
 //! The golden self-test: does the NPU compute what the CPU computes?
 //!
 //! A wrong driver or a wrongly prepared graph gives wrong outputs at full speed, and neither placement nor latency
-//! shows it. An app may therefore run a reference input ([`GoldenInput`]) on its NPU session and on a CPU session of
-//! the same model. It chooses the time and the thread. The test runs once per model version, firmware and runtime, and
-//! again on a session that was made after a failed run (a restarted DSP). Reports hold cut hashes of the outputs and
-//! distances, never the outputs or the input.
+//! shows the error. An app may therefore run a reference input ([`GoldenInput`]) on its NPU session and on a CPU
+//! session of the same model. The app chooses the time and the thread. The test runs once per model version, firmware
+//! and runtime, and again on a session that was made after a failed run (a restarted DSP). Reports hold cut hashes of
+//! the outputs and distances, never the outputs or the input.
 //!
 //! ```no_run
 //! # #[cfg(feature = "ort")]
@@ -26,12 +26,12 @@
 //! # Ok(()) }
 //! ```
 //!
-//! [`GoldenInput::ready`] makes inputs for any model, so that nobody needs data. With the same quantised file on the CPU, the
-//! distances are the NPU's own. With the file before its quantisation, they hold the loss of the quantisation too, and
-//! the detector tells the two apart by comparing chipsets.
+//! [`GoldenInput::ready`] makes inputs for any model, so that nobody needs data. If the CPU runs the same quantised
+//! file, the distances show only the NPU's error. If the CPU runs the file before quantisation, they also contain the
+//! loss by quantisation. The detector tells the two apart by comparing chipsets.
 //!
 //! The folder `segmenter/cat-1` holds ONNX tensors: `input_0.pb`, `input_1.pb` and so on. ONNX's own package writes
-//! them from NumPy arrays, under the name that the model has for the input:
+//! them from NumPy arrays, under the input's name in the model:
 //!
 //! ```python
 //! tensor = onnx.numpy_helper.from_array(numpy.load("cat.npy"), name="pixel_values")
@@ -80,7 +80,7 @@ pub use tensor::{GoldenError, GoldenTensor};
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum SelfTestOutcome {
-    /// The test ran, and this is reported. A failure has an error code.
+    /// The test ran, and this result is reported. A failure has an error code.
     Ran(SelfTest),
     /// The test did not run.
     Skipped(SelfTestSkip),
@@ -88,9 +88,9 @@ pub enum SelfTestOutcome {
 
 #[cfg(feature = "ort")]
 impl Watch {
-    /// Runs a golden input on `session` and on a CPU session that `cpu_session` makes. Skipped if it ran before on
-    /// this firmware and runtime, or if the session has no node on the NPU. The CPU session is made only if the test
-    /// runs, and dropped after.
+    /// Runs a golden input on `session` and on a CPU session that `cpu_session` makes. Skipped if it ran before on this
+    /// firmware and runtime, or if the session has no node on the NPU. The CPU session is made only if the test runs,
+    /// and then dropped.
     ///
     /// The test costs a session creation and two runs, which are not measured, and touches the SDK's folder. Call
     /// it from a background thread, when the app is idle. At the start of a process it waits up to five seconds
@@ -120,10 +120,10 @@ impl Watch {
     }
 }
 
-/// Runs a golden input on `session` and on a CPU session of the same model. Needs no [`Watch`]: nothing is reported, and
-/// nothing touches a disk. For programs that measure a model on a device.
+/// Runs a golden input on `session` and on a CPU session of the same model. Needs no [`Watch`]: nothing is reported,
+/// and nothing touches a disk. It is for programs that measure a model on a device.
 ///
-/// A failure is an error code of the result, as [`Watch::self_test`] has it.
+/// A failure is an error code of the result, as in [`Watch::self_test`].
 #[cfg(feature = "ort")]
 pub fn compared<E>(
     session: &mut OrtSession,

@@ -5,7 +5,7 @@ use super::{
     tensor::{GoldenError, element_type, wrong},
 };
 
-/// Two copies of a model's outputs are held at once. A phone has no memory for larger ones.
+/// Most bytes of a model's outputs. Two copies are held at once, and a phone lacks the memory for larger ones.
 pub(super) const MAX_OUTPUT_BYTES: usize = 64 << 20;
 
 /// One output of a session.
@@ -22,7 +22,7 @@ impl Output {
     /// for `onnx_type`.
     ///
     /// # Errors
-    /// If elements of this type are not numbers, or the dimensions do not make up the number of bytes.
+    /// Fails if elements of this type are not numbers, or if the dimensions do not match the number of bytes.
     pub fn new(name: &str, onnx_type: i32, dims: &[i64], data: &[u8]) -> Result<Self, GoldenError> {
         let element_type = element_type(onnx_type)?;
         let expected = dims.iter().try_fold(element_type.size(), |bytes, dim| {

@@ -1,8 +1,8 @@
-//! Golden inputs for any model, so that nobody needs data: zeros, ones, a ramp, and noise by a seed.
+//! Golden inputs for any model, so that an app needs no data: zeros, ones, a ramp, and noise from a seed.
 //!
-//! They show how far NPU and CPU are apart, not how good the answers are. The elements fit what a model reads.
-//! Floats are from -1 to 1, and images of 8 or 16 bits have their whole range. Other integers are small, so that they are
-//! valid as tokens and places.
+//! They show how far NPU and CPU differ, not how good the answers are. The elements suit the model's inputs. Floats are
+//! from -1 to 1, and images of 8 or 16 bits have their whole range. Other integers are small, so that they are valid as
+//! tokens and indices.
 
 use ort::{session::Session, value::ValueType};
 
@@ -12,7 +12,7 @@ use super::{
     tensor::{GoldenError, GoldenTensor, MAX_GOLDEN_BYTES, wrong},
 };
 
-/// Integers of 32 bits or more are below it, because they are often places in a table.
+/// Integers of 32 bits or more stay below this, because they are often indices of a table.
 const SMALL: u32 = 8;
 
 /// The elements of a ready golden input.
@@ -25,7 +25,7 @@ pub enum ReadyInput {
     Ones,
     /// Elements that rise from the least to the largest.
     Ramp,
-    /// Uniform noise, the same for a seed on every device.
+    /// Uniform noise; a seed gives the same noise on every device.
     Noise(u64),
 }
 
@@ -33,7 +33,7 @@ impl ReadyInput {
     /// One of each kind.
     pub const ALL: [ReadyInput; 4] = [Self::Zeros, Self::Ones, Self::Ramp, Self::Noise(1)];
 
-    /// Returns the id by which reports name it.
+    /// Returns the id that names this input in reports.
     fn id(self) -> String {
         match self {
             Self::Zeros => "ready-zeros".to_owned(),
@@ -107,7 +107,7 @@ fn tensor(
     GoldenTensor::from_le_bytes(element_type, dims, data)
 }
 
-/// Returns the place of an element among all, in [0, 1).
+/// Returns the relative position of an element among all elements, in [0, 1).
 #[expect(
     clippy::cast_precision_loss,
     reason = "a ramp needs no more than 53 bits"
@@ -121,7 +121,7 @@ fn share(at: usize, n: usize) -> f64 {
 enum Part {
     Zero,
     One,
-    /// A place in the range of its type, in [0, 1).
+    /// A relative position in the range of its type, in [0, 1).
     Share(f64),
 }
 

@@ -1,4 +1,4 @@
-//! The result of a test, by the outputs of both sides.
+//! Makes the result of a test from the outputs of both sides.
 
 use epwatch_proto::{SelfTest, SessionUid};
 
@@ -24,10 +24,10 @@ pub(super) fn failed(session_uid: SessionUid, golden: &GoldenInput, error_code: 
     }
 }
 
-/// Fills a result. The CPU is asked for its outputs only if the NPU has some.
+/// Fills a result. The CPU runs only if the NPU has returned outputs.
 ///
 /// # Errors
-/// The error code of the side that failed, or of outputs that cannot be compared.
+/// Returns the error code of the side that failed, or an error code if the outputs cannot be compared.
 pub(super) fn fill(
     test: &mut SelfTest,
     on_npu: Result<Vec<Output>, i32>,

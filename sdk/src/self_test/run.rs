@@ -35,7 +35,7 @@ pub(super) fn compared<E: Into<Box<dyn Error + Send + Sync>>>(
     test
 }
 
-/// ORT's status code, if ORT's error is among the causes.
+/// Returns ORT's status code, if an error of ORT is among the causes.
 fn code_of(error: &(dyn Error + 'static)) -> i32 {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -47,7 +47,7 @@ fn code_of(error: &(dyn Error + 'static)) -> i32 {
     code::CPU_SESSION
 }
 
-/// Never 0, which would mean success.
+/// The code is never 0, which would mean success.
 fn ort_code(error: &ort::Error) -> i32 {
     match status_code(error.code()) {
         0 => code::INTERNAL,

@@ -1,4 +1,4 @@
-//! A self-test whose sessions the host runs: it has no `ort`, or another language has them.
+//! A self-test whose sessions the host runs, because the host has no `ort` or is written in another language.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -23,7 +23,7 @@ use crate::{
     shared::Shared,
 };
 
-/// A self-test that has begun. One that never ends counts as an attempt that ended the process.
+/// A self-test that has begun. A test that never ends counts as an attempt that crashed the process.
 #[derive(Debug)]
 pub struct StartedSelfTest {
     shared: Arc<Shared>,
@@ -33,7 +33,7 @@ pub struct StartedSelfTest {
 }
 
 impl StartedSelfTest {
-    /// Notes on disk that the test begins. `is_repeat`: even if it was done before.
+    /// Records on disk that the test begins. With `is_repeat` it begins even if it was done before.
     pub(super) fn begin(
         watch: &Watch,
         uid: SessionUid,
@@ -63,8 +63,8 @@ impl StartedSelfTest {
         begun.unwrap_or(Err(SelfTestSkip::NotReady))
     }
 
-    /// Ends the test by the outputs of both sessions, or by the code of the one that failed: ORT's, or one of
-    /// [`code`](super::code). Returns what is reported.
+    /// Ends the test with the outputs of both sessions, or with the error code of the session that failed: ORT's, or
+    /// one of [`code`](super::code). Returns the result that is reported.
     pub fn end(
         &self,
         on_npu: Result<Vec<Output>, i32>,
@@ -78,7 +78,7 @@ impl StartedSelfTest {
         self.keep(compared.ok())
     }
 
-    /// Keeps a result for the next report; `None` if there is none for a bug of the SDK.
+    /// Keeps a result for the next report. Pass `None` if a bug of the SDK prevented a result.
     pub(super) fn keep(&self, test: Option<SelfTest>) -> SelfTest {
         let test = test.unwrap_or_else(|| self.failed.clone());
         let mut core = self.shared.core();
@@ -91,8 +91,8 @@ impl StartedSelfTest {
 }
 
 impl Watch {
-    /// Begins a self-test of a session that the host runs itself. The host then runs the golden input on this session and on
-    /// a CPU session of the same model, unrecorded. It ends the test with the outputs of both.
+    /// Begins a self-test of a session that the host runs itself. The host then runs the golden input on this session
+    /// and on a CPU session of the same model, without recording. It ends the test with the outputs of both.
     ///
     /// Touches the SDK's folder, and waits for it up to five seconds at the start of a process.
     ///
@@ -119,7 +119,7 @@ impl Watch {
     /// ```
     ///
     /// # Errors
-    /// The reason for which the test does not run.
+    /// Returns the reason why the test does not run.
     pub fn begin_self_test(
         &self,
         session: &AttachedSession,
@@ -144,7 +144,7 @@ fn key_of(core: &Core, uid: SessionUid, input: &[u8]) -> Result<TestKey, SelfTes
     Ok(key(session, &core.device, &core.runtime, input))
 }
 
-/// Whether the NPU was requested, and has nodes if that is known.
+/// Whether the session requested the NPU, and has nodes there if its placement is known.
 fn is_on_npu(session: &Session) -> bool {
     let placement = &session.placement;
     let has_nodes = placement.n_npu_nodes() > 0;

@@ -8,11 +8,11 @@ use super::element::{ElementType, GoldenElement, bytes_of};
 pub(super) const MAX_GOLDEN_BYTES: usize = 64 << 20;
 const MAX_RANK: usize = 8;
 
-/// A golden input that cannot be made or read, with what would be accepted.
+/// Why a golden input cannot be made or read, and which values would be accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldenError {
-    /// A file cannot be read, or holds no tensor that can be used.
+    /// A file cannot be read, or holds no usable tensor.
     #[error("failed to read golden input {path}")]
     Io {
         /// Path of the file.
@@ -63,19 +63,19 @@ impl GoldenTensor {
     /// Makes a tensor of at most eight dimensions, each 1 or more. Without dimensions it is a scalar.
     ///
     /// # Errors
-    /// If the dimensions are out of bounds or do not make up the number of elements.
+    /// Fails if the dimensions are out of bounds or do not match the number of elements.
     pub fn new<T: GoldenElement>(dims: &[u64], elements: &[T]) -> Result<Self, GoldenError> {
         Self::from_le_bytes(T::TYPE, dims, bytes_of(elements))
     }
 
-    /// As [`Self::new`], from little-endian bytes. `onnx_type` is the number of ONNX's `TensorProto.DataType`, which is
-    /// `ONNXTensorElementDataType` of ONNX Runtime's C API too.
+    /// Makes the same tensor as [`Self::new`] from little-endian bytes. `onnx_type` is a number of ONNX's
+    /// `TensorProto.DataType`, which ONNX Runtime's C API uses too (`ONNXTensorElementDataType`).
     ///
     /// # Errors
-    /// As [`Self::new`], or if elements of this type are not numbers.
+    /// Fails as [`Self::new`] does, and if elements of this type are not numbers.
     pub fn of_bytes(onnx_type: i32, dims: &[i64], data: &[u8]) -> Result<Self, GoldenError> {
         let element_type = element_type(onnx_type)?;
-        // A dimension below 0 is refused as one of 0.
+        // A dimension below 0 is refused in the same way as 0.
         let dims: Vec<u64> = dims
             .iter()
             .map(|dim| u64::try_from(*dim).unwrap_or(0))
@@ -83,7 +83,7 @@ impl GoldenTensor {
         Self::from_le_bytes(element_type, &dims, data.to_vec())
     }
 
-    /// As [`Self::new`]. A byte of a bool is 0 or 1.
+    /// Fails as [`Self::new`] does, and if a byte of a bool is neither 0 nor 1.
     pub(super) fn from_le_bytes(
         element_type: ElementType,
         dims: &[u64],
@@ -117,7 +117,7 @@ impl GoldenTensor {
     /// Makes the tensor for ONNX Runtime.
     ///
     /// # Errors
-    /// ONNX Runtime's, for example of memory.
+    /// Returns ONNX Runtime's error, for example if memory is short.
     #[cfg(feature = "ort")]
     pub fn to_value(&self) -> ort::Result<ort::value::DynValue> {
         let dims = self.dims.iter().map(|d| i64::try_from(*d));
@@ -129,7 +129,7 @@ impl GoldenTensor {
 }
 
 /// # Errors
-/// If elements of this type of ONNX are not numbers.
+/// Fails if elements of this ONNX type are not numbers.
 pub(super) fn element_type(onnx_type: i32) -> Result<ElementType, GoldenError> {
     let element_type = u64::try_from(onnx_type)
         .ok()

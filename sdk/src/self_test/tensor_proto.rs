@@ -1,7 +1,7 @@
-//! Reads ONNX's `TensorProto`, the message in which ONNX tools keep the test data of a model.
+//! Reads ONNX's `TensorProto`, the message that ONNX tools use for a model's test data.
 //!
-//! The elements are in `raw_data`, little-endian, or in the packed field of their type. There, floats and doubles are
-//! their bits, integers are varints, and half floats are the varint of their bits.
+//! The elements are in `raw_data`, little-endian, or in the packed field of their type. In the packed field, floats and
+//! doubles are stored as their bits, integers as varints, and half floats as the varint of their bits.
 
 use prost::Message;
 
@@ -10,7 +10,8 @@ use super::{
     tensor::{GoldenError, GoldenTensor, wrong},
 };
 
-/// The fields that are read. Numbers as in `onnx.proto`; floats are read as their bits, so that no NaN changes.
+/// The fields that are read. Their numbers are from `onnx.proto`. Floats are read as their bits, so that no NaN
+/// changes.
 #[derive(Clone, PartialEq, Message)]
 struct TensorProto {
     #[prost(uint64, repeated, tag = "1")]
@@ -86,7 +87,7 @@ fn packed_field(element_type: ElementType) -> u32 {
     }
 }
 
-/// Narrows numbers to the bytes of their type. A negative one comes sign-extended to 64 bits.
+/// Narrows numbers to the bytes of their type. A negative number arrives sign-extended to 64 bits.
 fn narrowed(element_type: ElementType, numbers: &[u64]) -> Result<Vec<u8>, GoldenError> {
     let is_signed = matches!(
         element_type,

@@ -97,7 +97,7 @@ fn the_worst_of_several_outputs_is_reported() {
     );
 }
 
-/// An app that exposes inner outputs learns the layer. A model with one output has no layer to name.
+/// An app that exposes inner layers as outputs learns which layer is off. A model with one output has no layer to name.
 #[test]
 fn the_first_output_that_is_off_is_named() {
     let cpu = |name| single(name, &[1.0, 2.0]);
@@ -146,7 +146,7 @@ fn golden(folder: &str) -> GoldenInput {
     GoldenInput::load(fixture_path(folder)).unwrap()
 }
 
-/// The file as ONNX's own package writes it.
+/// A file in the form that ONNX's own package writes.
 fn tensor_proto(name: &str, tensor: &GoldenTensor) -> Vec<u8> {
     let mut bytes = Vec::new();
     let dims: Vec<i64> = tensor.dims().iter().map(|d| *d as i64).collect();
@@ -242,7 +242,7 @@ fn errors_name_the_field_and_the_way_out() {
     check(read(&whole[..whole.len() - 1]), "whole TensorProto");
     check(read(&[&whole[..], b"\x70\x01"].concat()), "external file");
     check(read(&[&whole[..], b"\x6a\x00"].concat()), "external file");
-    // Elements twice, and 300 as an element of 8 bits.
+    // One tensor has its elements twice; another has 300 as an element of 8 bits.
     check(read(&[&whole[..], b"\x2a\x01\x00"].concat()), "raw_data");
     let too_large = b"\x08\x01\x10\x02\x42\x01x\x2a\x02\xac\x02";
     check(read(too_large), "integers of 1 bytes");
@@ -299,7 +299,7 @@ fn every_element_type_goes_through_onnx_runtime_and_comes_back() {
     assert_eq!(test.error_code, 0);
     assert_eq!(test.npu_output_hash, Some(hash(&same)));
     assert_eq!(test.cpu_output_hash, test.npu_output_hash);
-    // A NaN is among them.
+    // A NaN is among the elements.
     assert_eq!((test.max_abs, test.top1_equal), (Some(0.0), Some(true)));
     assert!(test.cosine.unwrap() > 1.0 - 1e-12);
 }
@@ -331,7 +331,7 @@ fn outputs_that_are_no_numbers_or_of_another_model_are_a_code() {
     assert_eq!(missing.error_code, 2);
 }
 
-/// The same on every device, or devices could not be compared.
+/// The inputs must be the same on every device, or devices could not be compared.
 #[test]
 fn ready_inputs_fit_any_model_and_run() {
     let ready = |ready| GoldenInput::ready(ready, &session("every_type.onnx")).unwrap();
@@ -369,7 +369,7 @@ fn ready_inputs_fit_any_model_and_run() {
     );
 }
 
-/// Checks that bytes are refused, or read as a tensor that is written and read again.
+/// Checks that bytes are refused, or give a tensor that stays the same when written and read again.
 fn check_bytes(bytes: &[u8]) {
     let empty = || GoldenInput::new("g").unwrap();
     let Ok(golden) = empty().with_tensor_proto(bytes) else {

@@ -1,7 +1,7 @@
 //! A session that a host in another language has made, for example a JVM or a program in C.
 //!
-//! The host runs its session itself and records each run here. Nothing of the session is kept after its placement was
-//! read, so the host may close it at any time.
+//! The host runs its session itself and records each run here. The SDK keeps no reference to the session after reading
+//! its placement, so the host may close it at any time.
 
 use std::{
     path::PathBuf,
@@ -29,9 +29,9 @@ use crate::{
 /// measured, and the placement is unavailable.
 pub type AttachRequest = SessionRequest<Option<HostRuntime>>;
 
-/// A session's placement as the host has read it. The host's binding of ONNX Runtime has the list but no pointers, for
-/// example Python's `InferenceSession.get_provider_graph_assignment_info`. Of another runtime, the host has made the list
-/// from what that runtime says.
+/// A session's placement as the host has read it. The host's binding of ONNX Runtime returns the list but no pointers,
+/// for example Python's `InferenceSession.get_provider_graph_assignment_info`. For another runtime, the host makes the
+/// list from that runtime's own information.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostAssignment {
     /// ONNX Runtime's version, for example `1.31.1`, or another runtime's name and version, for example `LiteRT 2.3.0`.
@@ -43,7 +43,7 @@ pub struct HostAssignment {
     pub ep_compatibility: String,
 }
 
-/// A session's placement in the words of a host whose runtime is not ONNX Runtime.
+/// A session's placement, described by a host whose runtime is not ONNX Runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostPlacement {
     /// Accelerators that the app asked for, in order, without the CPU, for example `GPU` or `XNNPACK`.
@@ -56,13 +56,13 @@ pub struct HostPlacement {
 }
 
 impl HostAssignment {
-    /// Whether its runtime is ONNX Runtime, whose version has no name before it.
+    /// Whether the session's runtime is ONNX Runtime: then the version has no name before it.
     fn is_of_ort(&self) -> bool {
         self.runtime
             .starts_with(|first: char| first.is_ascii_digit())
     }
 
-    /// The runtime, unless it is ONNX Runtime or not known.
+    /// The runtime; `None` if it is ONNX Runtime or not known.
     fn other_runtime(&self) -> Option<Runtime> {
         let is_other = !self.runtime.is_empty() && !self.is_of_ort();
         is_other.then(|| Runtime {
@@ -81,7 +81,7 @@ impl HostAssignment {
     }
 }
 
-/// Gives ops on the CPU the name that reports have for it, whatever the other runtime calls it.
+/// Gives the CPU its name in reports, whatever the other runtime calls it.
 fn with_own_cpu(mut assignment: Assignment) -> Assignment {
     for subgraph in &mut assignment.subgraphs {
         if Accelerator::of_ep(&subgraph.ep) == Accelerator::Cpu {
@@ -92,9 +92,8 @@ fn with_own_cpu(mut assignment: Assignment) -> Assignment {
 }
 
 impl AttachRequest {
-    /// Adds what ONNX Runtime wrote at VERBOSE while a session like this one was made
-    /// ([`HostRuntime::log_to`]). So each CPU node has the validator's reason, and ORT older than 1.24 has a placement at
-    /// all.
+    /// Adds ONNX Runtime's VERBOSE log from the creation of a session like this one ([`HostRuntime::log_to`]). It gives
+    /// each CPU node the validator's reason, and is the only source of a placement for ORT older than 1.24.
     pub fn with_log(mut self, log: SessionLog) -> Self {
         self.log = Some(log);
         self
@@ -206,11 +205,11 @@ impl AttachRequest {
     }
 }
 
-/// A session of the host's own, whose runs the host records. Closed when dropped.
+/// A session that belongs to the host, which records its runs. Dropping this closes the SDK's record of it.
 #[derive(Debug)]
 pub struct AttachedSession {
     observation: Observation,
-    /// Whether the session's self-test runs although it ran before.
+    /// Whether the session's self-test runs again although it ran before.
     repeats_self_test: AtomicBool,
 }
 
@@ -230,7 +229,7 @@ impl AttachedSession {
         recorder.record_static(clock.mono_of_system(began), latency);
     }
 
-    /// As [`Self::record`], for a model with free dimensions. See
+    /// Does the same as [`Self::record`], for a model with free dimensions. See
     /// [`SessionRecorder::record`](crate::simulation::SessionRecorder::record) for `shape_key`.
     #[inline]
     pub fn record_shape(&self, began: Duration, latency: Duration, shape_key: &str) {
@@ -261,8 +260,8 @@ impl AttachedSession {
         self.repeats_self_test.store(false, Relaxed);
     }
 
-    /// Ends the record in this process, as dropping the session does. For bindings that cannot drop it in the child of a
-    /// fork.
+    /// Ends the recording in this process, as dropping the session does. It is for bindings that cannot drop the
+    /// session in the child of a fork.
     pub fn close(&self) {
         self.observation.close();
     }

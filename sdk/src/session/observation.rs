@@ -1,4 +1,4 @@
-//! The measured side of a session, whoever made it.
+//! The recording of a session, whoever made the session.
 
 use std::{
     path::PathBuf,
@@ -12,16 +12,16 @@ use crate::{
     random_session_uid, recorder::SessionRecorder, shared::Shared, time::Clock,
 };
 
-/// What a session is, so that the child of a fork can report it in its own stream.
+/// Description of a session, with which the child of a fork can report it in its own stream.
 #[derive(Debug, Clone)]
 pub(super) struct Described {
     pub(super) info: SessionInfo,
     pub(super) in_effect: EffectiveRequest,
-    /// The file whose hash the report lacks.
+    /// The model file whose hash must still be computed for reports.
     pub(super) hash_from: Option<PathBuf>,
 }
 
-/// Description and recorder of a session. The recorder is closed with it.
+/// Description and recorder of a session. Dropping it closes the recorder.
 #[derive(Debug)]
 pub(super) struct Observation {
     described: Described,
@@ -32,7 +32,7 @@ pub(super) struct Observation {
 }
 
 impl Observation {
-    /// Begins a session's record, in the SDK of this process.
+    /// Begins the recording of a session, in the SDK of this process.
     pub(super) fn open(shared: &Arc<Shared>, described: Described) -> Self {
         let recorder = shared.open(described.info.clone(), &described.in_effect);
         if let Some(path) = described.hash_from.clone() {
@@ -47,8 +47,8 @@ impl Observation {
         }
     }
 
-    /// Returns where this process records runs of the session, and by which clock. The first call in the child of a fork
-    /// begins a session there.
+    /// Returns the recorder of the session in this process, and the clock for its runs. The first call in the child of
+    /// a fork begins a session there.
     #[inline]
     pub(super) fn here(&self) -> (&SessionRecorder, &Clock) {
         let observation = match self.in_children.is_here() {
@@ -60,7 +60,7 @@ impl Observation {
 
     #[cold]
     fn in_child(&self) -> &Self {
-        // Without an SDK, as after the last `Watch` was dropped, runs go nowhere in a child either.
+        // Without an SDK, for example after the last `Watch` was dropped, runs are not recorded in a child either.
         let Some(shared) = self.shared.upgrade() else {
             return self;
         };
@@ -72,7 +72,7 @@ impl Observation {
         own.unwrap_or(self)
     }
 
-    /// Ends the record in this process.
+    /// Ends the recording in this process.
     pub(super) fn close(&self) {
         match self.in_children.is_here() {
             true => self.recorder.close(),

@@ -1,6 +1,6 @@
 //! A session of `ort` whose runs are measured.
 //!
-//! A run costs the host two clock reads and a record. Outputs and errors are ORT's own, unchanged.
+//! A run costs the host two clock reads and one call of the recorder. Outputs and errors are ORT's own, unchanged.
 
 use std::{
     pin::Pin,
@@ -24,7 +24,7 @@ pub struct ObservedSession {
     session: Session,
     observation: Observation,
     has_one_shape: bool,
-    /// Whether the session's self-test runs although it ran before.
+    /// Whether the session's self-test runs again although it ran before.
     repeats_self_test: bool,
 }
 
@@ -41,7 +41,7 @@ impl ObservedSession {
     /// As [`Session::run`], measured.
     ///
     /// # Errors
-    /// ORT's error; the run counts as failed.
+    /// Returns ORT's error; the run counts as failed.
     pub fn run<'s, 'i, 'v: 'i, const N: usize>(
         &'s mut self,
         input_values: impl Into<SessionInputs<'i, 'v, N>>,
@@ -53,8 +53,8 @@ impl ObservedSession {
         observed(recorder, clock, &shape, run, code_of)
     }
 
-    /// As [`Session::run_with_options`], measured. Options that select outputs go through [`Self::measure`], because
-    /// `ort` does not export their type.
+    /// Calls [`Session::run_with_options`] and measures the run. Options that select outputs go through
+    /// [`Self::measure`], because `ort` does not export their type.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -70,8 +70,8 @@ impl ObservedSession {
         observed(recorder, clock, &shape, run, code_of)
     }
 
-    /// As [`Session::run_binding`], measured. The shapes of bound inputs are not known here: runs of a model with free
-    /// dimensions count together, unless [`Self::measure_shape`] names them.
+    /// Calls [`Session::run_binding`] and measures the run. The shapes of bound inputs are not known here: runs of a
+    /// model with free dimensions count together, unless [`Self::measure_shape`] names the shapes.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -82,11 +82,11 @@ impl ObservedSession {
         self.measure(|session| session.run_binding(binding))
     }
 
-    /// As [`Session::run_async`], measured from this call to the end of the run. A run that is dropped before counts as
-    /// none.
+    /// Calls [`Session::run_async`] and measures from this call to the end of the run. A run that is dropped earlier is
+    /// not counted.
     ///
     /// # Errors
-    /// ORT's error, here or as the result; the run counts as failed.
+    /// Returns ORT's error, here or as the run's result; the run counts as failed.
     pub fn run_async<'r, 's: 'r, 'i, const N: usize>(
         &'s mut self,
         input_values: impl Into<SessionInputs<'i, 'static, N>>,
@@ -122,7 +122,8 @@ impl ObservedSession {
         self.measured(&shape, run)
     }
 
-    /// As [`Self::measure`], for inputs of these shapes. See [`AttachedSession::record_shape`] for `shape_key`.
+    /// Does the same as [`Self::measure`], for inputs of these shapes. See [`AttachedSession::record_shape`] for
+    /// `shape_key`.
     ///
     /// [`AttachedSession::record_shape`]: crate::AttachedSession::record_shape
     ///
@@ -146,7 +147,7 @@ impl ObservedSession {
         observed(recorder, clock, shape, || run(session), code_of)
     }
 
-    /// Records a run that the app has measured. Runs of a model with free dimensions count together, as of
+    /// Records a run that the app has measured. Runs of a model with free dimensions count together, as with
     /// [`Self::measure`].
     pub fn record(&self, began: Instant, latency: Duration) {
         let (recorder, clock) = self.observation.here();
@@ -166,7 +167,7 @@ impl ObservedSession {
         self.observation.uid()
     }
 
-    /// Whether its self-test runs although it ran before.
+    /// Whether the session's self-test runs again although it ran before.
     pub(crate) fn repeats_self_test(&self) -> bool {
         self.repeats_self_test
     }
@@ -185,7 +186,7 @@ impl ObservedSession {
         &mut self.session
     }
 
-    /// Ends the record, and returns `ort`'s session.
+    /// Ends the recording, and returns `ort`'s session.
     pub fn into_inner(self) -> Session {
         self.session
     }

@@ -1,7 +1,7 @@
-//! A session that is about to be observed: the host's facts on it, its creation, and the beginning of its record.
+//! A session that is about to be observed: the host's description, its creation, and the beginning of its recording.
 //!
-//! `ort`'s sessions are made here, from the host's builder. Sessions of hosts in other languages exist already
-//! (`attached.rs`). Both share everything but that.
+//! `ort`'s sessions are made here, from the host's builder. Sessions of hosts in other languages already exist
+//! (`attached.rs`). Everything else is the same for both.
 
 use std::{
     fmt,
@@ -32,7 +32,7 @@ use crate::{
     shared::Shared,
 };
 
-/// What a request makes or observes unless it names another.
+/// The default source of a request's session.
 #[cfg(feature = "ort")]
 type DefaultSource = SessionBuilder;
 #[cfg(not(feature = "ort"))]
@@ -53,13 +53,13 @@ pub struct SessionRequest<S = DefaultSource> {
     pub(super) reasons: Vec<ReasonCode>,
     #[cfg(feature = "ort")]
     captures_log: bool,
-    /// Of a session like this one, made before it.
+    /// Log of a session like this one, which was made just before it.
     pub(super) log: Option<SessionLog>,
     plan: SessionPlan,
     variant: Option<String>,
     phase: StartPhase,
     pub(super) model_file: Option<PathBuf>,
-    /// Of a session that is not ONNX Runtime's.
+    /// Runtime of a session that is not from ONNX Runtime.
     pub(super) other_runtime: Option<Runtime>,
 }
 
@@ -98,9 +98,9 @@ impl<S> SessionRequest<S> {
     }
 
     /// Names the EPs that the session is given, in order, for example `QNNExecutionProvider`. The first eight count.
-    /// The CPU EP need not be named. Reports have ONNX Runtime's name of a plugin
-    /// that the app registered under another one, if the runtime's list of devices shows what it is. That needs ONNX
-    /// Runtime 1.23 and the feature `qnn`.
+    /// The CPU EP need not be named. If the app registered a plugin under another name, reports have ONNX Runtime's
+    /// name of the plugin. The runtime's list of devices must show which plugin it is. That needs ONNX Runtime 1.23 and
+    /// the feature `qnn`.
     pub fn requesting<T: Into<String>>(mut self, eps: impl IntoIterator<Item = T>) -> Self {
         let eps: Vec<String> = eps.into_iter().map(Into::into).collect();
         self.requested_eps = placement::requested(&eps);
@@ -148,7 +148,7 @@ impl<S> SessionRequest<S> {
         self
     }
 
-    /// Whether the session's self-test runs although it ran before.
+    /// Whether the session's self-test runs again although it ran before.
     pub(super) fn repeats_self_test(&self) -> bool {
         self.phase == StartPhase::RecreationAfterRunError
     }
@@ -164,12 +164,12 @@ impl<S> SessionRequest<S> {
         in_effect
     }
 
-    /// What the model's file says, if it is a compiled model of an EP that is asked for.
+    /// The information in the model's file, if it is a compiled model for a requested EP.
     pub(super) fn compiled_model(&self) -> Option<CompiledModel> {
         CompiledModel::of_file(self.model_file.as_deref()?, &self.requested_eps)
     }
 
-    /// Whether a compiled model is for this device, by its file alone.
+    /// Whether a compiled model is for this device, judged by its file alone.
     pub(super) fn by_text(&self, compiled: &CompiledModel) -> Option<Compatibility> {
         let core = self.shared.core();
         let given = soc_by_soc_model(&self.options.soc_model);
@@ -179,7 +179,8 @@ impl<S> SessionRequest<S> {
         })
     }
 
-    /// Counts the failure to make the session. `told` is whether a compiled model is for this device, by its file alone.
+    /// Counts the failure to make the session. `told` says whether a compiled model is for this device, judged by its
+    /// file alone.
     pub(super) fn count_failure(
         self,
         in_effect: EffectiveRequest,
@@ -254,9 +255,9 @@ impl<S> SessionRequest<S> {
 
 #[cfg(feature = "ort")]
 impl SessionRequest {
-    /// Captures ONNX Runtime's verbose log, so that each CPU node has the validator's reason, and ORT older than 1.24
-    /// has a placement at all. The log comes from a separate session, made just before this one and dropped. So
-    /// making the session takes twice as long; the cost of runs and the host's logger do not change.
+    /// Captures ONNX Runtime's verbose log, so that each CPU node has the validator's reason. For ORT older than 1.24
+    /// the log is the only source of a placement. The log comes from a separate session, made just before this one and
+    /// dropped. So making the session takes twice as long; the cost of runs and the host's logger do not change.
     pub fn with_log_capture(mut self) -> Self {
         self.captures_log = true;
         self
@@ -272,14 +273,15 @@ impl SessionRequest {
         self.commit_with(|builder| builder.commit_from_file(path))
     }
 
-    /// Returns whether a compiled model (EPContext) is for this device, before it is loaded. Its EP is asked, with ONNX Runtime
-    /// 1.24 or later and the feature `qnn`. Without an answer the chipset and the version of QNN count that the file names. `None`
-    /// if the model is not a compiled one, or nobody can say. Call it after [`Self::requesting`] and [`Self::with_options`].
+    /// Returns whether a compiled model (EPContext) is for this device, before it is loaded. With ONNX Runtime 1.24 or
+    /// later and the feature `qnn`, the model's EP decides. Without its answer, the chipset and the QNN version in the
+    /// file decide. `None` if the model is not compiled, or if neither gives an answer. Call it after
+    /// [`Self::requesting`] and [`Self::with_options`].
     ///
     /// Qualcomm's EP is never asked: its plugins 2.3.0 and 2.7.0 crash the process if a session of theirs was closed before.
     ///
-    /// The commit functions compare the file alone. [`Self::with_reasons`] takes the reason of an EP's answer into explanation
-    /// and report.
+    /// The commit functions use only the file. Pass the reason of an EP's answer to [`Self::with_reasons`], so that
+    /// explanation and report have it.
     pub fn compatibility(&self, path: impl AsRef<Path>) -> Option<Compatibility> {
         let compiled = CompiledModel::of_file(path.as_ref(), &self.requested_eps)?;
         #[cfg(feature = "qnn")]
@@ -303,8 +305,8 @@ impl SessionRequest {
         self.commit_with(|builder| builder.commit_from_memory(model))
     }
 
-    /// Makes the session by a function of the host's, for what the other calls lack: a model that stays in memory, a
-    /// second file. With [log capture](Self::with_log_capture) it is called twice.
+    /// Makes the session with a function of the host, for cases that the other calls lack: a model that stays in
+    /// memory, a second file. With [log capture](Self::with_log_capture) the function is called twice.
     ///
     /// # Errors
     /// As [`Self::commit_from_file`].

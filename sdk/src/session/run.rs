@@ -1,6 +1,6 @@
-//! The measurement around every run: two clock reads and a record.
+//! The measurement around every run: two clock reads and one call of the recorder.
 //!
-//! One function for real and simulated sessions, so that the benchmark measures what a host pays.
+//! Real and simulated sessions use the same function, so that the benchmark measures the host's real cost.
 
 use std::time::{Duration, Instant};
 

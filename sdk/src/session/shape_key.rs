@@ -8,7 +8,7 @@ use ort::{
 
 use crate::recorder::interner::STATIC;
 
-/// Longest key of a stratum.
+/// Longest shape key of a stratum.
 const MAX_BYTES: usize = 128;
 
 /// Whether every input is a tensor of fixed shape.
@@ -68,12 +68,12 @@ impl ShapeKey {
 }
 
 impl ShapeKey {
-    /// Nothing is known of the inputs.
+    /// The key if nothing is known about the inputs.
     pub(crate) fn unknown() -> Self {
         Self::given("")
     }
 
-    /// The host's own key, cut as every key is.
+    /// The host's own key, cut to the same length as every key.
     pub(crate) fn given(key: &str) -> Self {
         let mut writer = ShapeText {
             text: [0; MAX_BYTES],
@@ -83,7 +83,7 @@ impl ShapeKey {
         Self::Of(writer)
     }
 
-    /// Key of inputs by name. An input without dims is not a tensor.
+    /// Key of inputs by name. An input without dimensions (`None`) is not a tensor.
     pub(crate) fn of_dims<'a>(inputs: impl Iterator<Item = (&'a str, Option<&'a [i64]>)>) -> Self {
         let mut writer = ShapeText {
             text: [0; MAX_BYTES],
@@ -111,7 +111,7 @@ impl ShapeKey {
     }
 }
 
-/// Written without `fmt`, which costs a run of a dynamic model ten times as much.
+/// The text of a key. It is written without `fmt`, which would cost a run of a dynamic model ten times as much.
 #[derive(Debug)]
 pub(crate) struct ShapeText {
     text: [u8; MAX_BYTES],
@@ -119,7 +119,7 @@ pub(crate) struct ShapeText {
 }
 
 impl ShapeText {
-    /// Returns whether all of it fitted.
+    /// Appends an input; returns whether it fitted completely.
     fn input(&mut self, follows: bool, name: &str, dims: &[i64]) -> bool {
         let is_begun = (!follows || self.text(",")) && self.text(name) && self.text(":");
         let mut all = is_begun;
@@ -204,7 +204,7 @@ mod tests {
             let mut expected = all.join(",");
             expected.truncate(expected.floor_char_boundary(MAX_BYTES));
             let given: Vec<_> = inputs.iter().map(|(n, d)| (&**n, Some(&d[..]))).collect();
-            // A cut number may lose its sign and its digits together, never its order.
+            // The key is always a prefix of the full text, even if the cut is within a number.
             prop_assert_eq!(key(&given), expected);
         }
     }

@@ -40,8 +40,9 @@ impl SimulatedSession {
         recorder.record_under(began, latency, shape_key, conditions);
     }
 
-    /// Measures a run of the host's own, under the conditions of the process. Exactly as
-    /// [`ObservedSession::run`](crate::ObservedSession::run) with a fixed input shape. For runs that are not `ort`'s.
+    /// Measures a run of the host's own, under the conditions of the process. It works exactly as
+    /// [`ObservedSession::run`](crate::ObservedSession::run) with a fixed input shape, for runs that are not made by
+    /// `ort`.
     #[inline]
     pub fn run<T>(&self, run: impl FnOnce() -> T) -> T {
         let run = || Ok::<T, Infallible>(run());

@@ -1,4 +1,4 @@
-//! Every file call of a spool fails once, in each way, and every byte of its files is damaged once: on real files.
+//! Tests on real files: every file call of a spool fails once in each way, and every byte of its files is damaged once.
 
 use std::{cell::RefCell, collections::BTreeSet};
 
@@ -7,11 +7,11 @@ use epwatch_io_faults::{dir_in_memory, each_damage, each_fault};
 use super::tests::{WALL, key, limits, now, sealed};
 use super::*;
 
-/// Two processes, the second of which takes the first one's stream over.
+/// Two processes; the second takes over the stream of the first.
 #[derive(Debug, Default)]
 struct Life {
     kept: BTreeSet<(u64, u64)>,
-    /// Acknowledged by the collector: these may come again, as duplicates.
+    /// Reports that the collector has acknowledged; they may come again, as duplicates.
     finished: BTreeSet<(u64, u64)>,
 }
 
@@ -92,7 +92,7 @@ fn no_failing_call_loses_or_doubles_a_report_that_was_kept() {
     assert!(n_faults > 100, "{n_faults}");
 }
 
-/// A report that damage takes is counted as lost, or its sequence is named and shows as missing.
+/// If damage destroys a report, it is counted as lost, or its sequence is named and shows as missing.
 #[test]
 fn no_flipped_or_cut_byte_loses_a_report_silently() {
     let whole = dir_in_memory();
@@ -125,7 +125,7 @@ fn no_flipped_or_cut_byte_loses_a_report_silently() {
     assert!(n_damages > 400, "{n_damages}");
 }
 
-/// A process changes what it finds, so it gets a copy.
+/// Runs a process on a copy of the folder, because a process changes the files that it finds.
 fn found_in_copy(dir: &Path) -> (Vec<(u64, u64)>, Found) {
     let copy = dir_in_memory();
     let stream = Path::new("streams").join(StreamId(1).to_string());

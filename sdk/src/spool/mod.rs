@@ -1,4 +1,4 @@
-//! Sealed reports on disk, until the collector has them.
+//! Stores sealed reports on disk until the collector has them.
 //!
 //! ```text
 //! DIR/lock                       held while streams begin, change their owner or are removed
@@ -8,13 +8,13 @@
 //! DIR/streams/unnamed            ended streams without a folder (`unnamed.rs`)
 //! ```
 //!
-//! Several processes share DIR; each writes in a folder of its own. At its start and at each seal a process takes
-//! over ended streams. It uploads their reports, and names the streams in its own reports until one of these reports is
-//! acknowledged. A report is deleted only after its ack, a segment with its last report. A full or old spool loses
-//! whole segments, the oldest first, and every loss is counted.
+//! Several processes share DIR; each writes in a folder of its own. At its start and at each seal a process takes over
+//! ended streams. It uploads their reports, and names the streams in its own reports until one of these reports is
+//! acknowledged. A report is deleted only after its ack, and a segment is deleted with its last report. A full or old
+//! spool loses whole segments, the oldest first, and every loss is counted.
 //!
-//! If more streams ended than a report can name, the others wait. The oldest of very many lose their reports, which
-//! are counted, and their folder; a list keeps their names. Beyond it only their runs are counted.
+//! If more streams ended than a report can name, the others wait. If very many ended, the oldest lose their reports,
+//! which are counted, and their folders; a list keeps their names. Beyond the list's limit only their runs are counted.
 
 #[cfg(test)]
 mod faults;
@@ -127,7 +127,8 @@ impl Spool {
         let mut found = Found::default();
         let (own_bytes, _) = self.usage(0);
         let mut left_bytes = self.limits.max_spool_bytes.saturating_sub(own_bytes);
-        // From the newest on if not all fit, so that the oldest are dropped.
+        // Folders that no report can name yet. If not all of them fit, the newest are kept and the oldest lose their
+        // reports.
         let mut untaken = Vec::new();
         let streams = self.dir.join(folder::STREAMS);
         stream::clear_gone(&streams);
@@ -137,7 +138,7 @@ impl Spool {
                 continue;
             }
             if self.n_to_name() >= MAX_ENDED_STREAMS {
-                // A report cannot name more. They are taken over when others are done.
+                // A report cannot name more streams. These are taken over when others are done.
                 untaken.push(path);
                 continue;
             }
@@ -173,8 +174,8 @@ impl Spool {
                 let is_listed = unnamed::add(&streams, stream.ended_stream());
                 stream.remove();
                 if !is_listed {
-                    // No report will name this stream, so its numbers are recorded nowhere. If they counted as dropped,
-                    // they would exceed the recorded ones.
+                    // No report will name this stream, so its reports are not in the ledger. If they counted as
+                    // dropped, there would be more dropped reports than recorded ones.
                     for loss in &mut losses {
                         loss.reports = 0;
                     }
@@ -186,10 +187,10 @@ impl Spool {
         Ok(found)
     }
 
-    /// Takes streams without a folder, as many as a report can still name. They stay in the list until they are named.
+    /// Takes as many streams without a folder as a report can still name. They stay in the list until they are named.
     fn take_unnamed(&mut self, streams: &Path, found: &mut Found) {
         let room = MAX_ENDED_STREAMS.saturating_sub(self.n_to_name());
-        // The others wait, and so do all if the file cannot be read now.
+        // The other streams wait. If the file cannot be read now, all of them wait.
         let listed = unnamed::read(streams).unwrap_or_default().into_iter();
         let is_new = |ended: &EndedStream| {
             self.without_folder.iter().all(|s| s.stream != ended.stream)
@@ -207,7 +208,7 @@ impl Spool {
     /// Stores a report; it is on disk afterwards.
     ///
     /// # Errors
-    /// It cannot be written, for example because the disk is full.
+    /// Fails if the report cannot be written, for example because the disk is full.
     pub(crate) fn append(&mut self, report: &SealedReport, now: Now) -> Result<(), FolderError> {
         let appended = self.own.append(report, now, self.limits.segment_bytes);
         appended.map_err(|source| {
@@ -216,7 +217,7 @@ impl Spool {
         })
     }
 
-    /// Notes a sealed sequence, whether or not its report can be stored.
+    /// Records a sealed sequence, whether or not its report can be stored.
     pub(crate) fn note_sealed(&mut self, sequence: u64) -> io::Result<()> {
         self.own.note_sealed(sequence, false)
     }
@@ -246,8 +247,8 @@ impl Spool {
         losses
     }
 
-    /// Returns the oldest reports that fit, at most a request's number of them; the first one even if it does not
-    /// fit. A corrupt report is dropped, an unreadable one stays.
+    /// Returns the oldest reports that fit, at most as many as a request may have. The first report is returned even if
+    /// it does not fit. A corrupt report is dropped, an unreadable one stays.
     pub(crate) fn pending(&mut self, max_bytes: u64) -> Pending {
         let mut pending = Pending::default();
         let mut total = 0;
@@ -283,7 +284,7 @@ impl Spool {
         stream.map_or(0, |stream| stream.finish(key))
     }
 
-    /// Removes ended streams that have no reports and need no naming any more.
+    /// Removes ended streams that have no reports and no longer need to be named.
     pub(crate) fn retire_ended(&mut self, is_to_be_named: impl Fn(StreamId) -> bool) {
         let is_over = |s: &StreamDir| s.segments().next().is_none() && !is_to_be_named(s.stream());
         let is_named = |s: &EndedStream| !is_to_be_named(s.stream);
@@ -316,7 +317,7 @@ impl Spool {
         if noted.is_err() || self.own.segments().next().is_some() {
             return;
         }
-        // Reports lost after the last acknowledged one show only if a later process names the stream.
+        // If reports after the last acknowledged one are lost, this shows only if a later process names the stream.
         if last_sequence > self.answered {
             return;
         }
@@ -365,7 +366,7 @@ pub(crate) fn scan_any(bytes: &[u8]) {
     assert!(unnamed::parse(bytes).len() <= unnamed::MAX_UNNAMED);
 }
 
-/// Runs in all whole reports of a folder, to be counted before a wipe.
+/// Counts the runs in all whole reports of a folder, before a wipe.
 pub(crate) fn runs_left(dir: &Path) -> u64 {
     let dirs = stream_dirs(&dir.join(folder::STREAMS)).unwrap_or_default();
     let segments = dirs

@@ -43,10 +43,10 @@ pub(crate) struct SegmentUse {
     pub(crate) age: Duration,
 }
 
-/// Returns why each of the first segments is dropped; the length is their number.
+/// Returns the reason for each segment that is dropped, from the first segment on.
 ///
-/// Drops the oldest first and without gaps, so that the rest is always the most recent past. A segment is never
-/// split. A report larger than the whole spool is dropped too.
+/// Drops the oldest segments first and without gaps, so that the rest always covers the most recent time. A segment is
+/// never split. A report larger than the whole spool is dropped too.
 pub(crate) fn to_drop(
     segments: &[SegmentUse],
     max_bytes: u64,

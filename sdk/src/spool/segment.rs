@@ -27,7 +27,7 @@ pub(crate) struct RecordMeta {
     pub(crate) key: ReportKey,
     pub(crate) runs: u64,
     pub(crate) sealed_unix_ms: i64,
-    /// Without the record's header.
+    /// Position of the report's bytes, without the record's header.
     pub(crate) bytes: Range<u64>,
     pub(crate) crc: u32,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Scan {
     pub(crate) records: Vec<RecordMeta>,
     /// Length of the whole records.
     pub(crate) whole_bytes: u64,
-    /// Torn or corrupt bytes after them.
+    /// Torn or corrupt bytes after the whole records.
     pub(crate) lost_bytes: u64,
 }
 
@@ -95,8 +95,8 @@ fn next_record(bytes: &[u8], at: usize) -> Option<RecordMeta> {
     Some(meta)
 }
 
-/// The fields of an `epwatch.v1.Report` that the ledger needs. The code that decodes whole reports would be a tenth of
-/// the library in an app.
+/// The fields of an `epwatch.v1.Report` that the ledger needs. They are read alone, because code that decodes whole
+/// reports would be a tenth of the library in an app.
 #[derive(Clone, PartialEq, Message)]
 struct ReportHead {
     #[prost(int64, tag = "4")]
@@ -155,7 +155,7 @@ pub(crate) mod tests {
     }
 
     proptest! {
-        /// After any crash the scan returns whole records, a prefix of what was written.
+        /// After any crash the scan returns only whole records, which are a prefix of the written ones.
         #[test]
         fn a_cut_or_flipped_file_gives_back_whole_reports_only(
             ballasts in prop::collection::vec(0_usize..300, 1..8),
@@ -179,7 +179,7 @@ pub(crate) mod tests {
                 let range = place(meta.bytes.start)..place(meta.bytes.end);
                 prop_assert_eq!(&bytes[range], &expected[..]);
             }
-            // All records before the damage are there.
+            // All records before the damage are returned.
             let damage = flipped.unwrap_or(bytes.len());
             let mut end = MAGIC.len();
             let n_before = reports.iter().take_while(|r| { end += 8 + r.len(); end <= damage }).count();

@@ -1,7 +1,8 @@
 //! Folder of one stream: its segments, its state file, and the lock of its owner.
 //!
 //! `state` is 24 bytes, little-endian: u64 sequence, u64 1 if the process ended without unsealed runs, u32 crc32c of
-//! these 16 bytes, u32 0. It is written before its report, so no sequence that ever left the device is above it.
+//! these 16 bytes, u32 0. It is written before its report, so no sequence that ever left the device is above the one in
+//! `state`.
 
 use std::{
     collections::VecDeque,
@@ -31,10 +32,10 @@ use crate::{
 
 const STATE_BYTES: usize = 24;
 
-/// 2020. An earlier wall clock was not set since boot.
+/// 2020. If the wall clock shows an earlier time, it was not set since boot.
 const FIRST_PLAUSIBLE_UNIX_MS: i64 = 1_577_836_800_000;
 
-/// The stream that a folder is named by.
+/// The stream that a folder's name contains.
 pub(super) fn stream_of(name: &OsStr) -> Option<StreamId> {
     let name = name.to_str().filter(|n| n.len() == 16)?;
     u64::from_str_radix(name, 16).ok().map(StreamId)
@@ -78,7 +79,7 @@ pub(super) struct Segment {
     path: PathBuf,
     records: Vec<Record>,
     pub(super) bytes: u64,
-    /// When its youngest report was sealed, on this process's monotonic clock.
+    /// When the segment's youngest report was sealed, on this process's monotonic clock.
     sealed_at: Option<Duration>,
 }
 
@@ -98,9 +99,9 @@ impl Record {
 }
 
 impl Segment {
-    /// Time since its youngest report was sealed. For reports of this process it is monotonic, so a jump of the
-    /// wall clock drops nothing. For others it is the wall clock's, and zero if that was set back since, or not set
-    /// yet at the seal.
+    /// Time since the segment's youngest report was sealed. For reports of this process the monotonic clock measures
+    /// it, so a jump of the wall clock drops nothing. For other reports the wall clock measures it. The time is zero if
+    /// the wall clock was set back since then, or not yet set at the seal.
     pub(super) fn age(&self, now: Now) -> Duration {
         if let Some(at) = self.sealed_at {
             return now.mono.saturating_sub(at);
@@ -152,14 +153,14 @@ impl StreamDir {
         let dir = streams.join(stream.to_string());
         files::create_private_dir(&dir)?;
         let lock = FileLock::try_take(&dir.join("lock"))?;
-        // Two equal random numbers of 64 bits do not occur, so something else is wrong.
+        // Two equal random numbers of 64 bits do not occur, so another fault must have caused this.
         let lock = lock.ok_or(io::ErrorKind::AlreadyExists)?;
         let mut own = Self::of(stream, dir, lock)?;
         own.note_sealed(0, false)?;
         Ok(own)
     }
 
-    /// Takes over an ended stream; `None` if its process lives. The caller holds the spool's lock.
+    /// Takes over an ended stream; `None` if its process is still alive. The caller holds the spool's lock.
     pub(super) fn take_over(dir: &Path) -> io::Result<Option<Self>> {
         let Some(stream) = dir.file_name().and_then(stream_of) else {
             return Ok(None);
@@ -203,7 +204,7 @@ impl StreamDir {
         EndedStream {
             stream: self.stream,
             last_sequence: self.state.map(|s| s.sequence.max(self.highest_found)),
-            // Not known for a killed process.
+            // For a killed process the number is not known.
             unsealed_runs: self.state.filter(|s| s.is_clean).map(|_| 0),
         }
     }
@@ -252,10 +253,10 @@ impl StreamDir {
             return Err(io::ErrorKind::NotFound.into());
         };
         let record = segment::encode_record(&report.bytes);
-        // The collector may only ever receive what survives a power cut.
+        // The collector may only receive reports that survive a power cut.
         let written = file.write_all(&record).and_then(|()| file.sync_data());
         if let Err(error) = written {
-            // Half a record would hide the records after it.
+            // An incomplete record would hide the records after it.
             let is_cut = file
                 .set_len(segment.bytes)
                 .and_then(|()| file.seek(SeekFrom::Start(segment.bytes)));
@@ -297,7 +298,7 @@ impl StreamDir {
     /// Returns a report's bytes as they were sealed; `None` if the disk has lost them.
     ///
     /// # Errors
-    /// If they cannot be read now, for example because the app has too many open files.
+    /// Fails if they cannot be read now, for example because the app has too many open files.
     pub(super) fn read(&self, key: &ReportKey) -> io::Result<Option<Bytes>> {
         let mut segments = self.segments.iter();
         let found = segments.find_map(|s| s.open().find(|m| m.key == *key).map(|m| (s, m)));
@@ -360,7 +361,7 @@ impl StreamDir {
             self.active = None;
         }
         if let Some(segment) = self.segments.remove(at) {
-            // A file that stays is found at the next start, and sent as a duplicate.
+            // If the file stays, the next start finds it and sends its reports as duplicates.
             let _ = fs::remove_file(segment.path);
         }
     }
@@ -370,8 +371,8 @@ impl StreamDir {
         let _ = fs::remove_dir_all(self.set_aside());
     }
 
-    /// Renames a folder before its deletion; returns its new path. A kill in between would otherwise leave a folder
-    /// without state, which looks like a stream without reports.
+    /// Renames a folder before its deletion; returns its new path. Otherwise a kill during the deletion would leave a
+    /// folder without state, which looks like a stream without reports.
     pub(super) fn set_aside(self) -> PathBuf {
         let gone = self.dir.with_extension(GONE);
         let is_renamed = fs::rename(&self.dir, &gone).is_ok();
@@ -382,7 +383,7 @@ impl StreamDir {
         for path in segment_paths(&self.dir)? {
             let scan = segment::scan(&path)?;
             if scan.lost_bytes > 0 && self.was_sealed(&path, &scan.records) {
-                // At least one. If there were more, their sequences show as missing.
+                // At least one report is lost. If there were more, their sequences show as missing.
                 let lost = self.lost.get_or_insert(Loss {
                     reason: DropReason::SpoolCorrupt,
                     reports: 0,
@@ -408,7 +409,7 @@ impl StreamDir {
         Ok(())
     }
 
-    /// Whether the bytes missing at a segment's end had a sequence.
+    /// Whether the broken bytes at a segment's end belong to a report that had a sequence.
     fn was_sealed(&self, path: &Path, records: &[RecordMeta]) -> bool {
         let first: Option<u64> = path
             .file_stem()
@@ -445,7 +446,7 @@ fn encode_state(state: State) -> [u8; STATE_BYTES] {
 
 fn read_state(file: &mut File) -> Option<State> {
     if file.metadata().is_ok_and(|m| m.len() == 0) {
-        // Killed between creating it and writing the first zero.
+        // The process was killed between creating the file and writing the first zero.
         return Some(State {
             sequence: 0,
             is_clean: false,

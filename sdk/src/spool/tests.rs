@@ -77,7 +77,7 @@ fn what_a_dead_process_left_is_taken_over_once_and_named() {
     append(&mut spool, first, 1..=3);
     spool.finish(&key(first, 1));
 
-    // While it lives, no other process takes its stream over.
+    // While the process lives, no other process takes over its stream.
     let (mut other, found) = next_process(dir.path());
     assert!(found.ended.is_empty());
     assert_eq!(other.n_pending(), 0);
@@ -119,7 +119,7 @@ fn a_stream_that_ended_well_is_marked_or_removed() {
     assert!(found.ended.is_empty());
 }
 
-/// The disk was full for the last report: its sequence is used, and no file has it.
+/// The disk was full when the last report was sealed: its sequence is used, but no file has the report.
 #[test]
 fn the_next_process_names_a_last_report_that_could_not_be_kept() {
     for n_acked in [0, 1] {
@@ -139,7 +139,7 @@ fn the_next_process_names_a_last_report_that_could_not_be_kept() {
             unsealed_runs: Some(0),
         };
         assert_eq!(found.ended, [expected]);
-        // Named, so it can go.
+        // The stream was named, so it can be removed.
         spool.retire_ended(|_| false);
         assert!(spool.ended.is_empty());
     }
@@ -174,7 +174,7 @@ fn a_full_spool_loses_the_oldest_segments_and_counts_them() {
     assert!(losses.iter().all(|l| l.reason == DropReason::SpoolFull));
     let left = sequences(&mut spool);
     assert_eq!(left, (21 - left.len() as u64..=20).collect::<Vec<_>>());
-    // The collector has 2, so it is not a loss.
+    // The collector has report 2, so it is not lost.
     assert_eq!((lost, runs), (19 - left.len() as u64, 10 * lost));
 }
 
@@ -193,7 +193,7 @@ fn old_reports_go_and_are_counted() {
         (losses[0].reason, losses[0].reports),
         (DropReason::SpoolAge, 2)
     );
-    // The spool goes on.
+    // The spool still takes reports.
     append(&mut spool, second, 1..=1);
     assert_eq!(sequences(&mut spool), [1]);
 }
@@ -216,7 +216,7 @@ fn a_jump_of_the_wall_clock_costs_no_report() {
 fn many_crashed_processes_are_all_taken_over_and_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let n = MAX_ENDED_STREAMS + 10;
-    // Ended streams of processes that have not seen each other, as if all had run at once.
+    // Ended streams of processes that did not take over each other's streams, as if all had run at once.
     let alive: Vec<_> = (0..n)
         .map(|_| {
             let stream = random_stream();
@@ -288,7 +288,7 @@ fn folders_of_a_crash_loop_are_bounded() {
     let (mut spool, found) = next_process(dir.path());
     assert_eq!(spool.ended.len(), MAX_ENDED_STREAMS);
     assert_eq!(stream_dirs(&streams).unwrap().len(), most + 1);
-    // The oldest can be named in the next report, the latest are of most use.
+    // The oldest streams can be named in the next report, and the latest are the most useful.
     let gone = &starts[MAX_ENDED_STREAMS..MAX_ENDED_STREAMS + 20];
     let is_there = |stream: &StreamId| streams.join(stream.to_string()).exists();
     assert!(!gone.iter().any(is_there));
@@ -301,7 +301,7 @@ fn folders_of_a_crash_loop_are_bounded() {
     let mut named = found.ended;
     loop {
         assert!(spool.n_to_name() <= MAX_ENDED_STREAMS);
-        // Named, but not acknowledged yet.
+        // The streams are named, but not acknowledged yet.
         spool.retire_ended(|_| true);
         assert!(spool.adopt().unwrap().ended.is_empty());
         while spool.n_pending() > 0 {
@@ -325,8 +325,8 @@ fn folders_of_a_crash_loop_are_bounded() {
     assert!(!streams.join("unnamed").exists());
 }
 
-/// A report of either of two processes that names a stream without a folder is acknowledged first. Both forget the stream:
-/// else it would keep a place in the other's reports for as long as that lives.
+/// A report of either of two processes that names a stream without a folder is acknowledged first. Both forget the
+/// stream. Otherwise the other process would name it in its reports for as long as it lives.
 #[test]
 fn a_lost_folder_that_two_processes_name_is_forgotten_by_both() {
     let dir = tempfile::tempdir().unwrap();
@@ -335,7 +335,7 @@ fn a_lost_folder_that_two_processes_name_is_forgotten_by_both() {
     let lost = StreamDir::begin(&streams, random_stream()).unwrap();
     let ended = lost.ended_stream();
     assert!(unnamed::add(&streams, ended));
-    // As after a kill before the folder's removal.
+    // This is the state after a kill before the folder's removal.
     drop(lost);
     let open = || next_process(dir.path());
     let (mut both, found) = open();
@@ -368,7 +368,7 @@ fn after_a_power_cut_the_last_sequence_is_no_older_than_the_reports() {
     assert_eq!(found.ended[0].last_sequence, Some(3));
 }
 
-/// Killed during the deletion of a stream's folder: the stream does not come back without reports.
+/// A kill during the deletion of a stream's folder must not bring the stream back without reports.
 #[test]
 fn a_folder_that_was_being_deleted_is_no_stream() {
     let (dir, stream, mut spool) = opened(Limits::default());
@@ -415,7 +415,7 @@ fn a_report_that_rots_on_disk_is_given_up_and_counted() {
     assert_eq!(pending.losses, [expected]);
 }
 
-/// As if the app had too many open files: what cannot be opened is neither lost nor corrupt.
+/// Acts as if the app had too many open files: a file that cannot be opened is neither lost nor corrupt.
 #[test]
 fn a_report_that_cannot_be_read_now_waits() {
     let (dir, stream, mut spool) = opened(limits(1 << 20, 100));
@@ -424,7 +424,7 @@ fn a_report_that_cannot_be_read_now_waits() {
     let segment = own.join("0000000000000002.seg");
     let away = own.join("away");
     fs::rename(&segment, &away).unwrap();
-    // It can be opened, but not read.
+    // A folder in place of the file can be opened, but not read.
     fs::create_dir(&segment).unwrap();
     let pending = spool.pending(u64::MAX);
     let got: Vec<_> = pending.reports.iter().map(|(key, _)| *key).collect();
@@ -451,8 +451,8 @@ fn a_folder_that_vanishes_is_an_error_and_not_a_panic() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// Compared with a set as the model: appends, acks, kills and torn tails in any order. Reports that were stored
-    /// and not acknowledged are there, in order, with their bytes; no others are.
+    /// Compares the spool with a set as its model, after appends, acks, kills and torn tails in any order. Exactly the
+    /// stored and not acknowledged reports are returned, in order and with their bytes.
     #[test]
     fn every_kept_report_comes_back_until_it_is_acked(
         steps in prop::collection::vec((0_u8..4, any::<prop::sample::Index>()), 1..40),
@@ -489,7 +489,7 @@ proptest! {
             }
             let Pending { reports, losses, .. } = spool.pending(u64::MAX);
             prop_assert!(losses.is_empty());
-            // A report whose ack a kill has lost may come again; no other.
+            // Only a report whose ack was lost by a kill may come again.
             let got: Vec<_> = reports.iter().map(|(key, _)| *key).collect();
             prop_assert!(got.iter().all(|k| kept.contains(k) || acked.contains(k)));
             prop_assert!(kept.iter().all(|k| got.contains(k)));
@@ -501,7 +501,7 @@ proptest! {
     }
 }
 
-/// Role of the child below: writes reports until it is killed, and prints which ones are on disk.
+/// Role of the child below: writes reports until it is killed, and prints which reports are on disk.
 fn write_until_killed(dir: &Path) {
     use std::io::Write;
     let stream = random_stream();
@@ -553,7 +553,7 @@ fn a_killed_process_loses_nothing_it_had_kept() {
     }
 }
 
-/// Kills a child after it has stored this many; returns what it printed.
+/// Kills a child after it has stored this many reports; returns the reports that it printed.
 fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
     use std::io::{BufRead, BufReader};
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -578,7 +578,7 @@ fn kill_a_writer(dir: &Path, n_kept: usize) -> Vec<(StreamId, u64)> {
         let stream = StreamId(u64::from_str_radix(stream, 16).unwrap());
         kept.push((stream, sequence.parse().unwrap()));
         if kept.len() == n_kept {
-            // SIGKILL. Lines that it printed before are still read.
+            // This sends SIGKILL. Lines that the child printed before are still read.
             child.kill().unwrap();
         }
     }

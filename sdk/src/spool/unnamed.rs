@@ -1,5 +1,5 @@
-//! Ended streams whose folders had to go before a report named them: else the collector's ledger would never have their
-//! reports.
+//! A list of ended streams whose folders had to be deleted before a report named them. Without it the collector's
+//! ledger would never contain their reports.
 //!
 //! `DIR/streams/unnamed` is a [`message_file`], replaced atomically under the spool's lock. A damaged file names none.
 
@@ -17,7 +17,8 @@ use crate::folder::{
 };
 
 const MAGIC: &Magic = b"epwunn1\n";
-/// An app that crashed at as many starts without a network, in addition to those that have a folder.
+/// Most streams in the list. An app can crash at this many starts without a network, beyond the streams that still have
+/// a folder.
 pub(super) const MAX_UNNAMED: usize = 1_024;
 /// Far above the size of a full file.
 const MAX_FILE_BYTES: u64 = 64 << 10;
@@ -46,8 +47,8 @@ pub(super) fn read(streams: &Path) -> io::Result<Vec<EndedStream>> {
     Ok(parse(&bytes.unwrap_or_default()))
 }
 
-/// Returns whether the stream is in the list on disk. It may have been: a kill between this and the removal of its
-/// folder leaves both.
+/// Adds a stream, and returns whether it is in the list on disk. It may already be in the list, because a kill before
+/// the removal of its folder leaves both.
 pub(super) fn add(streams: &Path, ended: EndedStream) -> bool {
     let Ok(mut unnamed) = read(streams) else {
         return false;
@@ -59,7 +60,8 @@ pub(super) fn add(streams: &Path, ended: EndedStream) -> bool {
     unnamed.len() <= MAX_UNNAMED && write(streams, &unnamed).is_ok()
 }
 
-/// Removes the streams that `is_gone` holds for, and the file with the last one. Another process may have removed them.
+/// Removes the streams for which `is_gone` is true, and with the last stream the file. Another process may already have
+/// removed them.
 pub(super) fn remove(streams: &Path, is_gone: impl Fn(&EndedStream) -> bool) -> io::Result<()> {
     let mut unnamed = read(streams)?;
     unnamed.retain(|ended| !is_gone(ended));

@@ -5,9 +5,9 @@
 //! 1970. The collector's clock is known by its answers and the time since boot (`directives/clock.rs`). Time counts while
 //! the device is on; `Spent::passed_ms` carries it over reboots, without the hours that it was off.
 //!
-//! A device that was off for long and has spent the day's bytes would hear the collector's time no more. So once a day
-//! an eighth more may be sent, if the device's clock shows a later date than when the day began. The answer has the
-//! time.
+//! A device that was off for a long time and has spent the day's bytes could never learn the collector's time. So once
+//! a day an eighth more may be sent, if the device's clock shows a later date than when the day began. The answer then
+//! has the collector's time.
 //!
 //! Processes of the app share `DIR/budget`, a [`message_file`].
 
@@ -30,7 +30,7 @@ const MAX_FILE_BYTES: u64 = 4096;
 const DAY_MS: i64 = 24 * 3_600_000;
 /// Passed time is written at least this often, so that a reboot loses little of it.
 const KEEP_PASSED: Duration = Duration::from_secs(3600);
-/// Part of a day's bytes that a device may add to hear the time.
+/// Divisor of a day's bytes: the part that a device may add to learn the collector's time.
 const TO_HEAR_THE_TIME: u64 = 8;
 
 /// The network that uploads would take, as the host reports it.
@@ -63,9 +63,9 @@ impl NetworkKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ByteBudget {
-    /// On unmetered networks, and if the kind is not reported.
+    /// Bytes per day on unmetered networks, and if the kind is not reported.
     pub unmetered_per_day: u64,
-    /// On metered networks; `None` forbids them.
+    /// Bytes per day on metered networks; `None` forbids uploads over them.
     pub metered_per_day: Option<u64>,
 }
 
@@ -129,7 +129,7 @@ pub(crate) struct Spent {
 pub(crate) struct DayClock<'a> {
     pub(crate) now: Now,
     pub(crate) boot_id: &'a str,
-    /// The collector's clock is certainly not earlier; 0 if it is not known.
+    /// A time that the collector's clock has certainly passed; 0 if it is not known.
     pub(crate) server_unix_ms: i64,
 }
 
@@ -144,7 +144,7 @@ impl DayClock<'_> {
 }
 
 impl Spent {
-    /// Counts the time that has passed, and begins a new day if it is one.
+    /// Counts the time that has passed, and begins a new day if one is due.
     fn turn(&mut self, clock: DayClock<'_>) {
         if self.n_days == 0 {
             *self = Self::begun(clock, clock.server_day(), 1);
@@ -158,7 +158,8 @@ impl Spent {
         if server_day > self.day {
             *self = Self::begun(clock, server_day, self.n_days + 1);
         } else if i64::try_from(self.passed_ms).unwrap_or(i64::MAX) >= DAY_MS {
-            // The collector's clock may have lost the same time at reboots. It must not end this day again.
+            // The estimate of the collector's clock may have lost the same time at reboots. It must not end this day a
+            // second time.
             let day = if self.day == 0 { 0 } else { self.day + 1 };
             *self = Self::begun(clock, day, self.n_days + 1);
         }
@@ -181,7 +182,7 @@ impl Spent {
         };
         let since = match self.uptime_ms {
             Some(then) if self.boot_id == clock.boot_id => now.saturating_sub(then),
-            // The mark is from an earlier boot; this boot is that long.
+            // The stored uptime is from an earlier boot, so all of this boot's uptime counts.
             _ => now,
         };
         self.passed_ms = self.passed_ms.saturating_add(since);
@@ -189,7 +190,7 @@ impl Spent {
         self.uptime_ms = Some(now);
     }
 
-    /// Takes the passed time of another process, if it has counted further.
+    /// Takes over the passed time of another process, if that process has counted more.
     fn catch_up(&mut self, other: &Self) {
         if other.passed_ms > self.passed_ms {
             self.passed_ms = other.passed_ms;
@@ -250,7 +251,7 @@ impl Budget {
         let has_passed = self.spent.passed_ms.saturating_sub(before.1);
         let is_new = before.0 > 0 && self.spent.n_days != before.0;
         if is_new || Duration::from_millis(has_passed) >= KEEP_PASSED {
-            // If it cannot be written, this process still has it.
+            // If the file cannot be written, this process still has the numbers.
             let _ = self.change(dir, network, |spent| spent);
         }
         self.spent.left(limits, network, clock)
@@ -266,7 +267,7 @@ impl Budget {
         self.change(dir, network, |spent| spent.saturating_add(bytes))
     }
 
-    /// Replaces the reserved bytes by the bytes really sent.
+    /// Replaces the reserved bytes with the bytes really sent.
     pub(crate) fn correct(
         &mut self,
         dir: &Path,
@@ -315,7 +316,7 @@ impl Budget {
                 self.spent.day = ours.day;
             }
             if !was_kept {
-                // The file lacks what could not be stored.
+                // The file lacks bytes that could not be stored.
                 self.spent.unmetered = self.spent.unmetered.max(ours.unmetered);
                 self.spent.metered = self.spent.metered.max(ours.metered);
             }
@@ -323,7 +324,7 @@ impl Budget {
         let spent = self.spent.of(network);
         *spent = how(*spent);
         if !installation::exists(dir) {
-            // Another process has wiped the folder since. Nothing may be written after that.
+            // Another process has wiped the folder meanwhile. Nothing may be written after that.
             self.is_kept = false;
             return Ok(());
         }
@@ -502,7 +503,8 @@ mod tests {
         assert_eq!(left(&mut budget, dir.path(), network, next), Some(1_000));
     }
 
-    /// It had a second budget after each boot: the clock went back to 1970, and then on to today.
+    /// Regression test: a device got a second budget after each boot, because its clock went back to 1970 and then on
+    /// to today.
     #[test]
     fn a_reboot_of_a_device_without_a_clock_brings_no_second_budget() {
         let dir = folder();
@@ -511,7 +513,7 @@ mod tests {
         for boot in 0..10 {
             let boot_id = format!("boot {boot}");
             let mut budget = Budget::default();
-            // Before and after the network has set the clock.
+            // The times before and after the network has set the clock.
             for (wall, uptime) in [(0, 1_000), (NOON, 60_000)] {
                 let now = clock(at(wall, uptime), &boot_id, 0);
                 if let Ok(bytes) = budget.left(dir.path(), &LIMITS, network, now) {
@@ -534,7 +536,7 @@ mod tests {
         };
         assert_eq!(left(&mut budget, NOON, 1, 0), Some(1_000));
         budget.reserve(dir.path(), network, 1_000).unwrap();
-        // A date of its own brings an eighth, to hear the time.
+        // A later date on the device's own clock allows an eighth more, to learn the collector's time.
         assert_eq!(left(&mut budget, NOON + 9 * DAY_MS, 2, 0), Some(125));
         assert_eq!(left(&mut budget, NOON, 2, 0), None);
         // The first answer has the day's date, so it does not begin a new day.
@@ -542,14 +544,14 @@ mod tests {
         let midnight = NOON + DAY_MS / 2;
         assert_eq!(left(&mut budget, 0, 14, midnight - 1), None);
         assert_eq!(left(&mut budget, 0, 15, midnight), Some(1_000));
-        // It is in the file.
+        // The new day is in the file.
         let mut again = Budget::default();
         assert_eq!(left(&mut again, 0, 15, midnight), Some(1_000));
         again.reserve(dir.path(), network, 1_000).unwrap();
         assert_eq!(left(&mut again, 0, 16, midnight), None);
     }
 
-    /// The hours of each boot count, though no boot has 24 and the clock says nothing.
+    /// The hours of all boots add up, although no boot has 24 hours and the clock is not usable.
     #[test]
     fn time_that_passed_is_carried_over_reboots() {
         let dir = folder();
@@ -575,8 +577,9 @@ mod tests {
     proptest! {
         // Each step writes and syncs a file.
         #![proptest_config(ProptestConfig::with_cases(48))]
-        /// The wall clock jumps, the device reboots, stays off, and receives the collector's time now and then. It may
-        /// send one budget in 24 hours of real time, plus the first one and one of a midnight. Each has an eighth more.
+        /// The wall clock jumps, the device reboots, stays off, and receives the collector's time now and then. In each
+        /// 24 hours of real time it may send one budget, plus the first budget and one for a midnight. Each budget has
+        /// an eighth more.
         #[test]
         fn neither_a_jumping_clock_nor_reboots_bring_a_second_budget(
             steps in prop::collection::vec(
@@ -587,7 +590,7 @@ mod tests {
             let dir = folder();
             let mut budget = Budget::default();
             let (mut real, mut uptime, mut boot, mut sent) = (0_u64, HOUR, 0, 0);
-            // The collector's time, and the uptime at which it was heard.
+            // The collector's latest known time, and the uptime when it arrived.
             let mut heard: Option<(i64, u64)> = None;
             for (days, hours, off, has_answer) in steps {
                 real += hours * HOUR;

@@ -58,11 +58,11 @@ pub enum Retry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// Outcome of the first; `None` if this version does not have it.
+    /// Outcome of the first refused report; `None` if this version does not know the outcome.
     pub outcome: Option<Outcome>,
     /// Number of refused reports.
     pub reports: usize,
-    /// The collector's sentence about the first, for example the app that the key is for.
+    /// The collector's sentence about the first refused report, for example the app that the key belongs to.
     pub detail: String,
 }
 
@@ -79,11 +79,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A flush that did not bring everything to the collector, or a seal or stop that did not keep everything in the folder.
+/// A flush that did not deliver everything to the collector, or a seal or stop that did not store everything in the
+/// folder.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlushError {
-    /// It takes longer than the timeout, and continues in the background.
+    /// The work takes longer than the timeout, and continues in the background.
     #[error("failed to finish in time; it goes on")]
     Timeout,
     /// The SDK was stopped.
@@ -92,7 +93,7 @@ pub enum FlushError {
     /// The SDK could not be started again in this process, which was forked.
     #[error("the SDK could not start again in this forked process; start one here")]
     Forked,
-    /// The folder cannot be used, or is full. Runs that are not in it are lost at the latest with the process.
+    /// The folder cannot be used, or is full. Runs that are not in it are lost when the process ends, or earlier.
     #[error("failed to keep recorded runs: {0}")]
     Spool(String),
     /// The collector refused reports for good. They are counted, and not sent again.

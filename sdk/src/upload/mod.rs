@@ -69,8 +69,8 @@ pub(crate) enum Answer {
     Deletion(v1::DeleteInstallationResponse),
 }
 
-/// Sends one request and waits for its answer. Also returns the bytes sent. While it waits it calls the function again
-/// and again, each time after the wait that the function returned; `None` ends the call.
+/// Sends one request and waits for its answer. Also returns the number of bytes sent. While it waits, it calls the
+/// function again and again, each time after the wait that the function returned. `None` ends the call.
 pub(crate) type Transport = Box<
     dyn FnMut(
             &UploadBatch,
@@ -93,7 +93,7 @@ impl UploadBatch {
             sdk,
             held_directive_ids,
             attestation: None,
-            // An empty answer names 0.
+            // Never 0, because an empty answer has the id 0.
             request_id: random_u64().max(1),
         };
         let request = Box::new((&request).into());
@@ -130,7 +130,7 @@ impl UploadBatch {
         }
     }
 
-    /// Returns the number of reports in it.
+    /// Returns the number of reports in the request.
     pub fn n_reports(&self) -> usize {
         match &self.payload {
             Payload::Reports { keys, .. } => keys.len(),
@@ -185,7 +185,7 @@ pub(crate) fn bad_answer(error: &dyn std::error::Error) -> UploadError {
     UploadError::new(UploadFailureKind::Server, format!("bad answer: {error}"))
 }
 
-/// The answer decodes, and is not one of the collector to this request.
+/// The answer can be decoded, but it is not the collector's answer to this request.
 pub(crate) fn not_an_answer(error: &ParseError) -> UploadError {
     let hint =
         "nothing is acknowledged; does a proxy or a captive portal answer for the collector?";
@@ -193,18 +193,18 @@ pub(crate) fn not_an_answer(error: &ParseError) -> UploadError {
     UploadError::new(UploadFailureKind::Server, text)
 }
 
-/// Fate of one report by an answer.
+/// What an answer decides about one report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Disposition {
-    /// The collector has it, from this request or an earlier one.
+    /// The collector has the report, from this request or an earlier one.
     Acked,
-    /// The collector will never accept it.
+    /// The collector will never accept the report.
     Refused(Refusal),
     /// The collector may accept the same bytes later.
     Kept,
 }
 
-/// Reads the answer to a request with this id and these reports. One to another request settles nothing.
+/// Reads the answer to a request with this id and these reports. An answer to another request decides nothing.
 pub(crate) fn settle(
     request_id: u64,
     keys: &[ReportKey],
@@ -270,7 +270,7 @@ mod tests {
         assert!(batch.read_answer(b"no message").is_err());
     }
 
-    /// A captive portal answers with status 200 and nothing, or with the answer to somebody else.
+    /// A captive portal answers with status 200 and an empty body, or with the answer to another device.
     #[test]
     fn a_deletion_is_acknowledged_by_the_installations_id_alone() {
         let secret = Secret::from_bytes(&[0xab; 32]).unwrap();

@@ -12,7 +12,7 @@ pub(crate) struct Advice {
     pub(crate) max_request_bytes: Option<u64>,
 }
 
-/// Limits the collector's influence: reports would exceed their age otherwise.
+/// Longest wait that the collector may ask for. With longer waits, reports would become too old.
 const MAX_ADVISED: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug)]
@@ -47,12 +47,12 @@ impl Schedule {
         now < self.not_before
     }
 
-    /// Makes the upload due as early as allowed, because a cause of delay has gone.
+    /// Makes the upload due as early as allowed, because the cause of a delay is over.
     pub(crate) fn hurry(&mut self, now: Duration) {
         self.next_at = self.not_before.max(now);
     }
 
-    /// Nothing waits: due again after an interval.
+    /// Nothing waits to be sent: the next upload is due after an interval.
     pub(crate) fn idle(&mut self, now: Duration) {
         self.next_at = now + self.interval;
     }
@@ -71,7 +71,7 @@ impl Schedule {
             self.interval = interval.clamp(policy::MIN_ADVISED_INTERVAL, MAX_ADVISED);
         }
         if let Some(bytes) = advice.max_request_bytes {
-            // Leaves room for the request's other fields.
+            // Leaves some bytes for the request's other fields.
             let most = bytes.saturating_sub(4 << 10).max(1);
             self.max_request_bytes = most.min(policy::MAX_REQUEST_BYTES);
         }
@@ -84,12 +84,13 @@ impl Schedule {
         self.not_before = self.next_at;
     }
 
-    /// Takes a failure. Waits grow, with jitter, so that a fleet does not come back at once.
+    /// Takes a failure. Waits grow, with jitter, so that a fleet does not return all at once.
     pub(crate) fn failed(&mut self, now: Duration, retry_after: Option<Duration>, jitter: u64) {
         self.failures = self.failures.saturating_add(1);
         let doubled = policy::BACKOFF_FIRST * (1 << (self.failures - 1).min(16));
         let longest = doubled.min(policy::BACKOFF_MAX);
-        // Between half of it and all of it: never at once, never in step.
+        // The wait is between half of the longest wait and all of it, so that devices neither retry at once nor in
+        // step.
         let half = longest / 2;
         let spread = u64::try_from(half.as_millis()).unwrap_or(u64::MAX).max(1);
         let backoff = half + Duration::from_millis(jitter % spread);

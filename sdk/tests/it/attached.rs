@@ -1,4 +1,4 @@
-//! Sessions of a host in another language: known by pointers only, run by the host, recorded by number.
+//! Sessions of a host in another language: the SDK knows only their pointers, the host runs them and records each run.
 
 use std::{
     ffi::{c_char, c_void},
@@ -30,7 +30,7 @@ fn runtime() -> HostRuntime {
     HostRuntime::loaded().expect("ort has loaded it")
 }
 
-/// A session that the host made, and its pointer. Its options are prepared, or not.
+/// A session that the host made, and its pointer. Its options are prepared if `is_prepared`.
 fn session(is_prepared: bool) -> (Session, *const c_void) {
     let mut builder: SessionBuilder = Session::builder(environment()).unwrap();
     if is_prepared {
@@ -92,7 +92,7 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
     }
     attached.record_shape(began, Duration::from_millis(9), "x:1x3x32x32");
     attached.record_error(2);
-    // A time before the process does no harm.
+    // A time before the start of the process does no harm.
     attached.record(Duration::ZERO, Duration::from_millis(8));
     let uid = attached.uid();
     drop(attached);
@@ -117,7 +117,7 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
     assert_eq!(errors, [(2, 1)]);
 }
 
-/// A host whose binding returns the list, and no pointer.
+/// The host's binding returns the list, but no pointer.
 #[test]
 fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     let (_dir, collector, watch) = app();
@@ -145,7 +145,7 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     assert_eq!(report.runtime.ort_version, runtime().version());
 }
 
-/// LiteRT with ops that XNNPACK left to the CPU.
+/// A placement of LiteRT, with ops that XNNPACK left to the CPU.
 fn of_litert() -> HostPlacement {
     let subgraph = |ep: &str, ops: &[&str]| Subgraph {
         ep: ep.to_owned(),
@@ -259,7 +259,7 @@ extern "system" fn add(_: *mut c_void, _: *const c_char, _: *const c_char) -> *m
     std::ptr::null_mut()
 }
 
-/// In its place a library of another make has a function that nobody may call.
+/// At the same position another library has a function that must not be called.
 extern "system" fn other(_: *mut c_void, _: *const c_char, _: *const c_char) -> *mut c_void {
     std::process::abort()
 }
@@ -291,7 +291,7 @@ extern "system" fn v2_24() -> *const c_char {
     c"2.24.0".as_ptr()
 }
 
-/// A function at a position that a library uses otherwise is any function of it.
+/// If a library uses a position of the table differently, the function there could be any other function.
 #[test]
 fn a_table_is_called_only_if_major_minor_and_known_functions_agree() {
     let prepared = |table: TableOf, version: Version| {

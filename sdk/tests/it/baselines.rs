@@ -1,4 +1,4 @@
-//! The file of baselines: shared by processes, lost if it cannot be read, and never a reason to delay a report.
+//! The file of baselines: processes share it, it counts as lost if it cannot be read, and it never delays a report.
 
 use std::{fs, path::Path};
 

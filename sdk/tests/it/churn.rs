@@ -48,7 +48,7 @@ fn ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind() {
             session.run(|| ());
         }
     }
-    // They would take 20 kB each if they were kept until the seal.
+    // The sessions would take 20 kB each if they were kept until the seal.
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 100 << 20, "{grown} bytes");
     let health = sealed(&watch);

@@ -1,5 +1,5 @@
-//! Answers of collectors of another version, as bytes. An older one leaves fields out; a newer one has fields, outcomes and
-//! directives that this version does not know.
+//! Answers of collectors of another version, as bytes. An older collector leaves fields out; a newer one has fields,
+//! outcomes and directives that this version does not know.
 
 use epwatch_proto::{DirectiveRefusal, v1};
 use epwatch_sdk::{UploadBatch, Watch};
@@ -8,7 +8,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use crate::support::{self, NOWHERE, PATIENCE, run, session_of};
 
-/// Of the collector of version 0.0.1: one result, a duplicate, and its time.
+/// An answer of collector version 0.0.1: one result, which is a duplicate, and the server's time.
 const OLDER: &[u8] = b"\x0a\x04\x08\x00\x18\x02\x10\xd4\x95\x8c\x9d\xb7\x33";
 /// Fields 200 (a number) and 201 (bytes) of a message.
 const UNKNOWN: &[u8] = b"\xc0\x0c\x07\xca\x0c\x03new";
@@ -92,10 +92,10 @@ fn a_newer_collectors_answer_is_read_as_far_as_it_is_known() {
         [&support::answered(&batch, answer.clone())[..], UNKNOWN].concat()
     };
     watch.upload_result(&batch, Ok(&bytes(&answer))).unwrap();
-    // It may be accepted later: the same report waits.
+    // The report may be accepted later, so it waits.
     support::check_explains(&watch, "spool: 1 report,");
     support::check_explains(&watch, "directives refused as malformed: 1");
-    // It will never be accepted: it is given up, and counted.
+    // The report will never be accepted, so it is dropped and counted.
     answer.results = vec![result(false)];
     watch.upload_result(&batch, Ok(&bytes(&answer))).unwrap();
     support::check_explains(&watch, "spool: 0 reports");

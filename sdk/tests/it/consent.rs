@@ -49,7 +49,7 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    // As the builder makes it: consent is off until it is given.
+    // The builder's default: consent is off until it is given.
     let watch = start(SdkConfig::builder("app", &endpoint, KEY, &never));
     run(&session(&watch), 10);
     watch.stop(PATIENCE).unwrap();
@@ -58,7 +58,7 @@ fn a_watch_without_consent_that_ends_has_touched_nothing() {
     assert_eq!(nobody_came.kind(), std::io::ErrorKind::WouldBlock);
 }
 
-/// Support deleted it for the user, or a backup restored the folder. A tombstone is never removed.
+/// Support deleted the installation for the user, or a backup restored the folder. A tombstone is never removed.
 #[test]
 fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
     let (dir, collector, watch) = app();
@@ -69,7 +69,7 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
 
     collector.delete(old);
     run(&session, 3);
-    // This flush may or may not include the new one's first reports.
+    // This flush may or may not include the new installation's first reports.
     let _ = watch.flush(PATIENCE);
     until("a new installation", || {
         dir.path().join("secret").exists() && secret(dir.path()) != old
@@ -83,14 +83,14 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
         its.flat_map(|r| &r.series).map(|s| s.n).sum()
     };
     assert_eq!((runs_of(old), runs_of(new)), (5, 4));
-    // No content of the old one's reports is in the new one's.
+    // The new installation's reports contain nothing from the old one's.
     let uids = |id: InstallationId| -> BTreeSet<_> {
         let its = reports.iter().filter(|r| r.key.installation == id);
         its.flat_map(|r| &r.sessions).map(|s| s.uid).collect()
     };
     assert!(uids(old).is_disjoint(&uids(new)) && !uids(new).is_empty());
 
-    // If the collector refuses this one too, the SDK keeps it and counts the refused reports.
+    // If the collector refuses this installation too, the SDK keeps it and counts the refused reports.
     collector.delete(new);
     run(&session, 6);
     let error = watch.flush(PATIENCE).unwrap_err();
@@ -139,7 +139,7 @@ fn withdrawing_wipes_and_deletes_and_giving_again_is_another_installation() {
     );
     let runs: u64 = report.series.iter().map(|s| s.n).sum();
     assert_eq!(runs, 7);
-    // 20 in the spool, 5 not sealed, and no trace of the old installation's sessions.
+    // 20 runs in the spool and 5 unsealed runs are lost, and no trace of the old installation's sessions is left.
     let lost = report.health.dropped[&DropReason::Consent];
     assert_eq!((lost.reports, lost.runs), (0, 25));
     assert_eq!(report.health.consent_changes, 2);
@@ -290,7 +290,7 @@ fn another_process_notices_a_withdrawal() {
     assert_eq!(reports[1].health.dropped[&DropReason::Consent].runs, 10);
 }
 
-/// A cleaner (`tmpfiles.d`) or a person removes the folder of a robot's program.
+/// A cleanup job (`tmpfiles.d`) or a person removes the folder of a robot's program.
 #[test]
 fn a_folder_that_is_emptied_ends_recording_and_is_told_and_counted() {
     let (dir, collector, watch) = app();
@@ -299,7 +299,7 @@ fn a_folder_that_is_emptied_ends_recording_and_is_told_and_counted() {
     watch.flush(PATIENCE).unwrap();
     run(&session, 3);
     fs::remove_dir_all(dir.path()).unwrap();
-    // Whatever it returns, the folder is looked at.
+    // The flush checks the folder, whatever it returns.
     let _ = watch.flush(PATIENCE);
     run(&session, 4);
     let _ = watch.flush(PATIENCE);

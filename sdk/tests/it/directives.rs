@@ -1,5 +1,5 @@
-//! Directives from a collector's answer to the next session. They come over gRPC and by the host's own transport,
-//! across a restart, and with several processes on one folder.
+//! Directives from a collector's answer to the next session. They arrive over gRPC and through the host's own
+//! transport, across a restart, and with several processes on one folder.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ fn public_key() -> [u8; 32] {
     operator().public_key().as_ref().try_into().unwrap()
 }
 
-/// A year ahead of the device's clock. Only the server's time counts.
+/// The server's time, a year ahead of the device's clock. Only the server's time counts.
 fn server_now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_millis()).unwrap() + 365 * 24 * HOUR
@@ -91,7 +91,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let off = signed("npu-off-7", "m", DirectiveAction::NpuOff);
-    // A malformed directive in the same answer costs neither the acks nor this directive.
+    // A malformed directive in the same answer invalidates neither the acks nor this directive.
     let broken = v1::SignedDirective::default();
     collector.answer([Answer::Ok(answer(vec![broken, off]))]);
     let first = watch(dir.path(), &collector.endpoint());
@@ -144,7 +144,7 @@ fn a_host_that_sends_by_itself_gets_directives_and_names_them() {
     assert!(watch.plan_within(&model("m"), PATIENCE).is_known());
     let exchange = |directives: Vec<v1::SignedDirective>| {
         run_something(&watch);
-        // Sealed, and left to the host.
+        // The flush seals, and leaves sending to the host.
         let _ = watch.flush(PATIENCE);
         let batch = watch.next_upload().unwrap();
         let request = v1::UploadRequest::decode(&*batch.encoded()).unwrap();
@@ -324,7 +324,7 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     drop((session, other, later));
     first.stop(PATIENCE).unwrap();
 
-    // The next process is silent from its first run on, except for one report, whose answer may hold a revoke.
+    // The next process records nothing from its first run on. It sends only one report, whose answer may hold a revoke.
     let next = watch(dir.path(), &collector.endpoint());
     assert!(next.plan_within(&model("m"), PATIENCE).is_known());
     let session = session_of(&next, "m", "1");
@@ -375,7 +375,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
     let after = session(false);
     assert!(!on_npu(&after) && !after.placement().requests_npu());
     assert_eq!(after.placement().reasons, [ReasonCode::NpuOffByDirective]);
-    // A host that requests the NPU nevertheless gets its true placement.
+    // If the host requests the NPU in spite of the plan, the true placement is reported.
     let disobedient = session(true);
     assert!(on_npu(&disobedient) && disobedient.placement().requests_npu());
     let reasons = &disobedient.placement().reasons;

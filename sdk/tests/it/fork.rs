@@ -1,4 +1,4 @@
-//! Children of a process that has started the SDK have a stream and a thread of their own, with nothing to call.
+//! Children of a process that has started the SDK have a stream and a thread of their own, without a call by the app.
 
 use std::{
     collections::BTreeSet,
@@ -25,7 +25,7 @@ fn in_child(child: impl FnOnce()) {
         unsafe { libc::_exit(i32::from(done.is_err())) };
     }
     let mut status = -1;
-    // SAFETY: the status is a place of this function.
+    // SAFETY: the status is a variable of this function.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(status, 0, "as waitpid returns it");
 }
@@ -75,7 +75,7 @@ fn a_child_starts_again_whatever_other_threads_of_its_parent_do() {
         for _ in 0..CHILDREN {
             in_child(|| child(&watch, &observed));
         }
-        // A child that uses nothing starts nothing, and its end changes nothing.
+        // A child that does not use the SDK does not start it, and its end changes nothing.
         in_child(|| watch.stop(PATIENCE).unwrap());
         stop.store(true, Relaxed);
     });

@@ -34,7 +34,8 @@ fn is_unharmed(watch: &Watch) {
     assert_eq!(watch.explain().internal_errors, 0);
 }
 
-/// The child. Its files may not grow beyond a few KiB, so writes fail in the middle of a report as on a full disk.
+/// The child process. Its files may not grow beyond a few KiB, so writes fail in the middle of a report as on a full
+/// disk.
 fn fill_the_disk(dir: &Path) {
     let watch = start(dir, NOWHERE);
     let session = session(&watch);
@@ -50,11 +51,11 @@ fn fill_the_disk(dir: &Path) {
     crate::support::check_explains(&watch, "last problem");
     emit(lost.reports);
     emit(lost.runs);
-    // The report that counts the losses finds no room either.
+    // There is also no space for the report that counts the losses.
     let _ = watch.stop(PATIENCE);
 }
 
-/// This process with files of a few KiB.
+/// This program as a child whose files are limited to a few KiB.
 fn with_small_files(child: &Command) -> Command {
     let mut limited = Command::new("sh");
     limited
@@ -100,12 +101,12 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
     assert_eq!(arrived.len() as u64 + lost_reports, 20);
 }
 
-/// The child. The answer to the reports before hid that the last one was lost.
+/// The child process. Regression test: the answer to earlier reports hid that the last report was lost.
 fn lose_the_last_report(dir: &Path) {
     let collector = Collector::start(KEY);
     let watch = start(dir, &collector.endpoint());
     let session = session(&watch);
-    // For an hour only a flush sends.
+    // After this refusal only a flush sends, for an hour.
     collector.answer([Answer::Fail(Status::new(Code::Unauthenticated, "no"))]);
     run(&session, 10);
     watch.flush(PATIENCE).unwrap_err();
@@ -126,9 +127,9 @@ fn lose_the_last_report(dir: &Path) {
         let series = reports.iter().flat_map(|report| &report.series);
         series.map(|series| series.n).sum::<u64>()
     };
-    // The first ones came twice: with the call that was refused.
+    // The first 10 runs arrived twice, the first time with the refused call.
     assert_eq!(arrived(), kept + 20);
-    // The reports before have made room.
+    // The earlier reports are gone, so there is space again.
     run(&session, 10);
     watch.flush(PATIENCE).unwrap();
     assert_eq!(arrived(), kept + 30);
@@ -165,7 +166,7 @@ fn in_a_folder_that_cannot_be_written_the_host_goes_on() {
     let _ = watch.flush(PATIENCE);
     run(&session, 10);
     is_unharmed(&watch);
-    // The last runs are lost, and both calls said that all was well.
+    // Regression test: the last runs are lost, but both calls returned OK.
     for lost in [watch.seal(), watch.stop(PATIENCE)] {
         let error = lost.unwrap_err();
         let text = error.to_string();
@@ -369,7 +370,7 @@ proptest! {
         prop_assert_eq!(runs, 7);
         prop_assert!(old.iter().all(|bytes| sealed.contains(bytes)));
         let old: BTreeSet<_> = old.into_iter().collect();
-        // A missing report is counted, unless the record of its number is lost too.
+        // A missing report is counted, unless the stored sequence is lost too.
         let lost = sealed.len() - old.len();
         let whole_files = damages.iter().any(|d| !matches!(d, Damage::Flip(..)));
         let is_counted = watch.health().dropped.contains_key(&DropReason::SpoolCorrupt);

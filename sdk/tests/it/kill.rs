@@ -1,7 +1,7 @@
 //! An app that is killed at random moments, repeatedly in one folder, with uploads under way.
 //!
-//! Reports on disk arrive once, and only runs that were not sealed are lost. A number is missing only if the kill came
-//! between taking the number and writing the report.
+//! Reports on disk arrive once, and only runs that were not sealed are lost. A sequence is missing only if the kill
+//! came between taking the sequence and writing the report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,14 +22,14 @@ use crate::support::{
     session,
 };
 
-/// Full in a nightly run; elsewhere enough to hit every step.
+/// Number of kills in a nightly run; other runs make fewer, but enough to hit every step.
 const N_KILLS: usize = 200;
 const N_KILLS_BY_DAY: usize = 60;
-/// Short, so that kills hit every step of sealing and sending.
+/// The interval is short, so that kills hit every step of sealing and sending.
 const INTERVAL: Duration = Duration::from_millis(3);
 
-/// The child: an app that runs its model until it is killed. After every few runs it emits the number of runs, and how
-/// many of them are certainly on disk.
+/// The child process: an app that runs its model until it is killed. After every few runs it emits the number of runs,
+/// and how many of them are certainly on disk.
 fn run_until_killed(dir: &Path, endpoint: &str) {
     let config = config(dir, endpoint)
         .with_report_interval(INTERVAL)
@@ -41,7 +41,7 @@ fn run_until_killed(dir: &Path, endpoint: &str) {
         run(&session, 1);
         if runs % 16 == 0 {
             let sealed = watch.health().runs_recorded;
-            // Waits until a seal under way is done, so runs counted before are on disk after.
+            // Waits until a running seal is done, so that runs counted before are then on disk.
             watch.explain();
             emit(format_args!("{runs} {sealed}"));
         }
@@ -53,7 +53,7 @@ struct Killed {
     stream: String,
     /// Runs made, as last emitted; up to 16 more may follow.
     made: u64,
-    /// Runs of them in reports that were on disk.
+    /// How many of these runs were in reports on disk.
     kept: u64,
 }
 
@@ -81,14 +81,14 @@ fn kill_an_app(dir: &Path, endpoint: &str, is_early: bool) -> Option<Killed> {
         }
         killed
     });
-    // These sleeps choose the moment of the kill. They await nothing.
+    // These sleeps choose the moment of the kill, and wait for no event.
     if is_early {
         thread::sleep(Duration::from_micros(random_u64() % 40_000));
     } else {
         kept.recv_timeout(Duration::from_secs(300)).unwrap();
         thread::sleep(Duration::from_micros(random_u64() % 20_000));
     }
-    // SIGKILL. Lines written before it are read too.
+    // This sends SIGKILL. Lines written before it are read too.
     child.kill().unwrap();
     child.wait().unwrap();
     reader.join().unwrap()
@@ -152,7 +152,7 @@ fn an_app_killed_over_and_over_loses_only_what_was_not_sealed() {
     let killed: Vec<_> = (0..n_kills)
         .filter_map(|n| kill_an_app(dir.path(), &endpoint, n % 3 == 0))
         .collect();
-    // Otherwise each app was killed before it began, and the test shows nothing.
+    // If this fails, each app was killed before it began, and the test shows nothing.
     let n_with_reports = killed.iter().filter(|k| k.kept > 0).count();
     assert!(
         n_with_reports >= 20,
@@ -199,12 +199,12 @@ fn an_app_killed_over_and_over_loses_only_what_was_not_sealed() {
         assert_eq!(numbers, (1..=last).collect(), "a gap inside a stream");
         match ended.get(&killed.stream) {
             Some(ended) => {
-                // The number is taken before the bytes are on disk.
+                // The sequence is taken before the bytes are on disk.
                 let named = ended.last_sequence.unwrap();
                 assert!(named == last || named == last + 1, "{named} {last}");
                 assert_eq!(ended.unsealed_runs, None);
             }
-            // Killed before it had a folder.
+            // The app was killed before it had a folder.
             None => assert_eq!(last, 0, "a stream that ended and is not named"),
         }
     }

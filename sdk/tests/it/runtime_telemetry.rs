@@ -25,7 +25,8 @@ use crate::support::{
 /// The host of the endpoint in the library.
 const HOST: &str = "mobile.events.data.microsoft.com";
 
-/// A process with a session, alive until it is dropped. It is killed: its end would try an upload.
+/// A process with a session, which is killed when this value is dropped. An orderly end of the process would try an
+/// upload.
 struct Host {
     child: Child,
     folder: PathBuf,
@@ -55,7 +56,7 @@ impl Host {
         has_telemetry(&self.folder.join("cache"))
     }
 
-    /// Waits for its session; returns the explanation's word on telemetry, and its text.
+    /// Waits for the process's session; returns the explanation's value about telemetry, and its text.
     fn explained(&mut self) -> [String; 2] {
         let stdout = BufReader::new(self.child.stdout.take().unwrap());
         let lines = stdout.lines().map(Result::unwrap);
@@ -83,7 +84,7 @@ fn watcher(folder: &Path) -> PathBuf {
     library
 }
 
-/// The child: makes a session, and keeps it until standard input ends.
+/// The child process: makes a session, and keeps it until standard input ends.
 fn host(role: &str) {
     if role.contains("switch") {
         // SAFETY: the test harness's other thread waits for this one.
@@ -122,7 +123,8 @@ fn host(role: &str) {
     drop(session);
 }
 
-/// Without the switch the same processes look the name up: if a later ONNX Runtime does not, its pin's author learns it here.
+/// Without the switch the same processes look the name up: if a later ONNX Runtime does not, this test shows it to the
+/// pin's author.
 #[test]
 fn no_name_is_looked_up_with_the_switch() {
     if let Some(role) = role() {

@@ -111,7 +111,7 @@ fn check_distances(rig: &Rig, model: &str, golden: &GoldenInput, test: &SelfTest
     assert!((0.9..=1.0).contains(&cosine), "{model}: {cosine}");
 }
 
-/// The child: one simulated device.
+/// The child process: one simulated device.
 fn one_device(soc_model: &str) {
     let rig = Rig::new(soc_model);
     let dir = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ fn one_device(soc_model: &str) {
     let done = watch.self_test(&mut session, &golden, not_called);
     assert_eq!(done, SelfTestOutcome::Skipped(SelfTestSkip::Done));
 
-    // Another input is another test, and a failure is a code.
+    // Another input makes another test, and a failure gives an error code.
     let wrong = |name: &str, dims: &[u64]| {
         let n = dims.iter().product::<u64>();
         let zeros = vec![0.0_f32; usize::try_from(n).unwrap()];
@@ -245,7 +245,7 @@ fn reported_distances_are_those_of_the_outputs() {
     }
 }
 
-/// The child: the process ends in the middle of the test, as if its driver crashed.
+/// The child process: it ends in the middle of the test, as if its driver had crashed.
 fn die_in_the_test(dir: &Path) {
     let rig = Rig::new("57");
     let watch = rig.watch(dir);

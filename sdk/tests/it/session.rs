@@ -125,7 +125,7 @@ fn a_session_without_an_npu_has_the_reason_for_the_cpu() {
     assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
     crate::support::check_explains(&app.watch, "asked for nothing but the CPU");
 
-    // Requested but absent. ORT reports no error; the placement has the reason.
+    // The EP is requested but absent. ORT reports no error; the placement has the reason.
     let session = app
         .request(builder())
         .requesting([QNN_EP])
@@ -173,7 +173,7 @@ fn failed_runs_are_the_hosts_error_and_counted_by_code() {
     assert!(report.series.is_empty());
 }
 
-/// An app that binds its outputs, waits in a future or runs `ort`'s session itself had to do without.
+/// Regression test: runs were not measured if an app bound its outputs, awaited a future or ran `ort`'s session itself.
 #[test]
 fn bound_asynchronous_and_own_runs_are_measured() {
     let app = App::new();
@@ -233,7 +233,7 @@ fn binding_memory() -> MemoryInfo<'static> {
     .unwrap()
 }
 
-/// An app on another version of `ort` could not build at all, not even to attach.
+/// Regression test: an app with another version of `ort` could not build at all, not even to attach its sessions.
 #[test]
 fn without_its_feature_the_tree_has_no_ort() {
     let tree = |package: &str, features: &str| {

@@ -120,20 +120,20 @@ fn a_client_certificate_is_presented_and_a_renewed_one_needs_no_restart() {
         .with_root_certificate(pem("ca.pem"))
         .with_client_certificate(&cert_file, &key_file);
     let watch = start_and_run(config);
-    // There is none yet.
+    // There is no certificate yet.
     watch.flush(PATIENCE).unwrap_err();
     support::check_explains(&watch, "no client certificate");
-    // One of another authority.
+    // This certificate is from another authority.
     present(dir.path(), "other-device");
     watch.flush(PATIENCE).unwrap_err();
     present(dir.path(), "device");
     watch.flush(PATIENCE).unwrap();
     assert_eq!(collector.reports().len(), 1);
-    // Half of a renewal: the earlier pair stays in use.
+    // Only the key is renewed yet, so the earlier pair stays in use.
     std::fs::write(&key_file, pem("other-device.key")).unwrap();
     run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap();
-    // The other half: from now on it is refused, by a collector that does not know its authority.
+    // Now both files are renewed. The collector refuses the new pair, because it does not know its authority.
     present(dir.path(), "other-device");
     run(&session(&watch), 1);
     watch.flush(PATIENCE).unwrap_err();

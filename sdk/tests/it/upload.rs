@@ -135,7 +135,7 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
     assert_eq!((dropped.reports, dropped.runs), (1, 10));
 }
 
-/// The listener is called without a lock of the SDK's, and its panics end nothing.
+/// The listener is called while no lock of the SDK is held, and its panics do not affect the SDK.
 #[test]
 fn a_health_listener_gets_each_problem_and_its_end() {
     let told: Arc<Mutex<Vec<[Option<String>; 2]>>> = Arc::default();
@@ -153,7 +153,7 @@ fn a_health_listener_gets_each_problem_and_its_end() {
     run(&session(&watch), 10);
     let down = |message| Answer::Fail(Status::unavailable(message));
     collector.answer(["down", "down", "still down"].map(down));
-    // A slow test may get some of them by the schedule.
+    // In a slow test the schedule may send some of the reports.
     while watch.flush(PATIENCE).is_err() {}
     watch.flush(PATIENCE).unwrap();
     let told = told.lock().unwrap().clone();
@@ -186,7 +186,8 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
     watch.flush(PATIENCE).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unauthenticated], 1);
-    // Somebody registers the key, or ships another: the fleet waits for an hour at least, and says so.
+    // A person has to register the key or ship another one, so the fleet waits for at least an hour, and the
+    // explanation says so.
     assert!(watch.explain().next_upload_seconds > 3500.0);
     let problem = watch.explain().last_problem.unwrap();
     for part in [
@@ -214,7 +215,7 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
 #[test]
 fn an_absent_collector_is_an_error_and_the_report_stays() {
     let dir = tempfile::tempdir().unwrap();
-    // A port that was free a moment ago, without a listener.
+    // A port without a listener, which was free a moment ago.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -228,7 +229,7 @@ fn an_absent_collector_is_an_error_and_the_report_stays() {
     support::check_explains(&watch, "spool: 1 report,");
 }
 
-/// The crypto provider and the roots exist, and an unsecured connection is not used.
+/// The crypto provider and the roots are available, and an unsecured connection is not used.
 #[test]
 fn a_connection_that_cannot_be_secured_is_counted_by_its_kind() {
     let dir = tempfile::tempdir().unwrap();
@@ -306,7 +307,7 @@ fn a_host_can_send_the_bytes_itself() {
     assert!(epwatch_proto::Report::parse(&again[0]).is_ok());
 }
 
-/// What a captive portal or a proxy may answer with status 200.
+/// Answers that a captive portal or a proxy may give with status 200.
 #[test]
 fn an_answer_that_is_not_the_collectors_to_this_request_acknowledges_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -337,7 +338,7 @@ fn an_answer_that_is_not_the_collectors_to_this_request_acknowledges_nothing() {
     support::check_explains(&watch, "spool: 0 reports");
 }
 
-/// The same over gRPC: status 0, and an answer of another.
+/// The same over gRPC: status 0, with the answer to another request.
 #[test]
 fn the_sdk_takes_no_strangers_answer_for_an_acknowledgement() {
     let (dir, collector, watch) = app();
@@ -365,14 +366,14 @@ fn the_sdk_takes_no_strangers_answer_for_an_acknowledgement() {
             .is_some_and(|p| p.contains("installation_id"))
     });
     assert_eq!(watch.explain().deletions_waiting, 1);
-    // It survives the process.
+    // The deletion survives the process.
     watch.stop(PATIENCE).unwrap();
     let next = start(dir.path(), &collector.endpoint());
     support::until("the deletion", || collector.deleted().len() == 1);
     support::until("its end", || next.explain().deletions_waiting == 0);
 }
 
-/// The stream was ended and left to the next process. Its file must not hold sequence 0 again.
+/// The stream has ended, and the next process may take it over. Its state file must not hold sequence 0 again.
 #[test]
 fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -411,7 +412,7 @@ fn a_folder_that_cannot_be_used_is_an_error_of_the_flush_only() {
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Spool(_)), "{error}");
     support::check_explains(&watch, "last problem");
-    // With room again, the runs recorded meanwhile are still there.
+    // Once there is space again, the runs recorded meanwhile are still kept.
     std::fs::remove_file(&file).unwrap();
     let error = watch.flush(PATIENCE).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");

@@ -1,4 +1,4 @@
-//! The cache folder, and the lines of progress.
+//! The cache folder, and the printing of progress lines.
 
 use std::{env, io::Write, path::PathBuf};
 
@@ -7,7 +7,7 @@ use crate::EngineError;
 /// Returns the folder that holds the engines, absolute; it may not exist yet.
 ///
 /// # Errors
-/// No environment variable names one.
+/// No environment variable names a cache folder.
 pub fn cache_dir() -> Result<PathBuf, EngineError> {
     let folder = |key: &str| {
         env::var_os(key)
@@ -25,7 +25,7 @@ pub fn cache_dir() -> Result<PathBuf, EngineError> {
 /// Receives a line at each step of a fetch.
 pub(crate) type Say<'a> = dyn FnMut(&str) + 'a;
 
-/// Prints to standard error, since standard output is for the command's answer. Ignores a closed one.
+/// Prints to standard error, because standard output is for the command's answer. Ignores a closed standard error.
 pub(crate) fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -19,13 +19,13 @@ pub(crate) const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 /// Unpacking 570 MB takes seconds, on a poor disk minutes.
 pub(crate) const UNPACK_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// Set by a signal. A terminal also sends its signal to the program that runs here; a service manager may not.
+/// A signal sets this flag. A terminal also sends its signal to the program that runs here; a service manager may not.
 pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 const POLL: Duration = Duration::from_millis(100);
 /// The command's standard output, in the work folder.
 pub(crate) const STDOUT_FILE: &str = "stdout.log";
-/// npm names the cause first and explains it at length; fewer lines would lose it.
+/// npm prints the cause first and a long explanation after it; fewer lines would lose the cause.
 const TAIL_LINES: usize = 24;
 const TAIL_BYTES: u64 = 8 << 10;
 
@@ -36,7 +36,7 @@ pub(crate) struct Purpose {
     pub(crate) name: String,
     /// The way out when the program is not installed.
     pub(crate) install: String,
-    /// The way out when it fails.
+    /// The way out when the program fails.
     pub(crate) way_out: String,
 }
 

@@ -1,9 +1,9 @@
 //! One folder of the cache, `<name>-<version>/`: its creation, its record and its checks.
 //!
-//! An entry is whole or absent: it is fetched into a staging folder next to it, verified, and renamed. Its
-//! `engine.json` records each file's size and sha256. Hashing 570 MB at each start would cost seconds, so a use
-//! compares sizes, which finds torn copies and full disks, and `verify` hashes. While one process fetches, others
-//! wait for the lock file next to the entry.
+//! An entry is whole or absent: it is fetched into a staging folder next to its final place, verified, and renamed. Its
+//! `engine.json` records each file's size and sha256. Hashing 570 MB at each start would take seconds. So each use only
+//! compares sizes, which finds torn copies and full disks; `verify` hashes. While one process fetches, others wait for
+//! the lock file next to the entry.
 
 use std::{
     collections::BTreeMap,
@@ -19,17 +19,17 @@ use crate::{EngineError, cache::Say, lock, pins::Plan};
 
 /// The record inside an entry.
 pub(crate) const RECORD_FILE: &str = "engine.json";
-/// A record lists a few dozen files; a larger file is none.
+/// A record lists a few dozen files, so a larger file cannot be a record.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 
-/// The content of a whole entry; written last, so that a torn fetch has none.
+/// The content of a whole entry. It is written last, so an interrupted fetch leaves none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
     /// The entry's folder name. It shows that a folder was renamed by hand.
     pub(crate) name: String,
     pub(crate) version: String,
-    /// The user took it without a pin, on its source's word.
+    /// Whether the user accepted files without a pinned hash, trusting their source.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) unpinned: bool,
     /// Relative path with `/` -> size and hash.
@@ -72,7 +72,7 @@ pub(crate) enum EntryState {
     Missing,
     /// The folder exists, but record, pins or sizes differ.
     Damaged(String),
-    /// Sizes and pinned hashes of the record are right.
+    /// The sizes, and the record's pinned hashes, are right.
     Good(Record),
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn ensure(
     say: &mut Say<'_>,
 ) -> Result<Record, EngineError> {
     let (name, dir) = (&plan.name, cache.join(&plan.name));
-    // Before the lock, so that a read-only cache serves.
+    // Checked before the lock is taken, so that a read-only cache works.
     if let EntryState::Good(record) = entry_state(cache, plan) {
         return Ok(record);
     }

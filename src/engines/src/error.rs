@@ -1,4 +1,4 @@
-//! The causes for which an engine is not there, each with the way out.
+//! The reasons for which an engine is not available, each with the way out.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ pub enum EngineError {
     /// The engine does not exist for this platform; nothing the user installs changes that.
     #[error("{engine} is not available here: {reason}")]
     Unavailable {
-        /// The engine asked for.
+        /// The requested engine.
         engine: Engine,
         /// The publisher and its platforms.
         reason: String,
@@ -81,7 +81,7 @@ pub enum EngineError {
         name: String,
     },
 
-    /// An archive holds no engine of this version and platform.
+    /// The archive has no engine of this version and platform.
     #[error("failed to import {}: it holds none of {expected}; export it with this version of epwatch", file.display())]
     NothingToImport {
         /// The archive, as named.
@@ -90,7 +90,7 @@ pub enum EngineError {
         expected: String,
     },
 
-    /// This version has no hash of the engine's build for this platform.
+    /// No hash is pinned for the engine's build for this platform.
     #[error(
         "failed to fetch {name}: no hash is pinned for its build for this platform; `epwatch engines fetch --unpinned` \
          takes it on its source's word, and `epwatch status` says so from then on; or use a ClickHouse server \

@@ -71,11 +71,11 @@ fn npm(
     rename(&unpacked.join(library), &staging.out.join(library))
 }
 
-/// npm with the settings of every call.
+/// Returns an npm command with the settings that all calls share.
 fn npm_command(words: &[&str], staging: &Staging<'_>) -> Command {
     let mut npm = Command::new("npm");
     npm.args(words);
-    // Its log would be in the work folder, which is removed.
+    // The log of npm would be useless, because it is in the work folder, which is removed.
     npm.args([
         "--no-update-notifier",
         "--loglevel=error",
@@ -84,7 +84,7 @@ fn npm_command(words: &[&str], staging: &Staging<'_>) -> Command {
         "--fetch-retry-mintimeout=1000",
         "--fetch-retry-maxtimeout=5000",
     ]);
-    // A cache of its own: its growth is the progress, and 180 MB do not stay in the user's.
+    // A separate cache, so that its growth shows the progress, and 180 MB do not stay in the user's cache.
     npm.arg("--cache").arg(staging.work.join("npm-cache"));
     npm
 }
@@ -163,7 +163,7 @@ const REACH_NPM: &str = "check that npm reaches its registry (`npm ping`)";
 const REACH_PIP: &str = "check that pip reaches its index (`pip index versions pip`)";
 const DAMAGED: &str = "the archive is damaged or the disk is full; try again";
 
-/// Every failure has one more way out: an engine that was fetched elsewhere.
+/// Adds the way out that every failure has: to import an engine that was fetched elsewhere.
 fn purpose(name: &str, install: &str, way_out: &str) -> Purpose {
     let filled = format!(
         "bring {name} from a machine where `epwatch engines fetch` works: `epwatch engines export FILE` there, \

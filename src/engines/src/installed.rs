@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::{Engine, pins::Plan};
 
-/// A folder of the cache that holds a whole engine.
+/// A cache folder with a complete engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
     engine: Engine,
@@ -24,7 +24,7 @@ impl Installed {
         }
     }
 
-    /// The version as its source calls it, `26.7.3-stable.1`.
+    /// The engine's version in its source's own form, for example `26.7.3-stable.1`.
     pub fn version(&self) -> &'static str {
         self.version
     }
@@ -32,7 +32,7 @@ impl Installed {
     /// `libchdb.so`.
     ///
     /// # Panics
-    /// On another engine than [`Engine::Chdb`]; the accessors below likewise.
+    /// On an engine other than [`Engine::Chdb`]. Each accessor below panics on a wrong engine.
     pub fn chdb_library(&self) -> PathBuf {
         self.file(Engine::Chdb, "libchdb.so")
     }

@@ -1,7 +1,7 @@
 //! Fetches and verifies the runtimes that epwatch runs but does not ship.
 //!
-//! In: an [`Engine`]. Out: [`Installed`], a folder of libraries with the hashes that this version was tested with.
-//! npm and pip fetch each engine once into a cache (`EPWATCH_CACHE`, else `XDG_CACHE_HOME/epwatch`, else
+//! It takes an [`Engine`] and returns [`Installed`], a folder of libraries with the hashes that this version was tested
+//! with. npm and pip fetch each engine once into a cache (`EPWATCH_CACHE`, else `XDG_CACHE_HOME/epwatch`, else
 //! `~/.cache/epwatch`) that processes and versions share. Nothing here loads or runs an engine, or needs root.
 
 mod cache;
@@ -37,8 +37,8 @@ pub use status::{State, Status, list};
 
 /// Returns the engine, after fetching it if it is missing or damaged. Progress goes to standard error, a line a step.
 ///
-/// Blocks, so an async caller needs a thread for it. An engine that is there costs a few `stat` calls;
-/// [`verify`] hashes it.
+/// Blocks, so an async caller needs a thread for it. An engine in the cache costs a few `stat` calls; [`verify`] hashes
+/// it.
 ///
 /// # Errors
 /// The engine does not exist here ([`EngineError::is_unavailable`]), or a package manager is missing or fails. A
@@ -49,8 +49,9 @@ pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
     ensure_plan(engine, plan, &progress)
 }
 
-/// As [`ensure`] for each of these engines, with one progress over all. `is_unpinned_allowed` takes an engine whose build
-/// for this platform has no pinned hash on its source's word. Later calls of [`ensure`] use it, and [`list`] marks it.
+/// Works like [`ensure`] for each of these engines, with one progress for all. With `is_unpinned_allowed`, engines
+/// without a pinned hash for this platform are accepted too. Later calls of [`ensure`] use such an engine, and [`list`]
+/// marks it.
 ///
 /// If one engine is not available, the others are still fetched.
 pub fn ensure_all(
@@ -82,7 +83,7 @@ pub fn check_programs(engines: &[Engine], is_unpinned_allowed: bool) -> Result<(
 /// # Errors
 /// As [`ensure`].
 pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineError> {
-    // Says where there is none.
+    // Fails with the reason on a platform without the plugin.
     pins::plan_here(Engine::OnnxRuntimeQnn)?;
     let ort = match version.ort_plan() {
         Some(plan) => plan,
@@ -202,10 +203,10 @@ pub fn verify(engine: Engine) -> Result<(), EngineError> {
     entry::verify(&cache_dir()?, &pins::plan_here(engine)?)
 }
 
-/// Returns the engine to a test.
+/// Returns the engine for a test.
 ///
 /// # Panics
-/// If it is not available, with the way out: a test never passes by skipping.
+/// If the engine is not available, with the way out. A test must never pass by skipping.
 #[track_caller]
 pub fn for_tests(engine: Engine) -> Installed {
     ensure(engine).unwrap_or_else(|error| {

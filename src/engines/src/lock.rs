@@ -8,7 +8,7 @@ use std::{
 
 use crate::{EngineError, cache::Say, command};
 
-/// Longer than the longest fetch another process may be doing.
+/// Longest wait for the lock, longer than any fetch of another process.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(
     command::DOWNLOAD_TIMEOUT.as_secs() * 2 + command::UNPACK_TIMEOUT.as_secs(),
 );
@@ -54,7 +54,7 @@ pub(crate) fn staging_prefix(name: &str) -> String {
     format!(".{name}.staging-")
 }
 
-/// A killed fetch leaves its staging folder; the next holder of the lock clears it.
+/// Removes the staging folder of a killed fetch. The next holder of the lock calls this.
 pub(crate) fn remove_stale_staging(cache: &Path, name: &str) -> Result<(), EngineError> {
     let prefix = staging_prefix(name);
     for entry in fs::read_dir(cache).map_err(EngineError::io("list", cache))? {

@@ -29,7 +29,7 @@ impl Program {
         }
     }
 
-    /// Debian's and Ubuntu's package, which `.ci/packages` has too, and Homebrew's.
+    /// Returns the package of Debian and Ubuntu, which is also in `.ci/packages`, and Homebrew's package.
     fn packages(self) -> (&'static str, &'static str) {
         match self {
             Self::Npm => ("npm", "node"),
@@ -72,7 +72,7 @@ fn needed(plan: &Plan) -> &'static [Program] {
     }
 }
 
-/// Checks that the machine has what fetches these engines.
+/// Checks that the machine has the programs that fetch these engines.
 ///
 /// # Errors
 /// Names every program that is missing, and the packages that have them.
@@ -141,7 +141,7 @@ mod tests {
         check_says(&[Npm, Python, Pip, Tar], "");
     }
 
-    /// One table of packages, for scripts and the command alike.
+    /// Scripts and the command use the same packages.
     #[test]
     fn the_packages_are_those_that_the_scripts_install() {
         let table = include_str!("../../../.ci/packages");

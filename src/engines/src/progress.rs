@@ -55,7 +55,7 @@ impl Progress {
         }
     }
 
-    /// The download of an engine begins; `resumed_bytes` of it are there.
+    /// Notes that the download of an engine begins, with `resumed_bytes` already on disk.
     pub(crate) fn begin(&self, plan: &Plan, resumed_bytes: u64) {
         if let Some(bar) = &self.bar {
             bar.set_message(format!("{}, {}", plan.name, plan.purpose));
@@ -70,9 +70,9 @@ impl Progress {
         }));
     }
 
-    /// So many bytes of the current engine are there.
+    /// Notes that so many bytes of the current engine are on disk.
     pub(crate) fn reached(&self, plan: &Plan, bytes: u64) {
-        // Package managers hold a second copy for a moment.
+        // Package managers briefly keep a second copy on disk.
         let bytes = bytes.min(plan.download_bytes);
         if let Some(bar) = &self.bar {
             bar.set_position(self.before.get() + bytes);
@@ -94,7 +94,7 @@ impl Progress {
         }
     }
 
-    /// The engine is downloaded; the next one may begin.
+    /// Notes that the engine is downloaded, so the next one may begin.
     pub(crate) fn end(&self, plan: &Plan) {
         self.reached(plan, plan.download_bytes);
         self.before.set(self.before.get() + plan.download_bytes);
@@ -114,7 +114,7 @@ impl Drop for Progress {
     }
 }
 
-/// The quarters of a download. More lines than these are of no use in a log.
+/// The quarters of a download. A log needs no finer progress.
 #[derive(Debug)]
 struct Quarters {
     expected_bytes: u64,

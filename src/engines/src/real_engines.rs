@@ -5,7 +5,8 @@ use std::process::Command;
 use crate::pins::plan_here;
 use crate::{Engine, for_tests, verify};
 
-/// Loading needs unsafe code, which this crate does not have; the host's Python does it in a child.
+/// Loads a library in a child process with the host's Python, because loading needs unsafe code, which this crate
+/// forbids.
 #[track_caller]
 fn assert_loads(library: &std::path::Path) {
     let script = "import ctypes, os, sys; ctypes.CDLL(sys.argv[1]); os._exit(0)";
@@ -37,7 +38,7 @@ fn onnxruntime_has_its_pinned_hash_and_loads() {
     assert_loads(&ort.ort_library());
 }
 
-/// Hosts have old ones: the SDK's tests run on them.
+/// Hosts may have an old ONNX Runtime, so the SDK's tests also run on older ones.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn older_onnxruntimes_have_their_pinned_hash_and_load() {
@@ -108,7 +109,7 @@ fn assert_says(text: &str, expected: &[&str]) {
     }
 }
 
-/// Nothing listens on port 9 of this machine: as good as offline.
+/// Nothing listens on port 9 of this machine: which equals being offline.
 const NOWHERE: &str = "http://127.0.0.1:9/";
 
 #[test]

@@ -1,7 +1,8 @@
 //! Downloads npm's archive by curl into a file that outlives a broken download, so that the next one continues it.
 //!
-//! npm itself begins again. Only builds with a pinned hash come this way: npm checks the integrity of others. Where curl
-//! is missing or fails at once, as behind a proxy that only npm knows, `fetch` falls back to `npm pack`.
+//! npm itself would begin again. Only builds with a pinned hash are downloaded by curl, because npm checks the
+//! integrity of others. If curl is missing or fails at once, `fetch` falls back to `npm pack`. For example, only npm
+//! may be configured for a proxy.
 
 use std::{
     fs,
@@ -19,7 +20,7 @@ use crate::{
     progress::Progress,
 };
 
-/// A server that sends less than this for a minute is as good as gone.
+/// A server that sends less than this for a minute is treated as unreachable.
 const LEAST_BYTES_PER_SECOND: &str = "1000";
 
 /// Returns the archive in the work folder, or `None` if this way does not work.
@@ -52,14 +53,14 @@ pub(crate) fn download(
             Ok(()) => break,
             Err(error) if command::INTERRUPTED.load(Ordering::Relaxed) => return Err(error),
             Err(_) if length(partial) > before => {}
-            // Not even a byte: the part may be whole already, or of another archive.
+            // The server sent no byte. The partial file may already be whole, or may belong to another archive.
             Err(_) => {
                 let _ = fs::remove_file(partial);
                 return Ok(None);
             }
         }
     }
-    // From here on it is part of this attempt: a broken archive is not continued.
+    // From here on the file belongs to this attempt, because a broken archive must not be continued.
     let archive = staging.work.join("package.tgz");
     fs::rename(partial, &archive).map_err(EngineError::io("move", partial))?;
     Ok(Some(archive))
@@ -111,7 +112,8 @@ mod tests {
     /// Bytes of the body that the server sends before it cuts a connection.
     const CUT: usize = 20;
 
-    /// Serves the archive from the byte asked for, and cuts the first `n_cuts` connections. Keeps the ranges asked for.
+    /// Serves the archive from the requested byte, and cuts the first `n_cuts` connections. Records the requested
+    /// ranges.
     fn server(n_cuts: usize) -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/a.tgz", listener.local_addr().unwrap());
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(*ranges.lock().unwrap(), ["bytes=33-"]);
     }
 
-    /// npm may reach its registry where curl does not.
+    /// npm may reach its registry although curl does not.
     #[test]
     fn where_curl_fails_at_once_npm_begins_anew() {
         let (archive, is_left) = downloaded("http://127.0.0.1:9/a.tgz", &ARCHIVE[..33]);

@@ -15,17 +15,17 @@ use crate::{
 pub struct Status {
     /// The engine of this line.
     pub engine: Engine,
-    /// The version that this epwatch uses; `None` where the engine does not exist.
+    /// The version that this epwatch uses; `None` if the engine does not exist for this platform.
     pub version: Option<&'static str>,
     /// Its state in the cache.
     pub state: State,
-    /// The user took it without a pinned hash.
+    /// Whether the user accepted it without a pinned hash.
     pub is_unpinned: bool,
     /// The entry's folder, if it is ready.
     pub dir: Option<PathBuf>,
     /// The reason why it is damaged or unavailable.
     pub reason: Option<String>,
-    /// The environment variable that turns off its own telemetry, of a runtime that has any.
+    /// The environment variable that turns off the runtime's own telemetry, if it has any.
     pub telemetry_switch: Option<&'static str>,
 }
 
@@ -38,13 +38,13 @@ pub enum State {
     Ready,
     /// Not fetched yet.
     Missing,
-    /// In the cache, but incomplete or of another build; the next `ensure` fetches it again.
+    /// The engine is in the cache, but incomplete or from another build; the next `ensure` fetches it again.
     Damaged,
     /// Does not exist for this platform, or there is no cache folder.
     Unavailable,
 }
 
-/// ONNX Runtime 1.29 and later sends telemetry of its own; docs/privacy.md has what was seen.
+/// ONNX Runtime 1.29 and later sends telemetry of its own; docs/privacy.md lists the data that was seen.
 fn telemetry_switch(engine: Engine, version: Option<&str>) -> Option<&'static str> {
     let minor = version?.strip_prefix("1.")?.split('.').next()?;
     let sends = engine == Engine::OnnxRuntime && minor.parse::<u32>().ok()? >= 29;

@@ -97,7 +97,7 @@ fn wrong_hash_never_becomes_an_entry() {
     ensure(cache.path(), &mut good_fetch).unwrap();
 }
 
-/// It would be loaded next to the pinned one.
+/// An unpinned library would be loaded next to the pinned one.
 #[test]
 fn a_library_without_a_pin_never_becomes_an_entry() {
     let cache = tempfile::tempdir().unwrap();
@@ -123,7 +123,7 @@ fn an_engine_without_a_pin_is_taken_only_when_the_user_says_so() {
     assert!(error.to_string().contains("--unpinned"), "{error}");
     plan.is_unpinned_allowed = true;
     assert!(take(&plan, &mut good_fetch).unwrap().unpinned);
-    // The choice stays: later uses take it, and know.
+    // The choice is recorded: later uses accept the entry and report it as unpinned.
     plan.is_unpinned_allowed = false;
     assert!(take(&plan, &mut no_fetch).unwrap().unpinned);
     match entry::entry_state(cache.path(), &plan) {
@@ -221,7 +221,7 @@ fn record_that_points_outside_its_entry_is_not_followed() {
     check_refetched(outside, "leaves the entry");
 }
 
-/// Sizes cannot see this; that is what `verify` is for.
+/// Sizes do not reveal this change; only `verify` finds it.
 #[test]
 fn verify_finds_a_change_that_keeps_the_size() {
     let cache = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn wait_for_a_stuck_holder_ends_with_the_way_out() {
     assert!(error.to_string().contains("EPWATCH_CACHE"), "{error}");
 }
 
-/// Across processes: the holder is util-linux's `flock`, and it is killed, not asked to leave.
+/// The lock works across processes. The holder is util-linux's `flock`, which is killed.
 #[cfg(target_os = "linux")]
 #[test]
 fn waiter_says_so_and_goes_on_when_the_holder_is_killed() {
@@ -320,7 +320,7 @@ fn waiter_says_so_and_goes_on_when_the_holder_is_killed() {
     assert_eq!(waited, 1);
 }
 
-/// A machine without internet gets what another one fetched, and verifies it itself.
+/// A machine without internet imports an engine that another machine fetched, and verifies it itself.
 #[test]
 fn an_exported_engine_is_imported_as_it_was() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -1,4 +1,4 @@
-//! Engines for machines without internet: one archive, made where they could be fetched.
+//! Engines for machines without internet: one archive, made on a machine that could fetch them.
 
 use std::{
     ffi::OsStr,
@@ -15,7 +15,8 @@ use crate::{
     pins::Plan,
 };
 
-/// Writes the entries of `plans` into an archive. Its name's end chooses the compression (`.tar.gz`; `.tar` for none).
+/// Writes the entries of `plans` into an archive. The end of the file's name chooses the compression (`.tar.gz`; `.tar`
+/// for none).
 pub(crate) fn export(cache: &Path, plans: &[Plan], file: &Path) -> Result<(), EngineError> {
     for plan in plans {
         if !matches!(entry::entry_state(cache, plan), EntryState::Good(_)) {
@@ -33,8 +34,7 @@ pub(crate) fn export(cache: &Path, plans: &[Plan], file: &Path) -> Result<(), En
     )
 }
 
-/// Takes the entries of `plans` that the archive holds into the cache, each with its hashes verified.
-/// Returns their names.
+/// Imports the entries of `plans` from the archive into the cache, each with its hashes verified. Returns their names.
 pub(crate) fn import(
     cache: &Path,
     plans: &[Plan],
@@ -61,7 +61,7 @@ pub(crate) fn import(
         if !from.is_dir() {
             continue;
         }
-        // Verified as if it had been fetched, whatever the archive records of itself.
+        // An imported entry is verified like a fetched one, whatever the archive's own record says.
         let mut fetch = |staging: &Staging<'_>, say: &mut Say<'_>| {
             say(&format!("importing {} from {}", plan.name, file.display()));
             move_all(&from, staging.out)

@@ -19,10 +19,10 @@ ANSWER = os.fdopen(os.dup(1), "w", encoding="utf-8")
 os.dup2(2, 1)
 STATE = "jobs.json"
 MOST_TRIES = 3
-# Failures that the service calls transient, and a request that it throttled.
+# Error codes that the service calls transient, and its code for a throttled request.
 TRANSIENT = range(20_000, 30_000)
 THROTTLED = 12_102
-# Jobs of the account in which a lost submission is looked for.
+# A lost submission is searched in this many latest jobs of the account.
 MOST_SUMMARIES = 100
 
 
@@ -60,7 +60,7 @@ class Farm:
         except Exception as error:
             raise Refused(f"the client has no usable configuration: {plain(error)}") from None
         self.client.set_verbose(False)
-        # The client has read its configuration, whose path may be relative.
+        # Change the folder only now, because the path of the client's configuration may be relative.
         os.chdir(plan["folder"])
         self.state = begun(plan)
 
@@ -159,7 +159,7 @@ class Farm:
         if job.get("id"):
             return self.look(job)
         if job["kind"] == "inference":
-            # Without one of the models there is nothing to compare, so that a phone is not asked for.
+            # If one model fails on a phone, there is nothing to compare. The phone's other jobs are not made.
             of_phone = (other for other in self.state["jobs"] if other["device"] == job["device"])
             states = {other["state"] for other in of_phone if other["kind"] == "compile"}
             if "failed" in states:
@@ -213,7 +213,7 @@ def begun(plan):
 
 
 def main():
-    # Ctrl-C reaches the command too, which ends this program and says what goes on.
+    # The command also gets Ctrl-C, ends this program, and prints which jobs continue.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     plan = json.load(sys.stdin)
     try:

@@ -25,14 +25,14 @@ use crate::{
     output::{self, WrongUse},
 };
 
-/// Runs in the user's Python, which has qai-hub.
+/// The script runs in the user's Python, which has qai-hub.
 const SCRIPT: &str = include_str!("jobs.py");
 const STATE: &str = "jobs.json";
 const SCHEMA: &str = "epwatch.aihub/1";
 /// Most jobs of a side on a device.
 const MOST_JOBS: u32 = 20;
 
-/// How jobs are made.
+/// Options of the jobs at AI Hub.
 #[derive(Debug, clap::Args)]
 pub(super) struct AihubArgs {
     /// Measure on phones of Qualcomm AI Hub, by their names there: "Samsung Galaxy S24". The qai-hub client of --aihub-python
@@ -77,7 +77,7 @@ pub(super) struct AihubArgs {
     poll: Period,
 }
 
-/// What the script is told, without what may change when it goes on.
+/// The script's options that must not change when the jobs are resumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct JobOptions {
     devices: Vec<String>,
@@ -106,7 +106,7 @@ struct UploadedModels {
 struct UploadedModel {
     path: PathBuf,
     sha256: String,
-    /// The file of its tensors, which goes with it.
+    /// The model's file of tensors, which is uploaded with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     data: Option<PathBuf>,
     /// SHA-256 of that file.
@@ -114,7 +114,7 @@ struct UploadedModel {
     data_sha256: Option<String>,
 }
 
-/// `jobs.json`, as the script writes it.
+/// The file `jobs.json` that the script writes.
 #[derive(Debug, Deserialize)]
 struct JobsFile {
     schema: String,
@@ -131,7 +131,7 @@ struct FarmJob {
     file: String,
     /// `open`, `done`, `failed`, or `skipped` after a compile job for the phone failed.
     state: String,
-    /// At AI Hub; `None` before it is made, and after it failed.
+    /// The job's id at AI Hub; `None` before the job is made, and after that failed.
     id: Option<String>,
     tries: Vec<FailedTry>,
 }
@@ -150,7 +150,7 @@ pub(super) struct OnDevice {
     pub(super) device: String,
     pub(super) candidate: Vec<PathBuf>,
     pub(super) baseline: Vec<PathBuf>,
-    /// Jobs that failed for good: whether of the baseline.
+    /// Jobs that failed for good, each with whether it is the baseline's.
     failed: Vec<(bool, FailedJob)>,
 }
 
@@ -235,7 +235,7 @@ impl AihubArgs {
         })
     }
 
-    /// Refuses a folder with jobs that nobody asks to go on with, or with other ones.
+    /// Refuses a folder that has jobs, unless they are the same jobs and the user asked to resume them.
     fn check_begun(&self, folder: &Path, plan: &Plan) -> anyhow::Result<()> {
         let shown = folder.display();
         let wrong = |text: String| Err(WrongUse(text).into());
@@ -277,7 +277,7 @@ impl AihubArgs {
             ))
         })?;
         let mut stdin = script.stdin.take().context("it was asked for")?;
-        // A script that ended says why.
+        // If the script has ended, its own error is reported instead.
         let _ = stdin.write_all(&serde_json::to_vec(plan)?).await;
         drop(stdin);
         let ended = script.wait_with_output().await?;
@@ -294,11 +294,11 @@ impl AihubArgs {
     }
 }
 
-/// The file that holds tensors of a model; `None` if the model has them all. qai-hub takes a folder with the model and one such
-/// file, by the end of its name.
+/// Returns the file with a model's external tensors; `None` if the model has all tensors itself. qai-hub accepts a
+/// folder with the model and one such file, recognised by its extension.
 fn data_of(model: &Path) -> Result<Option<PathBuf>, String> {
     let Ok(outline) = ModelOutline::of(model) else {
-        // The service says what is wrong with it.
+        // An unreadable model is left to the service, which reports the problem.
         return Ok(None);
     };
     let files = Vec::from_iter(outline.data_files());
@@ -334,7 +334,7 @@ impl UploadedModels {
 }
 
 impl Plan {
-    /// Jobs and time, before anything is made.
+    /// Returns a sentence about jobs and time, shown before any job is made.
     fn in_words(&self) -> String {
         let sides = 1 + usize::from(self.models.baseline.is_some());
         let devices = self.options.devices.len();
@@ -377,7 +377,7 @@ impl JobsFile {
     /// The results by phone.
     ///
     /// # Errors
-    /// A job was refused for what the command line says.
+    /// AI Hub refused a job because of an argument of the command line.
     fn by_device(&self, folder: &Path, model: &GatedFile) -> anyhow::Result<Vec<OnDevice>> {
         let mut found = Vec::new();
         for device in &self.plan.devices {
@@ -411,7 +411,7 @@ impl JobsFile {
 }
 
 impl OnDevice {
-    /// Judges the results of this phone. A failed job is a check of a target without launches.
+    /// Judges the results of this phone. A failed job becomes a failed check of a target without launches.
     pub(super) fn judged(
         &self,
         judge: impl FnOnce() -> Result<JudgedLaunches, WrongUse>,
@@ -465,7 +465,7 @@ impl FarmJob {
     }
 }
 
-/// Names the jobs that are still at AI Hub when the command ends before them.
+/// Names the jobs that still run at AI Hub when the command ends early.
 struct LeftJobs<'a> {
     folder: &'a Path,
 }

@@ -1,4 +1,4 @@
-//! A phone on a cable, by the user's own `adb`.
+//! A phone on a cable, reached by the user's own `adb`.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::output::{WrongUse, one_line};
 /// Least battery, in percent, for launches of a phone that is not charged.
 const LOW_BATTERY: u32 = 20;
 
-/// Texts of the client about a connection that is gone.
+/// Texts of the adb client about a lost connection.
 const LOST: [&str; 7] = [
     "error: closed",
     "device offline",
@@ -28,7 +28,7 @@ pub(super) struct Adb {
     parent: String,
 }
 
-/// The phones that are asked for; without a serial the only one.
+/// Returns the requested phones; without a serial, the only phone.
 pub(super) async fn phones(serials: &[String], parent: &str) -> anyhow::Result<Vec<Adb>> {
     let mut list = Command::new("adb");
     list.arg("devices").stdin(std::process::Stdio::null());
@@ -45,7 +45,7 @@ pub(super) async fn phones(serials: &[String], parent: &str) -> anyhow::Result<V
     Ok(each.collect())
 }
 
-/// Serials and states of `adb devices`.
+/// Parses serials and states from the output of `adb devices`.
 fn listed(said: &str) -> Vec<(&str, &str)> {
     let lines = said.lines();
     lines.filter_map(|line| line.split_once('\t')).collect()
@@ -137,7 +137,8 @@ impl Transport for Adb {
         "/vendor/dsp/cdsp;/vendor/lib/rfsa/adsp;/system/lib/rfsa/adsp;/dsp"
     }
 
-    /// The client's own exit code, which the runner does not have. Files that the phone refuses have it too, with a text.
+    /// The adb client itself exits with 1, which the runner never does. It also exits with 1 if the phone refuses a
+    /// file, but then prints a text.
     fn is_lost(&self, code: Option<i32>, said: &str) -> bool {
         code == Some(1) && (said.trim().is_empty() || LOST.iter().any(|text| said.contains(text)))
     }

@@ -1,19 +1,19 @@
-//! The command line of the runner, before it is known on which machine its files are.
+//! The runner's command line, independent of the machine that its files are on.
 
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
 };
 
-/// The runner's arguments. Files among them are at their own paths, or are pushed to another machine first.
+/// The runner's arguments. On this machine files stay at their own paths; for another machine they are pushed first.
 #[derive(Debug, Default)]
 pub(super) struct RunnerCall {
     words: Vec<Word>,
-    /// Files that the runner needs and no argument names, with their folder.
+    /// Files that the runner needs although no argument names them, each with its folder.
     beside: Vec<Pushed>,
-    /// The model runs on the NPU, or on its emulator.
+    /// Whether the model runs on the NPU or on its emulator.
     pub(super) is_on_npu: bool,
-    /// Options whose files are for this kind of machine, since the command line does not give them.
+    /// Options that the command line does not give. Their default files fit only this kind of machine.
     pub(super) of_this_machine: Vec<&'static str>,
 }
 
@@ -36,19 +36,19 @@ impl RunnerCall {
         self.words.extend(words);
     }
 
-    /// A file, which goes into a folder of this name.
+    /// Adds a file as an argument; on another machine it goes into a folder of this name.
     pub(super) fn file(&mut self, path: impl Into<PathBuf>, folder: &'static str) {
         let path = path.into();
         self.words.push(Word::File { path, folder });
     }
 
-    /// A folder of files.
+    /// Adds a folder of files as an argument.
     pub(super) fn folder(&mut self, path: impl Into<PathBuf>, name: &'static str) {
         let path = path.into();
         self.words.push(Word::Folder { path, name });
     }
 
-    /// A file that another one needs in this folder, at this path.
+    /// Adds a file that another file needs in this folder, at this path.
     pub(super) fn needs(&mut self, path: PathBuf, to: String) {
         self.beside.push((path, to));
     }
@@ -57,14 +57,14 @@ impl RunnerCall {
     pub(super) fn local(&self) -> impl Iterator<Item = OsString> {
         self.words.iter().map(|word| match word {
             Word::Text(text) => text.into(),
-            // A name that begins with a dash would be an option.
+            // A name that begins with a dash would be taken for an option.
             Word::File { path, .. } | Word::Folder { path, .. } => {
                 Path::new(".").join(path).into_os_string()
             }
         })
     }
 
-    /// The arguments on another machine, where the files are below `at`.
+    /// Returns the arguments for another machine, on which the files are below `at`.
     pub(super) fn remote(&self, at: &str) -> Vec<String> {
         let each = self.words.iter().map(|word| match word {
             Word::Text(text) => text.clone(),

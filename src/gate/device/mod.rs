@@ -1,6 +1,7 @@
 //! Launches that the gate makes itself: on this machine, on a board over ssh, on phones on a cable.
 //!
-//! The runner of `epwatch run` makes them. Elsewhere its files go there first, and its launches come back ([`remote`]).
+//! The runner of `epwatch run` makes them. For another machine its files are copied there first, and its launches are
+//! copied back ([`remote`]).
 
 mod adb;
 mod call;
@@ -43,9 +44,9 @@ use crate::{
 
 pub(super) use remote::LeftBehind;
 
-/// A runner has this time to end after its standard input was closed. Then it is killed.
+/// A runner that has not ended this long after its standard input was closed is killed.
 const RUNNER_ENDS_WITHIN: Duration = Duration::from_secs(3);
-/// Pause between two looks at it.
+/// Pause between two checks whether the runner has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// How and where launches are made.
@@ -109,7 +110,7 @@ pub(super) struct DeviceArgs {
     keep: Option<PathBuf>,
 }
 
-/// What the launches are of.
+/// The model, runtime and chipset that launches measure.
 #[derive(Debug)]
 pub(super) struct Measured<'a> {
     pub(super) model: &'a Path,
@@ -130,7 +131,7 @@ pub(super) struct Measured<'a> {
 pub(super) struct LaunchFiles {
     pub(super) candidate: Vec<PathBuf>,
     pub(super) baseline: Vec<PathBuf>,
-    /// Removed with them, if nobody keeps them.
+    /// The temporary folder of the files, removed on drop; `None` if the files are kept.
     folder: Option<TempDir>,
 }
 
@@ -173,7 +174,7 @@ impl DeviceArgs {
         self.ssh.is_some() || self.adb.is_some()
     }
 
-    /// Makes the launches, and adds to their files what only the model's graph says. Launches that were made before count.
+    /// Makes the launches, and adds data from the model's graph to their files. Launches of an earlier call count.
     pub(super) async fn measure(
         &self,
         of: &Measured<'_>,
@@ -193,7 +194,7 @@ impl DeviceArgs {
         add_model(&mut call, of.model, "candidate");
         self.add_runtime(&mut call, of).await?;
         self.add_policy(&mut call, of.policy);
-        // Until the runner has ended.
+        // The file must exist until the runner has ended.
         let _macs = macs(of.model, of.shapes)?.inspect(|file| {
             call.text(["--manifest"]);
             call.file(file.path(), "candidate");
@@ -406,7 +407,7 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
         .args(call.local())
         .arg("--out")
         .arg(Path::new(".").join(folder))
-        // Its end tells the runner that this process ended, by whatever signal.
+        // The end of its standard input tells the runner that this process has ended, by whatever signal.
         .arg("--ends-with-stdin")
         .stdin(Stdio::piped())
         .kill_on_drop(true);
@@ -422,7 +423,7 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The runner on this machine. It ends when its standard input does, with its launch.
+/// The runner on this machine. When its standard input ends, the runner ends with its current launch.
 struct LocalRunner {
     runner: Child,
     stdin: Option<ChildStdin>,
@@ -430,13 +431,13 @@ struct LocalRunner {
 
 impl LocalRunner {
     async fn ended(mut self) -> io::Result<ExitStatus> {
-        // `wait` would close the standard input that it finds.
+        // `wait` would close a standard input that is still in `runner`, so it was taken out.
         self.runner.wait().await
     }
 }
 
 impl Drop for LocalRunner {
-    /// Waits for its end, so that nothing is written into a folder that is removed next.
+    /// Waits for the runner's end, so that it cannot write into a folder that is removed next.
     fn drop(&mut self) {
         self.stdin.take();
         let began = Instant::now();
@@ -446,7 +447,7 @@ impl Drop for LocalRunner {
     }
 }
 
-/// A model, with the files that hold its tensors. A model that cannot be read is the runner's to refuse.
+/// A model, with the files that hold its tensors. A model that cannot be read is refused later, by the runner.
 fn add_model(call: &mut RunnerCall, model: &Path, side: &'static str) {
     call.file(model, side);
     let folder = model.parent().unwrap_or(Path::new(""));
@@ -482,7 +483,7 @@ fn below(folder: &str, path: &Path) -> String {
     format!("{folder}/{name}")
 }
 
-/// A file of a model's MACs; `None` if they cannot be counted.
+/// Writes a file with a model's MACs; `None` if they cannot be counted.
 fn macs(model: &Path, shapes: &[InputShape]) -> anyhow::Result<Option<NamedTempFile>> {
     let counted = manifest_of(model, shapes).ok();
     counted.as_ref().map(manifest::temporary).transpose()
@@ -510,7 +511,7 @@ fn documents(folder: &Path, side: &str, most: Option<u32>) -> anyhow::Result<Vec
     Ok(found)
 }
 
-/// Adds to a launch's placement where its CPU nodes stand in the graph, and the tensors that cross.
+/// Adds to a launch's placement the positions of its CPU nodes in the graph, and the tensors that cross.
 fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
     let Some(facts) = facts else {
         return Ok(());
@@ -533,7 +534,7 @@ fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
     if let Value::Object(located) = serde_json::to_value(&placed)? {
         placement.extend(located);
     }
-    // A full disk must not cost the launch.
+    // Written to a temporary file first, so that a full disk does not destroy the launch.
     let mut file = NamedTempFile::new_in(path.parent().context("a launch is in a folder")?)?;
     file.write_all(&serde_json::to_vec(&document)?)?;
     file.persist(path)?;

@@ -24,12 +24,12 @@ use super::{
 };
 use crate::output::{self, WrongUse, one_line};
 
-/// The runner ends if it hears nothing for a minute.
+/// Pause between two beats to the runner, which ends after a minute without one.
 const BEAT: Duration = Duration::from_secs(10);
 /// How long a lost machine may take to come back, and the pause between two attempts to reach it.
 const ABSENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_secs(2);
-/// Times in a row that a session starts again without a new launch.
+/// Most restarts of a session in a row without a new launch.
 const MOST_RETURNS: u32 = 3;
 /// Beginning of a folder's name.
 const NAME: &str = "epwatch-";
@@ -54,7 +54,7 @@ impl LeftBehind {
         folders.push(folder.clone());
     }
 
-    /// Ends what runs in the folders, and removes them. Names what is left.
+    /// Ends the processes that run in the folders, and removes the folders. Names the folders that it could not remove.
     pub(in crate::gate) async fn remove(&self) {
         let folders = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         let each = folders.iter().map(|folder| async move {
@@ -77,7 +77,8 @@ impl LeftBehind {
 }
 
 impl Folder {
-    /// Ends what runs in the folder, and removes it. This line itself must not look like that: it has the name in parts.
+    /// Ends the processes whose command line names the folder, and removes the folder. The shell line has the name in
+    /// parts, so that it does not end itself.
     async fn remove(&self) -> anyhow::Result<String> {
         let (parent, id) = self.path.rsplit_once(NAME).unwrap_or((&self.path, ""));
         let text = format!(
@@ -94,10 +95,10 @@ impl Folder {
 pub(super) struct DeviceSession<'a> {
     pub(super) on: Arc<dyn Transport>,
     pub(super) call: &'a RunnerCall,
-    /// The program, and the arguments by which it is the runner.
+    /// The runner's program, and the arguments that start it as the runner.
     pub(super) runner: &'a Path,
     pub(super) subcommand: &'a [&'a str],
-    /// Tells devices of one kind apart.
+    /// The phone's name, which tells devices of one kind apart.
     pub(super) phone: Option<String>,
     /// Gets the launches.
     pub(super) keep: &'a Path,
@@ -105,7 +106,7 @@ pub(super) struct DeviceSession<'a> {
 }
 
 impl DeviceSession<'_> {
-    /// Makes all launches. A connection that breaks is waited for.
+    /// Makes all launches. Waits for a broken connection to come back.
     pub(super) async fn measure(&self) -> anyhow::Result<()> {
         self.greet().await?;
         let folder = Folder {
@@ -117,7 +118,7 @@ impl DeviceSession<'_> {
             on: Arc::clone(&self.on),
         };
         self.say(format_args!("works in {}", folder.path));
-        // Before it is made: a signal may come in between.
+        // Added before the folder is made, because a signal may arrive in between.
         self.left.add(&folder);
         let (mut returns, mut made) = (0, self.made()?);
         loop {
@@ -193,7 +194,7 @@ impl DeviceSession<'_> {
             .collect();
         folders.extend([LIBRARIES, "launches"].map(|name| quoted(&format!("{at}/{name}"))));
         let folders = Vec::from_iter(folders).join(" ");
-        // It must not be there: another user may have made it.
+        // The folder must not exist yet, because another user might have made it.
         let made = format!("umask 077 && mkdir {} && mkdir -p {folders}", quoted(at));
         line(on, &made).await?;
         for (from, to) in files {
@@ -232,19 +233,19 @@ impl DeviceSession<'_> {
         let status = child.wait().await?;
         let name = self.on.name();
         match status.code() {
-            // adb ends with 0 as well where a cable was pulled out.
+            // adb also exits with 0 when the cable was pulled out.
             Some(0) if is_whole => Ok(()),
             Some(2) => Err(WrongUse(format!(
                 "the runner on {name} cannot measure this, see above"
             ))
             .into()),
-            // Texts of the runner are not about the connection.
+            // The runner's own texts say nothing about the connection, so an empty text is passed.
             code if code == Some(0) || self.on.is_lost(code, "") => Err(Lost(format!(
                 "{name}: the connection broke{}",
                 self.on.way_out(&last)
             ))
             .into()),
-            // 128 and the number of the signal.
+            // The exit code is 128 plus the number of the signal.
             Some(code @ 129..) => Err(Lost(format!(
                 "{name}: the runner was ended there by signal {}",
                 code - 128
@@ -259,8 +260,8 @@ impl DeviceSession<'_> {
         }
     }
 
-    /// Keeps the launches that the runner sends, repeats what it says, and shows it that somebody is there. Returns whether
-    /// it came to its end, and the last line that it said.
+    /// Keeps the launches that the runner sends, repeats its messages, and sends it beats. Returns whether it came to
+    /// its end, and its last message.
     async fn follow(&self, child: &mut Child) -> anyhow::Result<(bool, String)> {
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().context("the runner has an output")?;
@@ -333,11 +334,11 @@ impl DeviceSession<'_> {
     }
 }
 
-/// Writes to the runner now and then, for ever.
+/// Writes a beat to the runner at intervals, for ever.
 async fn beat(stdin: Option<ChildStdin>) -> std::convert::Infallible {
     let mut beats = interval(BEAT);
     if let Some(mut stdin) = stdin {
-        // A runner that ended reads nothing, which its exit code says.
+        // Writing fails once the runner has ended; its exit code then shows this.
         while stdin.write_all(b"\n").await.is_ok() && stdin.flush().await.is_ok() {
             beats.tick().await;
         }
@@ -345,7 +346,8 @@ async fn beat(stdin: Option<ChildStdin>) -> std::convert::Infallible {
     std::future::pending().await
 }
 
-/// The next line; `None` at the end. A line without its end was cut by a broken connection, and counts for nothing.
+/// Returns the next line; `None` at the end. A line without a line break was cut by a broken connection, and is
+/// dropped.
 async fn next_line(from: &mut (impl AsyncBufRead + Unpin)) -> anyhow::Result<Option<String>> {
     let mut line = Vec::new();
     (&mut *from)
@@ -369,7 +371,7 @@ fn launch_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether a file may have this name: a launch, a look, or a try that was made again.
+/// Whether this is a valid file name for a launch, a look, or a try that was repeated.
 fn is_launch(name: &str) -> bool {
     let is_number =
         |text: &str| (1..=9).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
@@ -391,7 +393,7 @@ fn is_profile(name: &str) -> bool {
     rest.any(|rest| matches!(rest, "ort-profile.json" | "qnn-profile.csv"))
 }
 
-/// This machine, as `uname -sm` prints it of Linux.
+/// Returns this machine's kind in the form of `uname -sm` on Linux.
 fn own_kind() -> String {
     use std::env::consts::{ARCH, OS};
     match OS {

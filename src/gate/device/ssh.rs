@@ -14,7 +14,7 @@ use crate::output::WrongUse;
 /// ssh's own exit code for a connection that failed.
 const FAILED_CONNECTION: i32 = 255;
 
-/// A host as ssh takes it.
+/// A host in the form that ssh accepts.
 #[derive(Debug)]
 pub(super) struct Ssh {
     host: String,
@@ -54,7 +54,7 @@ impl Transport for Ssh {
         }
         command
             .args(["-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20"])
-            // A connection that is silent for a minute is lost.
+            // These options make ssh end a connection that is silent for a minute.
             .args([
                 "-o",
                 "ServerAliveInterval=20",
@@ -62,12 +62,12 @@ impl Transport for Ssh {
                 "ServerAliveCountMax=3",
             ])
             .args(["--", &self.host])
-            // The login shell may be another one.
+            // The login shell may not be `sh`.
             .arg(format!("exec sh -c {}", quoted(line)));
         command
     }
 
-    /// By `cat`, since a board may have no sftp. A file that was cut keeps another name.
+    /// Copies with `cat`, because a board may have no sftp. The file gets its name only when it is complete.
     fn push(&self, from: &Path, to: &str) -> std::io::Result<Command> {
         let (part, to) = (quoted(&format!("{to}.part")), quoted(to));
         let mut command = self.shell(&format!(

@@ -1,4 +1,4 @@
-//! How another machine is reached: by a program of this machine that runs a line of shell there, or puts a file there.
+//! The way to another machine: a program on this machine that runs a shell command there, or copies a file there.
 
 use std::{
     fmt::Debug,
@@ -12,47 +12,47 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// Longest answer of a machine that is kept, in bytes.
+/// At most this many bytes of a machine's answer are kept.
 const MOST_SAID: u64 = 1 << 20;
 
 /// A way to a machine: ssh or adb.
 pub(super) trait Transport: Debug + Send + Sync {
-    /// What the command line calls the machine.
+    /// Returns the machine's name on the command line.
     fn name(&self) -> &str;
-    /// The folder there in which sessions make their own.
+    /// Returns the folder on the machine in which each session makes its own folder.
     fn parent(&self) -> &str;
-    /// A command that runs a line of shell there.
+    /// Returns a command that runs a line of shell on the machine.
     fn shell(&self, line: &str) -> Command;
-    /// A command that copies a file there, into a folder that exists.
+    /// Returns a command that copies a file into an existing folder of the machine.
     fn push(&self, from: &Path, to: &str) -> std::io::Result<Command>;
-    /// How a person runs a line of shell there.
+    /// Returns the command with which a person runs a line of shell on the machine.
     fn by_hand(&self, line: &str) -> String;
-    /// The line of shell that shows what kind of machine it is.
+    /// Returns the line of shell that prints the kind of machine.
     fn greeting(&self) -> &'static str;
     /// Reads the answer.
     fn machine(&self, said: &str) -> Machine;
-    /// Where the DSP looks for its libraries, after the session's own folder.
+    /// Returns the folders in which the DSP looks for its libraries, after the session's own folder.
     fn dsp_folders(&self) -> &'static str;
-    /// Whether a command that ended so, with this text on standard error, did not end by itself, but with the connection.
+    /// Whether a lost connection ended a command that had this exit code and this text on standard error.
     fn is_lost(&self, code: Option<i32>, said: &str) -> bool;
-    /// The way out of a problem that the program describes; empty if it is not known.
+    /// Returns the way out of a problem that the program's text describes; empty if it is unknown.
     fn way_out(&self, said: &str) -> &'static str;
 }
 
-/// What a machine says of itself.
+/// A machine's answer to the greeting.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Machine {
-    /// As `uname -sm` prints it.
+    /// The machine's kind, as `uname -sm` prints it.
     pub(super) kind: String,
-    /// Facts for people, one line; may be empty.
+    /// A line about the machine for people; may be empty.
     pub(super) told: String,
-    /// What may disturb the launches.
+    /// Conditions that may disturb the launches.
     pub(super) warnings: Vec<String>,
-    /// There is no library through which QNN reaches the DSP.
+    /// Whether the machine lacks the library through which QNN reaches the DSP.
     pub(super) lacks_rpc_library: bool,
 }
 
-/// What a command there came to.
+/// The result of a command on a machine.
 #[derive(Debug)]
 pub(super) struct CommandOutput {
     pub(super) status: ExitStatus,
@@ -60,8 +60,8 @@ pub(super) struct CommandOutput {
     pub(super) stderr: String,
 }
 
-/// Starts a command in a process group of its own. So Ctrl-C on a terminal reaches this program alone, which then removes
-/// what it made there.
+/// Starts a command in a process group of its own. So Ctrl-C on a terminal reaches this program alone, which then
+/// removes its folders on the machine.
 pub(super) fn start(command: &mut Command) -> anyhow::Result<Child> {
     command.process_group(0).kill_on_drop(true);
     let program = command.as_std().get_program().to_owned();
@@ -79,7 +79,7 @@ pub(super) fn start(command: &mut Command) -> anyhow::Result<Child> {
     })
 }
 
-/// Runs a command to its end. Standard input is the caller's to set.
+/// Runs a command to its end. The caller sets its standard input.
 pub(super) async fn said(mut command: Command) -> anyhow::Result<CommandOutput> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = start(&mut command)?;
@@ -96,7 +96,7 @@ pub(super) async fn said(mut command: Command) -> anyhow::Result<CommandOutput> 
 async fn text(from: Option<impl AsyncRead + Unpin>) -> String {
     let mut kept = Vec::new();
     if let Some(mut from) = from {
-        // What cannot be read was not said.
+        // An output that cannot be read is treated as empty.
         let _ = (&mut from).take(MOST_SAID).read_to_end(&mut kept).await;
         let _ = tokio::io::copy(&mut from, &mut tokio::io::sink()).await;
     }
@@ -104,7 +104,7 @@ async fn text(from: Option<impl AsyncRead + Unpin>) -> String {
 }
 
 impl CommandOutput {
-    /// Why the command failed: adb's own line, which it may write to standard output, or the last line.
+    /// Returns why the command failed: adb's own error line, which may be on standard output, or the last line.
     pub(super) fn why(&self) -> &str {
         let lines = self.stdout.lines().chain(self.stderr.lines());
         let mut lines = lines.map(str::trim).filter(|line| !line.is_empty());
@@ -113,14 +113,14 @@ impl CommandOutput {
     }
 }
 
-/// Runs a line of shell there, which must succeed. Returns its standard output.
+/// Runs a line of shell on the machine, which must succeed. Returns its standard output.
 pub(super) async fn line(on: &dyn Transport, line: &str) -> anyhow::Result<String> {
     let mut command = on.shell(line);
     command.stdin(Stdio::null());
     checked(on, said(command).await?)
 }
 
-/// Standard output of a command that succeeded.
+/// Returns the standard output of a command; fails unless the command succeeded.
 pub(super) fn checked(on: &dyn Transport, said: CommandOutput) -> anyhow::Result<String> {
     if said.status.success() {
         return Ok(said.stdout);
@@ -137,7 +137,7 @@ pub(super) fn checked(on: &dyn Transport, said: CommandOutput) -> anyhow::Result
     bail!("{text}")
 }
 
-/// The connection is gone, or there was none.
+/// The connection was lost, or could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Lost(pub(super) String);

@@ -17,7 +17,7 @@ use super::series::{Point, SCHEMA, Series, Skipped, Trend};
 const MOST_BYTES: u64 = 16 << 20;
 /// Most files of a folder.
 const MOST_FILES: usize = 10_000;
-/// Deepest folder in the folder.
+/// Most levels of folders below the given folder.
 const MOST_DEPTH: usize = 8;
 
 /// Reads each `*.json` below the folder.
@@ -53,7 +53,7 @@ pub(super) fn folder(folder: &Path) -> io::Result<Trend> {
 fn collect(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // Links are not followed, so that a folder cannot hold itself.
+        // Links are not followed, so that a folder cannot contain itself.
         let kind = entry.file_type()?;
         let path = entry.path();
         if kind.is_dir() && depth < MOST_DEPTH {
@@ -69,7 +69,7 @@ fn collect(folder: &Path, depth: usize, paths: &mut Vec<PathBuf>) -> io::Result<
     Ok(())
 }
 
-/// The document, as far as it is shown.
+/// The parts of the document that are shown.
 #[derive(Debug, Deserialize)]
 struct Document {
     made_at: Option<String>,
@@ -160,7 +160,7 @@ fn add(series: &mut BySeries, (made_at, found): (Timestamp, Document), file: &st
             let (to_npu, to_cpu) = (crossings.to_npu.bytes?, crossings.to_cpu.bytes?);
             Some(to_npu.saturating_add(to_cpu))
         };
-        // JSON has no infinite numbers, but a share may be any.
+        // JSON numbers are finite, but a share may be out of range.
         let share = placement.and_then(|of| of.npu_macs);
         let point = Point {
             made_at,

@@ -13,14 +13,14 @@ pub(super) const SCHEMA: &str = "epwatch.trend/1";
 pub(super) struct Trend {
     pub(super) schema: &'static str,
     pub(super) series: Vec<Series>,
-    /// Files that look like results and are none, each with the reason.
+    /// Files that look like results but are not, each with the reason.
     pub(super) skipped: Vec<Skipped>,
 }
 
 /// A model on a chipset.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Series {
-    /// As on the command line of the gate; `null` for launches without a model.
+    /// The model, as on the gate's command line; `null` for launches without a model.
     pub(super) model: Option<String>,
     pub(super) chipset: String,
     /// The oldest first.
@@ -33,13 +33,13 @@ pub(super) struct Point {
     pub(super) made_at: Timestamp,
     /// The document.
     pub(super) file: String,
-    /// `pass`, `warn`, `undecided` or `fail`: the gravest check.
+    /// The worst result of the checks: `pass`, `warn`, `undecided` or `fail`.
     pub(super) result: String,
     pub(super) npu_macs: Option<f64>,
     pub(super) partitions: Option<u64>,
     /// Nodes that compute on the CPU.
     pub(super) cpu_nodes: Option<u64>,
-    /// Both ways, in a run.
+    /// Bytes that cross between NPU and CPU in a run, both ways together.
     pub(super) crossing_bytes: Option<u64>,
     pub(super) median_ms: Option<f64>,
 }

@@ -10,16 +10,16 @@ const GAP: f64 = 54.0;
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 24.0;
 const LEGEND_LINE: f64 = 18.0;
-/// Most lines of a chart; the table has all.
+/// Most lines of a chart; the table has all series.
 const MOST_LINES: usize = 8;
-/// Chipsets of a line in the legend.
+/// Most chipsets that the legend names for a line.
 const SHOWN_NAMES: usize = 4;
 /// Colours that people with colour blindness tell apart (Okabe and Ito).
 const COLOURS: [&str; MOST_LINES] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8a7a00",
 ];
 
-/// A number of a point.
+/// A panel of the chart, which shows one number of each point.
 struct Panel {
     title: &'static str,
     value: fn(&Point) -> Option<f64>,
@@ -217,7 +217,7 @@ impl Times {
         LEFT + width * share
     }
 
-    /// The day of a share of the axis.
+    /// Returns the date at a share of the axis.
     fn label(&self, share: f64) -> String {
         #[expect(
             clippy::cast_precision_loss,
@@ -237,7 +237,7 @@ impl Times {
 fn draw(out: &mut String, panel: &Panel, lines: &[Line<'_>], times: &Times, top: f64) {
     let points = lines.iter().flat_map(|line| line.points);
     let largest = points.filter_map(panel.value).fold(0.0_f64, f64::max);
-    // A flat zero still needs an axis.
+    // A series of zeros still needs an axis with a height.
     let most = panel
         .top
         .unwrap_or(if largest > 0.0 { largest * 1.1 } else { 1.0 });
@@ -279,7 +279,7 @@ fn draw(out: &mut String, panel: &Panel, lines: &[Line<'_>], times: &Times, top:
     }
     // Lines that change come first, and are drawn over the others.
     for (line, colour) in lines.iter().zip(COLOURS).rev() {
-        // A gap stays a gap: a session that was not made has no number.
+        // The line has a gap where a session was not made, because it has no number.
         let mut path = String::new();
         let mut is_down = false;
         for point in line.points {
@@ -299,7 +299,7 @@ fn draw(out: &mut String, panel: &Panel, lines: &[Line<'_>], times: &Times, top:
             let Some(value) = (panel.value)(point) else {
                 continue;
             };
-            // A result that failed is a ring, so that it shows without colours.
+            // A failed result is drawn as a ring, so that it is visible without colours.
             let (fill, radius) = match point.result.as_str() {
                 "fail" => ("#fff", 5),
                 _ => (colour, 3),
@@ -327,7 +327,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
-            // XML 1.0 has none of these.
+            // XML 1.0 does not allow these characters.
             '\u{0}'..='\u{8}'
             | '\u{b}'
             | '\u{c}'

@@ -1,4 +1,4 @@
-//! MACs of each node, while the shapes of a graph are followed from its inputs to its outputs.
+//! Counts the MACs of each node while it propagates shapes from a graph's inputs to its outputs.
 
 use std::collections::HashMap;
 
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) struct CountedGraph {
     /// MACs of each node, in the order of the graph. For a node in `uncounted` this is a lower bound.
     pub(crate) macs: Vec<u64>,
-    /// Tensors by number, as far as their shapes are known.
+    /// Tensors by number, with their shapes as far as they are known.
     pub(crate) tensors: Vec<Tensor>,
     /// Work that no rule counts, in the order of the graph.
     pub(crate) uncounted: Vec<UncountedWork>,
@@ -26,11 +26,11 @@ pub(crate) struct CountedGraph {
 /// A node, or one in its bodies, whose MACs are not known.
 #[derive(Debug)]
 pub(crate) struct UncountedWork {
-    /// Place of the outer node in the graph.
+    /// Index of the outer node in the graph.
     pub(crate) node: usize,
-    /// Reason and way out; of a node in a body, its op and name first.
+    /// Reason and way out. For a node in a body, the text starts with its op and name.
     pub(crate) why: String,
-    /// One for each element of its largest tensor.
+    /// Lower bound of the MACs: one for each element of the node's largest tensor.
     pub(crate) at_least: u64,
     /// Whether no share has a bound: its MACs are beyond the limit, or a loop around it has an unknown number of turns.
     pub(crate) has_unknown_turns: bool,
@@ -82,7 +82,7 @@ fn limit(macs: &mut [u64], uncounted: &mut Vec<UncountedWork>) {
     uncounted.sort_by_key(|work| work.node);
 }
 
-/// Results while a graph is followed.
+/// Results so far, while a graph is counted.
 #[derive(Default)]
 struct Found {
     tensors: Vec<Tensor>,
@@ -98,7 +98,7 @@ fn count_graph(
 ) -> Result<Vec<u64>, ManifestError> {
     for input in &graph.inputs {
         let declared = fixed(input, model);
-        // A body's input may have its shape from the node.
+        // A body's input without a declared shape may get its shape from the outer node.
         let known = found.tensors.get(input.id).filter(|_| outer.is_some());
         let shape = declared.or_else(|| known?.shape.clone());
         let tensor = Tensor::of(shape, input.element);
@@ -111,7 +111,7 @@ fn count_graph(
     };
     for (id, weight) in &graph.initializers {
         let tensor = match inputs.get(id) {
-            // An app may pass another value, of the input's own shape.
+            // The app may pass another value, so the input's declared shape counts.
             Some(input) => Tensor::of(fixed(input, model), weight.element),
             None => weight.clone(),
         };
@@ -143,7 +143,7 @@ fn count_graph(
         }
         let shape_of = |at: usize| made.get(at).and_then(|out: &Tensor| out.shape.as_deref());
         let own = macs_of(node, &inputs, [shape_of(0), shape_of(1)]);
-        // An output without a shape has an input without one, which is nearer to the cause.
+        // If an output has no shape, an input without a shape is nearer to the cause.
         let open = node
             .inputs
             .iter()
@@ -188,8 +188,9 @@ impl NodePlace {
     }
 }
 
-/// MACs of a node's bodies. An If has the MACs of the branch that it takes, or of the larger one if that is not known. A Loop or
-/// a Scan has as many as it has turns. If that number is not known it may be 0, and no MACs count.
+/// Counts the MACs of a node's bodies. An If counts the branch that it takes, or the larger branch if that is unknown.
+/// A Loop or a Scan counts its body once for each turn. The number of turns may be unknown; it may then be 0, and no
+/// MACs count.
 fn count_bodies(
     model: &mut OnnxModel,
     node: &Node,
@@ -233,7 +234,7 @@ fn count_bodies(
                 at_least: 0,
                 has_unknown_turns: true,
             };
-            // The loop explains what is listed of its body.
+            // The loop's entry is listed before the entries of its body, which it explains.
             found.uncounted.insert(first, work);
             macs = 0;
         }
@@ -252,7 +253,7 @@ fn put(
     if id >= tensors.len() {
         tensors.resize_with(id + 1, Tensor::default);
     }
-    // Number 0 is the tensor that is left out.
+    // Number 0 stands for an omitted tensor, which has no value.
     if id > 0 {
         tensors[id] = tensor;
     }
@@ -347,7 +348,7 @@ fn macs_of(node: &Node, inputs: &Inputs<'_>, outputs: [Option<&[u64]>; 2]) -> Re
     }
 }
 
-/// Whether all ops of the node's domain that multiply and add have a rule, or are refused by name.
+/// Whether every op of the node's domain that multiplies and adds has a rule, or is refused by name.
 fn has_known_ops(node: &Node) -> bool {
     const WITHOUT_MACS: [&str; 31] = [
         "BiasAdd",
@@ -393,7 +394,7 @@ fn times(a: u64, b: u64) -> Result<u64, Missing> {
     a.checked_mul(b).ok_or(TOO_MANY)
 }
 
-/// MACs for each element of the output, or for each of the input of a transposed convolution.
+/// Returns the MACs for each element of the output; for a transposed convolution, for each element of the input.
 fn per_output(weight: &[u64]) -> Result<u64, Missing> {
     product(weight.get(1..).unwrap_or_default()).ok_or(TOO_MANY)
 }
@@ -407,7 +408,8 @@ fn einsum(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
     equation.macs().ok_or(TOO_MANY)
 }
 
-/// The products of query with key and of the result with value; and the projections where it does them itself.
+/// Counts the products of query with key, and of the result with value. Also counts the projections, if the op computes
+/// them itself.
 fn attention(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
     let shape = |at: usize| inputs.shape(at).ok_or(Missing::Input(at));
     let sum = |a: u64, b: u64| a.checked_add(b).ok_or(TOO_MANY);
@@ -440,7 +442,7 @@ fn attention(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
     let and_cached = |keys: u64| sum(keys, cached);
     match (shape(0)?, shape(1)?, shape(2)?) {
         (&[batch, steps, query], &[_, keys, _], &[_, _, value]) => {
-            // With fewer heads of key and value, each is used by several heads of the query.
+            // If key and value have fewer heads, several heads of the query share each of them.
             let heads = |name| u64::try_from(node.int(name, 1)).unwrap_or(1).max(1);
             let value = times(value, heads("q_num_heads"))? / heads("kv_num_heads");
             times(
@@ -452,7 +454,7 @@ fn attention(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
             let pairs = times(times(batch, heads)?, times(steps, and_cached(keys)?)?)?;
             times(pairs, sum(query, value)?)
         }
-        // Microsoft's, with key and value by head.
+        // Microsoft's op, with key and value split by head.
         (&[batch, steps, query], &[_, heads, keys, _], &[_, _, _, value]) => {
             let value = times(heads, value)?;
             times(
@@ -464,8 +466,8 @@ fn attention(node: &Node, inputs: &Inputs<'_>) -> Result<u64, Missing> {
     }
 }
 
-/// Attention whose heads share keys and values. The present keys are an output. Without its shape, their number is the
-/// past keys plus the steps of this run.
+/// Attention whose heads share keys and values. The present keys are an output. Without that output's shape, their
+/// number is the past keys plus the steps of this run.
 fn grouped_attention(
     node: &Node,
     inputs: &Inputs<'_>,

@@ -24,28 +24,29 @@ pub struct ManifestDocument {
     pub side_car: SideCar,
     /// MACs of nodes without a name; a placement cannot attribute them.
     pub unnamed_macs: u64,
-    /// Shapes of the inputs that were counted with.
+    /// Input shapes that the count is based on.
     pub inputs: BTreeMap<String, Vec<u64>>,
     /// Number of nodes by op.
     pub ops: BTreeMap<String, u64>,
-    /// For each node with MACs: its tensor, and the names and tensors of nodes that a runtime may fuse into it.
+    /// Further names of each node with MACs: its tensor, and the names and tensors of nodes that a runtime may fuse
+    /// into it.
     pub aliases: BTreeMap<String, Vec<String>>,
     /// Size of each tensor between nodes, where its shape is known.
     pub tensor_bytes: BTreeMap<String, u64>,
-    /// Nodes whose MACs are not known, or not all of them.
+    /// Nodes whose MACs are unknown, or only known in part.
     pub uncounted: Vec<Uncounted>,
 }
 
-/// A node whose MACs are not known, or not all of them.
+/// A node whose MACs are unknown, or only known in part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncounted {
-    /// Name; of a node without one, its output.
+    /// The node's name, or the name of its output if it has none.
     pub name: String,
     /// Op of the node.
     pub op_type: String,
-    /// Reason and way out; of a node in a body, its op and name first.
+    /// Reason and way out. For a node in a body, the text starts with its op and name.
     pub why: String,
-    /// It has at least as many, in addition to the counted ones.
+    /// The node has at least this many MACs in addition to its counted ones.
     pub at_least_macs: u64,
     /// Whether no share of the MACs has a bound: its own are beyond the limit, or a loop has an unknown number of
     /// turns.
@@ -58,7 +59,7 @@ impl ManifestDocument {
         self.uncounted.iter().any(|work| work.unknown_turns)
     }
 
-    /// Says what is not counted; `None` if all is.
+    /// Returns a sentence about uncounted nodes; `None` if all are counted.
     pub fn not_counted(&self) -> Option<String> {
         if let Some(work) = self.uncounted.iter().find(|work| work.unknown_turns) {
             let Uncounted {

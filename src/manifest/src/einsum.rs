@@ -1,17 +1,17 @@
 //! Shapes and MACs of an Einsum, from its equation and the shapes of its operands. Called while shapes are followed and
-//! MACs are counted; an equation of a stranger is `None`, never a panic.
+//! MACs are counted; an invalid equation gives `None`, never a panic.
 
 use crate::tensor::{MOST_DIMS, product};
 
 /// Labels from here on are dimensions of an ellipsis, counted from the last one.
 const ELLIPSIS: u8 = 128;
 
-/// An equation with its ellipses as labels, for operands of given shapes.
+/// An equation for operands of given shapes, with each ellipsis replaced by labels.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Equation {
     operands: Vec<Vec<u8>>,
     result: Vec<u8>,
-    /// Size of each label; of one that is 1 in one operand and larger in another, the larger one.
+    /// Size of each label. If it is 1 in one operand and larger in another, the larger size counts.
     sizes: Vec<(u8, u64)>,
 }
 
@@ -60,8 +60,8 @@ impl Equation {
         self.result.iter().map(|label| self.size(*label)).collect()
     }
 
-    /// MACs of the products, operand by operand from the left, as ONNX Runtime computes them. Labels that nothing else has
-    /// are summed before. `None` beyond 64 bits.
+    /// MACs of the products, operand by operand from the left, as ONNX Runtime computes them. Labels that occur nowhere
+    /// else are summed first. `None` beyond 64 bits.
     pub(crate) fn macs(&self) -> Option<u64> {
         let mut all = 0_u64;
         let (first, rest) = self.operands.split_first()?;
@@ -90,7 +90,7 @@ impl Equation {
     }
 }
 
-/// The labels of a term whose ellipsis stands for so many dimensions.
+/// Returns the labels of a term; its ellipsis stands for `hidden` dimensions.
 fn labels(term: &str, hidden: usize) -> Option<Vec<u8>> {
     let letters = |text: &str| text.bytes().all(|b| b.is_ascii_alphabetic());
     if hidden > MOST_DIMS {
@@ -140,7 +140,7 @@ mod tests {
         let macs = n * out * height * width * channels * kernel * kernel;
         let dims = [n, out, height, width];
         check("nchwij,ocij->nohw", &[patches, weight], &dims, macs);
-        // Depthwise: each channel has a kernel of its own.
+        // In a depthwise convolution each channel has its own kernel.
         let macs = n * channels * height * width * kernel * kernel;
         let dims = [n, channels, height, width];
         let weight: &[u64] = &[channels, kernel, kernel];
@@ -181,7 +181,7 @@ mod tests {
             &[2],
             2 * 3 * 4 + 2 * 4,
         );
-        // b and i are summed before.
+        // b and i are summed first.
         check("bij,jk->k", &[&[2, 3, 4], &[4, 5]], &[5], 4 * 5);
         check("i,j->ij", &[&[3], &[4]], &[3, 4], 12);
     }

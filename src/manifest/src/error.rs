@@ -45,7 +45,7 @@ pub enum ManifestError {
         input: String,
         /// The shape in the model.
         shape: String,
-        /// The same with 1 for each dimension that is not fixed.
+        /// The same shape with 1 for each dimension that is not fixed.
         example: String,
     },
     /// An input that is not a tensor, so that no shape can be given for it.

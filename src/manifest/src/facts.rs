@@ -25,7 +25,7 @@ pub(crate) struct Wiring {
     pub(crate) op_type: String,
     pub(crate) inputs: Vec<TensorId>,
     pub(crate) outputs: Vec<TensorId>,
-    /// It has no input that changes from run to run, so that a runtime may compute it once.
+    /// Whether no input changes from run to run, so that a runtime may compute the node once.
     pub(crate) is_constant: bool,
 }
 
@@ -49,7 +49,7 @@ pub struct GraphFacts {
     forms: BTreeMap<String, (String, NodeForm)>,
 }
 
-/// Reads the edges of a model file. Sizes that its shapes do not give are left out.
+/// Reads the edges of a model file. Sizes that cannot be computed from its shapes are left out.
 ///
 /// # Errors
 /// The file cannot be read, is not an ONNX model or is too large.
@@ -82,7 +82,7 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
         }
         let mut of_node: Vec<&'static str> = Vec::new();
         for id in node.inputs.iter().chain(&node.outputs) {
-            // A quantised node computes with what is around its DequantizeLinear and QuantizeLinear.
+            // A quantised node computes with the kinds of elements outside its DequantizeLinear and QuantizeLinear.
             let id = &match form.is_quantised || form.is_partly_quantised {
                 true => beyond_quantisation(&view, *id),
                 false => *id,
@@ -120,7 +120,8 @@ pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, Man
     })
 }
 
-/// The integer tensor on the other side of a DequantizeLinear before, or a QuantizeLinear behind.
+/// Returns the integer tensor on the other side of a DequantizeLinear before this tensor, or of a QuantizeLinear after
+/// it.
 fn beyond_quantisation(view: &GraphView<'_>, id: TensorId) -> TensorId {
     if view.made_by(id) == "DequantizeLinear" {
         return view.maker(id).map_or(id, |at| view.node(at).input(0));
@@ -133,7 +134,7 @@ fn beyond_quantisation(view: &GraphView<'_>, id: TensorId) -> TensorId {
 }
 
 impl GraphFacts {
-    /// The form of a node; `None` of a node that the model does not have.
+    /// Returns the form of a node; `None` if the model does not have the node.
     pub fn form(&self, node: &str) -> Option<&NodeForm> {
         self.forms.get(node).map(|(_, form)| form)
     }
@@ -217,7 +218,8 @@ mod tests {
         assert_eq!(facts.size_of(""), None);
     }
 
-    /// `quantize_static` leaves the grid of a GridSample in float, and the first nodes of a Gelu. A float head is none of these.
+    /// `quantize_static` leaves the grid of a GridSample and the first nodes of a Gelu in float. A float head is not
+    /// such a case.
     #[test]
     fn what_is_quantised_in_part_is_told_from_float_and_8_bits() {
         let fixtures = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures"));

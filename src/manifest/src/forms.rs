@@ -1,5 +1,5 @@
-//! The form of each node as docs/ops.md names it. It is an op with its attributes, or a pattern of several nodes, and
-//! says whether the node computes in 8 bits. Advice for a node is looked up by its form.
+//! The form of each node, with the names of docs/ops.md. A form is an op with its attributes, or a pattern of several
+//! nodes. It also says whether the node computes in 8 bits. Advice for a node is looked up by its form.
 
 use std::f32::consts::{FRAC_1_SQRT_2, SQRT_2};
 
@@ -16,17 +16,19 @@ pub(crate) const LAYER_NORM: &str =
 pub(crate) const CHANNEL_NORM: &str =
     "LayerNormalization over the channels as ReduceMean, Sub, Pow, Sqrt, Div, Mul, Add";
 
-/// The title of a node whose op docs/ops.md has with other attributes alone. No case has it, so that no advice is given.
+/// The title of a node whose op docs/ops.md has only with other attributes. No measured case has this title, so no
+/// advice is given.
 const NOT_MEASURED: &str = "not measured";
 
 /// The form of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeForm {
-    /// Titles in docs/ops.md that it is a part of; empty if none is known.
+    /// Titles in docs/ops.md that the node belongs to; empty if none is known.
     pub titles: Vec<&'static str>,
-    /// Whether it stands between DequantizeLinear and QuantizeLinear.
+    /// Whether the node is between DequantizeLinear and QuantizeLinear.
     pub is_quantised: bool,
-    /// Whether it is quantised in part: it also reads floats to compute with, or other nodes of its pattern are quantised.
+    /// Whether the node is quantised in part: it also computes with floats, or other nodes of its pattern are
+    /// quantised.
     pub is_partly_quantised: bool,
 }
 
@@ -35,7 +37,7 @@ pub struct NodeForm {
 pub(crate) struct GeluByErf {
     /// The first node's input.
     pub(crate) x: TensorId,
-    /// In the order of the computation; the last makes the result.
+    /// The nodes in the order of computation; the last one computes the result.
     pub(crate) nodes: Vec<usize>,
 }
 
@@ -46,13 +48,13 @@ pub(crate) struct LayerNormByParts {
     pub(crate) x: TensorId,
     /// The axes of its means.
     pub(crate) axes: Vec<i64>,
-    /// Added to the variance.
+    /// The constant that is added to the variance.
     pub(crate) epsilon: f32,
-    /// In the order of the computation; the last divides.
+    /// The nodes in the order of computation; the last one divides.
     pub(crate) nodes: Vec<usize>,
-    /// The Mul behind them, and its other input.
+    /// The Mul after these nodes, and its other input.
     pub(crate) scale: Option<(usize, TensorId)>,
-    /// The Add behind both.
+    /// The Add after these nodes and the Mul.
     pub(crate) bias: Option<usize>,
 }
 
@@ -74,7 +76,7 @@ pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
                 let title = match found.as_ref().map(|found| one_axis(found, tensors)) {
                     Some(Some((axis, rank))) if axis + 1 == rank => LAYER_NORM,
                     Some(Some((1, _))) => CHANNEL_NORM,
-                    // Nothing was measured of other axes.
+                    // Other axes were not measured.
                     _ => continue,
                 };
                 (title, found.map(|found| found.all()))
@@ -92,7 +94,7 @@ pub(crate) fn forms(view: &GraphView<'_>, tensors: &[Tensor]) -> Vec<NodeForm> {
     forms
 }
 
-/// The title of a node alone, where the table has more than its op or only some of its attributes.
+/// Returns the title of a single node, if the op's name is not enough to find its row in the table.
 fn single(node: &Node, tensors: &[Tensor]) -> Option<&'static str> {
     let rank = || {
         let tensor = tensors.get(node.input(0))?;
@@ -133,7 +135,8 @@ fn single(node: &Node, tensors: &[Tensor]) -> Option<&'static str> {
     })
 }
 
-/// Whether the second operand is transposed, if an equation is a product of matrices with the same leading letters.
+/// If an equation is a product of matrices with the same leading letters, returns whether the second operand is
+/// transposed.
 pub(crate) fn einsum_as_matmul(equation: &str) -> Option<bool> {
     let equation: String = equation.chars().filter(|c| !c.is_whitespace()).collect();
     let (inputs, output) = equation.split_once("->")?;
@@ -209,7 +212,7 @@ pub(crate) fn gelu(view: &GraphView<'_>, erf: usize) -> Option<GeluByErf> {
     Some(GeluByErf { x, nodes })
 }
 
-/// The LayerNormalization that divides by the root of a mean of squares.
+/// Returns the LayerNormalization whose Div divides by the root of a mean of squares.
 pub(crate) fn layer_norm(view: &GraphView<'_>, div: usize) -> Option<LayerNormByParts> {
     let is_op = |at: &usize, op: &str| view.node(*at).op_type == op;
     let source = |id: TensorId, op: &str| view.source(id).filter(|at| is_op(at, op));
@@ -254,7 +257,7 @@ pub(crate) fn layer_norm(view: &GraphView<'_>, div: usize) -> Option<LayerNormBy
 }
 
 impl LayerNormByParts {
-    /// All nodes, with those that scale and shift.
+    /// Returns all nodes, including the nodes that scale and shift.
     fn all(&self) -> Vec<usize> {
         let mut all = self.nodes.clone();
         all.extend(self.scale.map(|(mul, _)| mul));
@@ -312,7 +315,7 @@ mod tests {
         }
     }
 
-    /// A bias is an Add more, and the measured form of another equation or norm computes something else.
+    /// A bias needs one more Add, and the measured form of another equation or norm computes something else.
     #[test]
     fn a_title_is_of_the_inputs_and_attributes_that_were_measured() {
         let none = ("", 0, "");
@@ -348,14 +351,14 @@ mod tests {
             ("LpNormalization", 1, ("p", 2, ""), "LpNormalization"),
             ("LpNormalization", 1, ("p", 1, ""), NOT_MEASURED),
             ("Hardmax", 1, ("axis", -1, ""), "Hardmax"),
-            // Of an image it is measured; of an input without a shape it may be any axis.
+            // Axis 1 was measured for an image only; without an input shape it may be any axis.
             ("Hardmax", 1, ("axis", 1, ""), NOT_MEASURED),
             ("CumSum", 2, ("exclusive", 1, ""), NOT_MEASURED),
         ] {
             let node = node(op_type, n_inputs, attribute);
             assert_eq!(single(&node, &[]), Some(title), "{op_type} {attribute:?}");
         }
-        // A bias that is left out.
+        // The optional bias is omitted.
         let mut node = node("FastGelu", 2, none);
         node.inputs[1] = 0;
         assert_eq!(single(&node, &[]), Some("FastGelu (fused)"));

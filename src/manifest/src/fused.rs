@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use crate::graph::{Graph, Names, TensorId};
 
-/// Most nodes after a node that are fused into it.
+/// At most this many following nodes are fused into a node.
 const MOST_FUSED: usize = 4;
 
-/// Ops that runtimes fuse into the one before.
+/// Ops that runtimes fuse into the op before them.
 const FUSABLE: [&str; 14] = [
     "Add",
     "BatchNormalization",
@@ -25,7 +25,7 @@ const FUSABLE: [&str; 14] = [
     "Tanh",
 ];
 
-/// For each node that computes, its tensor and the names and tensors of the nodes that alone follow it.
+/// For each node that computes, its tensor and the names and tensors of its only followers.
 pub(crate) fn aliases(graph: &Graph, macs: &[u64], names: &Names) -> Vec<Vec<String>> {
     let mut readers: HashMap<TensorId, Vec<usize>> = HashMap::new();
     for (at, node) in graph.nodes.iter().enumerate() {
@@ -33,7 +33,7 @@ pub(crate) fn aliases(graph: &Graph, macs: &[u64], names: &Names) -> Vec<Vec<Str
             readers.entry(*input).or_default().push(at);
         }
     }
-    // A graph's output is read by its caller too.
+    // The caller of a graph also reads its outputs.
     for output in &graph.outputs {
         readers.entry(*output).or_default().push(usize::MAX);
     }

@@ -1,4 +1,4 @@
-//! Functions that the fuzz targets run over a stranger's model. Finds are panics and memory.
+//! Functions that the fuzz targets run over a stranger's model. Findings are panics and excessive memory.
 
 use std::{fs, io::Cursor, path::PathBuf};
 
@@ -7,7 +7,7 @@ use crate::ModelOutline;
 /// Counts the MACs of a model.
 pub fn model(bytes: &[u8]) {
     let shapes = "x=1,3,32,32".parse().into_iter().collect::<Vec<_>>();
-    // A model that cannot be counted is not a find.
+    // A model that cannot be counted is not a finding.
     let _ = crate::counted(Cursor::new(bytes), "0".repeat(64), &shapes);
     if let Ok(outline) = ModelOutline::read(Cursor::new(bytes), PathBuf::new()) {
         let _ = (
@@ -18,7 +18,7 @@ pub fn model(bytes: &[u8]) {
     }
 }
 
-/// Rewrites every node that a rule is about.
+/// Rewrites every node that a rule matches.
 ///
 /// # Panics
 /// The copy is not a whole model, or the folder for temporary files cannot be written.

@@ -4,7 +4,7 @@ use std::{collections::HashMap, rc::Rc};
 
 use crate::{ManifestError, tensor::Tensor, wire::Budget};
 
-/// Number of a tensor; 0 is the empty name of an input or output that is left out.
+/// Number of a tensor; 0 stands for an omitted input or output, whose name is empty.
 pub(crate) type TensorId = usize;
 
 /// Names of tensors, each once.
@@ -55,7 +55,7 @@ impl Names {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Dim {
     Fixed(u64),
-    /// By this name, which may be empty.
+    /// A dimension with this name, which may be empty.
     Symbolic(String),
 }
 
@@ -64,9 +64,9 @@ pub(crate) enum Dim {
 pub(crate) struct Declared {
     pub(crate) id: TensorId,
     pub(crate) element: u64,
-    /// `None` without a shape.
+    /// The declared dimensions; `None` without a shape.
     pub(crate) dims: Option<Vec<Dim>>,
-    /// For example `a sequence`; `None` for a tensor.
+    /// The kind of value, for example `a sequence`; `None` for a tensor.
     pub(crate) kind: Option<&'static str>,
 }
 

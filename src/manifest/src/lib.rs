@@ -1,8 +1,8 @@
 //! MACs per node of an ONNX model, from its graph alone.
 //!
-//! Input: a model file and, where its inputs are symbolic, their shapes. Output: a [`ManifestDocument`], which is a
-//! side-car that the SDK reads. Weights are skipped, so external data takes no memory. A file from a stranger is refused
-//! with its place, never with a panic. [`ModelOutline`] has what explains a runtime's refusal of a file.
+//! Input: a model file and the shapes of its symbolic inputs. Output: a [`ManifestDocument`], which is a side-car that
+//! the SDK reads. Weights are skipped, so external data takes no memory. An invalid file is refused with the offset of
+//! the error, never with a panic. [`ModelOutline`] has the data that explains a runtime's refusal of a file.
 
 mod count;
 mod document;
@@ -78,7 +78,7 @@ pub fn sha256_of_file(path: &Path) -> io::Result<String> {
     Ok(file.into_inner().digest())
 }
 
-/// Hashes what is read through it, so that a pipe is read once.
+/// Hashes all bytes that are read through it, so that a pipe needs to be read only once.
 #[derive(Debug)]
 pub struct Sha256Reader<R> {
     inner: R,

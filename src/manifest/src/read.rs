@@ -12,7 +12,7 @@ use crate::{
     wire::{WireReader, Wired},
 };
 
-/// Deepest body within a body.
+/// Most levels of bodies within bodies.
 const MOST_BODIES: u32 = 16;
 /// Longest data of a tensor whose values may be a shape, in bytes.
 const MOST_DATA: u64 = 8 * MOST_DIMS as u64;
@@ -155,7 +155,7 @@ impl<R: Read + Seek> ModelReader<R> {
         Ok(())
     }
 
-    /// Name, shape and kind of a tensor. Values only of small ones; external data has none.
+    /// Reads name, shape and kind of a tensor. Values are only read from small tensors without external data.
     fn tensor(&mut self, end: u64) -> Result<(TensorId, Tensor), ManifestError> {
         let (mut id, mut dims, mut kind) = (0, Vec::new(), 0);
         let (mut ints, mut floats, mut raw) = (Vec::new(), Vec::new(), Vec::new());

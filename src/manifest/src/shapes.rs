@@ -76,7 +76,7 @@ impl FromStr for InputShape {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let expected = || "expected for example input=1,3,224,224".to_owned();
-        // A name may hold '=' itself.
+        // A name may itself contain '='.
         let (input, dims) = text.rsplit_once('=').ok_or_else(expected)?;
         let parsed: Result<Vec<u64>, _> = match dims {
             "" => Ok(Vec::new()),
@@ -109,7 +109,7 @@ pub(crate) fn list<T: fmt::Display>(items: impl IntoIterator<Item = T>) -> Strin
 /// Writes the given shapes into the model's inputs, and keeps the sizes of its symbolic dimensions.
 ///
 /// # Errors
-/// A shape that fits no input, or an input that has none.
+/// A shape fits no input, or an input has no shape.
 pub(crate) fn fix_inputs(model: &mut OnnxModel, given: &[InputShape]) -> Result<(), ManifestError> {
     let weights: HashSet<TensorId> = model.graph.initializers.iter().map(|(id, _)| *id).collect();
     let is_weight = |id| weights.contains(&id);
@@ -177,7 +177,7 @@ pub(crate) fn fix_inputs(model: &mut OnnxModel, given: &[InputShape]) -> Result<
     }
 }
 
-/// Keeps the size of a dimension.
+/// Records the size of a symbolic dimension.
 fn size_of_dim(
     given: &InputShape,
     inputs: &[Declared],

@@ -1,7 +1,7 @@
-//! Joins a placement with its graph: where each node of the CPU stands, and which tensors cross between NPU and CPU.
+//! Joins a placement with its graph: finds the place of each CPU node, and the tensors that cross between NPU and CPU.
 //!
 //! A runtime removes nodes before it places the rest, and inserts others. If the placement does not name a node of the
-//! model, that node takes the side of the node before it. So it is not a crossing by itself.
+//! model, that node is on the side of the node before it. So it adds no crossing by itself.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use crate::{
     graph::TensorId,
 };
 
-/// Where a node of the CPU stands in the graph.
+/// The place of a CPU node in the graph, relative to the NPU's nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
@@ -21,18 +21,18 @@ pub enum Place {
     Edge,
     /// QuantizeLinear or DequantizeLinear next to another node on the CPU, which it belongs to.
     Companion,
-    /// Before all nodes of the NPU that it leads to.
+    /// The node is before all NPU nodes that depend on it.
     Input,
-    /// After all nodes of the NPU that lead to it, or apart from them.
+    /// The node is after all NPU nodes that it depends on, or is not connected to any.
     Output,
-    /// Between nodes of the NPU.
+    /// The node is between nodes of the NPU.
     Middle,
-    /// It reads weights alone, and the NPU reads its result in each run.
+    /// The node reads only weights, and the NPU reads its result in each run.
     Weight,
 }
 
 impl Place {
-    /// Whether a node there is no work of its own.
+    /// Whether a node at this place is only quantisation, and so no work in itself.
     pub fn is_benign(self) -> bool {
         matches!(self, Self::Edge | Self::Companion)
     }
@@ -55,10 +55,10 @@ pub struct CrossingTensors {
     pub to_cpu: Vec<CrossingTensor>,
 }
 
-/// A placement on its graph.
+/// A placement, joined with its graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlacedGraph {
-    /// Place of each node of the CPU, in the order given; `None` for one that the model does not have.
+    /// Place of each CPU node, in the given order; `None` for a node that the model does not have.
     pub places: Vec<Option<Place>>,
     /// `None` if a node of the model has no name, so that its side is not known.
     pub crossings: Option<CrossingTensors>,
@@ -69,9 +69,9 @@ pub struct PlacedGraph {
 pub struct SidesOfNodes<'a> {
     /// Name and op.
     pub cpu: &'a [(&'a str, &'a str)],
-    /// `None` if they are not known: then all that is not on the CPU is.
+    /// Nodes on the NPU. `None` if they are not known; then all nodes that are not on the CPU count as theirs.
     pub npu: Option<&'a [String]>,
-    /// Partitions on the NPU. Nothing is between the nodes of one.
+    /// Number of partitions on the NPU. No CPU node is between the nodes of one partition.
     pub partitions: usize,
 }
 
@@ -106,7 +106,7 @@ impl GraphFacts {
         let flow = Flow::of(self, sides);
         let places = nodes.cpu.iter().zip(&on_cpu).map(|((_, op), at)| {
             let place = at.map(|at| flow.place(at, nodes.partitions));
-            // The layout transform inserts them around nodes of the CPU, and at the edges.
+            // The layout transform inserts such nodes around CPU nodes and at the edges.
             let is_inserted = is_edge_quantization(op) && nodes.partitions > 1;
             place.or(is_inserted.then_some(Place::Companion))
         });
@@ -120,7 +120,7 @@ impl GraphFacts {
         }
     }
 
-    /// Nodes by name. A name that two nodes have is of neither.
+    /// Returns nodes by name. A name that two nodes share is left out.
     fn by_name(&self) -> HashMap<&str, usize> {
         let mut found: HashMap<&str, usize> = HashMap::new();
         let mut twice: HashSet<&str> = HashSet::new();
@@ -135,11 +135,11 @@ impl GraphFacts {
     }
 }
 
-/// The graph with the side of each node, and the ways between them.
+/// The graph with the side of each node, and its paths to and from nodes of the NPU.
 struct Flow<'a> {
     facts: &'a GraphFacts,
     sides: Vec<Option<Side>>,
-    /// Nodes that have a node of the NPU before or after them.
+    /// For each node, whether a node of the NPU is before it; `before_npu` says the same for after it.
     after_npu: Vec<bool>,
     before_npu: Vec<bool>,
     makers: HashMap<TensorId, usize>,
@@ -173,10 +173,10 @@ impl<'a> Flow<'a> {
         flow
     }
 
-    /// Gives nodes without a side one, and finds what lies before and after nodes of the NPU. A model's nodes are in the
-    /// order of their data.
+    /// Assigns a side to nodes without one, and finds the nodes before and after nodes of the NPU. A model's nodes are
+    /// in the order of their data.
     fn follow(&mut self) {
-        // A DequantizeLinear belongs to its readers, so it comes first, from the end.
+        // A DequantizeLinear is on the side of its readers, so these nodes are assigned first, from the end.
         for at in (0..self.sides.len()).rev() {
             let node = &self.facts.nodes[at];
             if self.sides[at].is_none() && node.op_type == "DequantizeLinear" {
@@ -252,7 +252,7 @@ impl<'a> Flow<'a> {
     /// Tensors whose maker and reader are on different sides.
     fn crossings(&self, edges: &HashSet<usize>) -> Option<CrossingTensors> {
         let runs = |at: usize| {
-            // A constant node that the session still has runs each time.
+            // A constant node that the session did not fold runs each time.
             !self.facts.nodes[at].is_constant || self.sides[at] == Some(Side::Cpu)
         };
         let mut found = CrossingTensors::default();
@@ -310,7 +310,7 @@ mod tests {
         tensors.iter().map(|tensor| tensor.bytes).collect()
     }
 
-    /// The head of `e_mixed.q8head32` on the CPU, as SM8635 has it: its input comes from the NPU as 1,024 floats.
+    /// SM8635 runs the head of `e_mixed.q8head32` on the CPU. Its input comes from the NPU as 1,024 floats.
     #[test]
     fn a_head_on_the_cpu_is_after_the_npu_and_the_image_is_an_edge() {
         let cpu = [
@@ -358,12 +358,12 @@ mod tests {
         assert_eq!(found.places, expected);
         let crossings = found.crossings.unwrap();
         assert_eq!((crossings.to_npu.len(), crossings.to_cpu.len()), (3, 3));
-        // In one partition nothing lies between.
+        // With a single partition, no CPU node is between NPU nodes.
         let found = placed("gate/yolo_layernorm.qu8.onnx", &cpu[3..4], 1);
         assert_eq!(found.places, [Some(Place::Output)]);
     }
 
-    /// It is folded by no runtime, so it runs each time: 64 x 48 floats.
+    /// No runtime folds this node, so it runs each time, and 64 x 48 floats cross.
     #[test]
     fn weights_that_the_cpu_unpacks_cross_in_each_run() {
         let cpu = [("dqw", "DequantizeLinear")];

@@ -1,5 +1,5 @@
 //! A copy of a model whose nodes all have names, so that placements and profiles can be attributed. Everything else is
-//! copied byte by byte; nodes in bodies of loops and branches keep what they have.
+//! copied byte by byte; nodes in bodies of loops and branches are not changed.
 
 use std::{
     collections::HashSet,
@@ -15,12 +15,12 @@ use crate::{
     wire::{WireReader, Wired},
 };
 
-/// Keys of `ModelProto.graph`, `GraphProto.node` and `NodeProto.name`, each of a length.
+/// Keys of the length-delimited fields `ModelProto.graph`, `GraphProto.node` and `NodeProto.name`.
 const GRAPH: u8 = 7 << 3 | 2;
 const NODE: u8 = 1 << 3 | 2;
 const NAME: u8 = 3 << 3 | 2;
 
-/// A node without a name, by its place in the file.
+/// A node without a name, by its offsets in the file.
 struct Unnamed {
     /// Where its field begins.
     at: u64,
@@ -30,7 +30,7 @@ struct Unnamed {
     op_type: String,
 }
 
-/// The graph and its nodes, by their places in the file.
+/// The graph and its nodes, by their offsets in the file.
 struct Places {
     /// Where the graph's field begins, its message begins and ends.
     graph: (u64, u64, u64),
@@ -69,7 +69,7 @@ pub fn stamp_names(model: &Path, copy: &Path) -> Result<usize, ManifestError> {
 }
 
 impl Places {
-    /// The field `name` of each node without one: its op with a number, which no other node has.
+    /// Returns the field `name` for each node without a name: its op with a number, unique in the graph.
     fn name_fields(&self) -> Vec<Vec<u8>> {
         let mut taken = self.names.clone();
         let mut number = 0_usize;
@@ -88,7 +88,7 @@ impl Places {
 }
 
 impl Unnamed {
-    /// Bytes by which the graph grows.
+    /// Returns the number of bytes by which the graph grows.
     fn grown(&self, name: &[u8]) -> u64 {
         let before = self.until - self.at;
         let message = self.until - self.from + name.len() as u64;
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
     use crate::manifest_of;
 
-    /// A message's field of a length.
+    /// Returns a length-delimited field of a message.
     fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
         [&[number << 3 | 2][..], &varint(bytes.len() as u64), bytes].concat()
     }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(stamp_names(&model, &copy).unwrap(), 2);
         let stamped = std::fs::read(&copy).unwrap();
         let has = |words: &[u8]| stamped.windows(words.len()).any(|window| window == words);
-        // The first free number: `Relu_0` is taken.
+        // The first free number is used, because `Relu_0` exists already.
         assert!(has(b"Relu_1") && has(b"Neg_2"), "{stamped:?}");
         assert!(stamped.starts_with(&head) && stamped.ends_with(&field(14, b"tail")));
         let (before, after) = (
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(before.ops, after.ops);
         assert_eq!(stamp_names(&copy, &again).unwrap(), 0);
         assert_eq!(std::fs::read(&again).unwrap(), stamped);
-        // Damage is named with its place.
+        // The error names the offset of the damage.
         std::fs::write(&model, &bytes[..bytes.len() - 20]).unwrap();
         assert!(stamp_names(&model, &copy).is_err());
     }

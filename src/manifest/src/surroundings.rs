@@ -1,13 +1,13 @@
-//! The ops before and behind each node, by which two versions of a model are compared: exporters give other names.
+//! The ops before and after each node. They match nodes of two versions of a model, because exporters may change names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::{GraphFacts, facts::Wiring, graph::TensorId};
 
-/// Most QuantizeLinear and DequantizeLinear in a row that are looked through.
+/// At most this many QuantizeLinear and DequantizeLinear in a row are skipped.
 const MOST_STEPS: usize = 8;
 
-/// A node by what stands around it.
+/// A node, described by the ops around it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// For example `LayerNormalization`.
@@ -53,7 +53,7 @@ impl<'a> Ends<'a> {
             makers: HashMap::new(),
             readers: HashMap::new(),
         };
-        // Weights and their quantisation are not a place in the graph.
+        // Weights and their quantisation are skipped, because they do not identify a place in the graph.
         for node in nodes.iter().filter(|node| !node.is_constant) {
             for output in node.outputs.iter().filter(|id| **id > 0) {
                 ends.makers.insert(*output, node);

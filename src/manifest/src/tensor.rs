@@ -1,6 +1,6 @@
-//! A tensor as far as shapes and counts need it.
+//! A tensor, reduced to the data that shapes and counts need.
 
-/// Most dimensions of a tensor; and most elements of a small one whose values are kept, since they are a shape.
+/// Most dimensions of a tensor. Also the most elements of a tensor whose values are kept, because they may be a shape.
 pub(crate) const MOST_DIMS: usize = 16;
 
 /// Largest dimension.
@@ -16,12 +16,12 @@ pub(crate) mod element {
     pub(crate) const BOOL: u64 = 9;
 }
 
-/// A tensor's shape, kind and, where they may be a shape, values.
+/// A tensor's shape and kind, and its values if they may be a shape.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tensor {
-    /// `None` where the shape is not fixed.
+    /// The shape; `None` if it is not fixed.
     pub(crate) shape: Option<Vec<u64>>,
-    /// 0 where it is not known.
+    /// The kind of elements; 0 if it is not known.
     pub(crate) element: u64,
     pub(crate) ints: Option<Vec<i64>>,
     pub(crate) floats: Option<Vec<f32>>,
@@ -51,7 +51,7 @@ impl Tensor {
         size_of::<Self>() + 8 * (values + self.shape.as_ref().map_or(0, Vec::len))
     }
 
-    /// Size in memory; `None` where shape or kind are not known, and for texts.
+    /// Returns the size in memory; `None` if shape or kind is not known, and for texts.
     pub(crate) fn bytes(&self) -> Option<u64> {
         let bits = match self.element {
             21..=23 => 4,

@@ -1,4 +1,4 @@
-//! Counts are compared with those that `tests/fixtures/make_counts.py` gets from onnx's own shape inference.
+//! Compares counts with the counts that `tests/fixtures/make_counts.py` makes from onnx's own shape inference.
 
 use std::{
     collections::BTreeMap,
@@ -52,7 +52,7 @@ fn counts_are_those_of_onnx() {
     }
 }
 
-/// The first side-cars were made by another program.
+/// Another program made the first side-cars.
 #[test]
 fn side_cars_lying_about_are_read_and_agree() {
     for model in [
@@ -80,7 +80,7 @@ fn the_document_has_ops_sizes_and_names_of_fused_nodes() {
     assert_eq!(found.inputs["x"], [1, 3, 24, 24]);
     assert_eq!((found.ops["Conv"], found.ops["ConvTranspose"]), (4, 2));
     assert_eq!(found.aliases["c0"], ["c0", "r0", "r0"]);
-    // Read by two nodes, so nothing is fused.
+    // Two nodes read the result of `c1`, so nothing is fused.
     assert_eq!(found.aliases["c1"], ["c1"]);
     assert_eq!(found.tensor_bytes["c0"], 4 * 4 * 24 * 24);
     assert_eq!(found.tensor_bytes["u1s"], 4 * 4 * 12 * 12);
@@ -160,7 +160,7 @@ fn a_node_that_cannot_be_counted_is_named_with_a_way_out() {
     );
 }
 
-/// Counted by hand from the shapes, as each case's README has it.
+/// The expected counts were computed by hand from the shapes; each case's README shows how.
 #[test]
 fn work_beyond_plain_products_is_counted_or_named() {
     let count = |model: &str| {
@@ -181,7 +181,7 @@ fn work_beyond_plain_products_is_counted_or_named() {
         count("mha_past.onnx"),
         (attention, attention + projections, None)
     );
-    // 400 turns by a constant, and 100 by the shape of what is scanned.
+    // One loop has 400 turns by a constant, and one 100 turns by the shape of the scanned tensor.
     let (body, _, none) = count("enc_loop.onnx");
     assert_eq!((body, none), (400 * 64 * 64, None));
     let (body, total, none) = count("enc_scan.onnx");
@@ -228,7 +228,8 @@ fn a_graph_larger_than_any_is_refused() {
     }
 }
 
-/// A model whose weights are zeros that nothing stores. It refuses reads of more than a few kilobytes of them.
+/// A simulated model file whose weights are zeros without storage. It refuses to read more than a few kilobytes of
+/// them.
 struct Huge {
     head: Vec<u8>,
     len: u64,
@@ -311,7 +312,8 @@ fn huge(columns: &[u8], raw_len: u64) -> Huge {
     }
 }
 
-/// 1.5 GiB of weights are passed over. ONNX Runtime takes no file of 2 GiB or more, so 3 GiB are refused, unread as well.
+/// 1.5 GiB of weights are skipped unread. ONNX Runtime does not load a file of 2 GiB or more, so 3 GiB are refused,
+/// also unread.
 #[test]
 fn weights_are_not_read_and_files_over_two_gigabytes_are_refused() {
     let count = |model| counted(model, "0".repeat(64), &[]);
@@ -321,7 +323,7 @@ fn weights_are_not_read_and_files_over_two_gigabytes_are_refused() {
     assert!(matches!(refused, Err(ManifestError::Over2Gb { .. })));
 }
 
-/// Cut and changed models of each kind end in an answer.
+/// Truncated and changed models of each kind give a result or an error.
 #[test]
 fn damaged_models_never_panic() {
     for model in counts().into_keys() {

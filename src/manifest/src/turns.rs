@@ -1,20 +1,20 @@
-//! Turns of a Loop or a Scan, and what the model says of the inputs of its body.
+//! The number of turns of a Loop or a Scan, and the shapes of its body's inputs.
 
 use crate::{
     graph::{Graph, Node, TensorId},
     tensor::Tensor,
 };
 
-/// How often a body runs in a run of the model.
+/// The number of times that a body runs in a run of the model.
 pub(crate) enum Turns {
-    /// It is not a loop.
+    /// The node is not a loop.
     One,
     Fixed(u64),
     /// With the reason.
     Unknown(&'static str),
 }
 
-/// The turns of a node. `tensors` also has the tensors of its bodies, which were followed before.
+/// Returns the turns of a node. `tensors` also has the tensors of its bodies, which were counted before.
 pub(crate) fn of(node: &Node, tensors: &[Tensor]) -> Turns {
     match node.op_type.as_str() {
         "Loop" => of_loop(node, tensors),
@@ -23,7 +23,8 @@ pub(crate) fn of(node: &Node, tensors: &[Tensor]) -> Turns {
     }
 }
 
-/// The bodies of a node that a run may use: of an If with a constant condition the branch that it takes.
+/// Returns the bodies of a node that a run may use. For an If with a constant condition, this is the branch that it
+/// takes.
 pub(crate) fn bodies_of<'a>(node: &'a Node, tensors: &[Tensor]) -> impl Iterator<Item = &'a Graph> {
     let condition = match node.op_type.as_str() {
         "If" => truth(node.input(0), tensors),
@@ -39,7 +40,7 @@ pub(crate) fn bodies_of<'a>(node: &'a Node, tensors: &[Tensor]) -> impl Iterator
         .flat_map(|attribute| &attribute.graphs)
 }
 
-/// A condition that is a constant of the model.
+/// Returns the value of a condition that is a constant of the model.
 fn truth(id: TensorId, tensors: &[Tensor]) -> Option<bool> {
     let tensor = tensors.get(id).filter(|_| id > 0)?;
     match tensor.ints.as_deref() {
@@ -66,7 +67,7 @@ fn of_loop(node: &Node, tensors: &[Tensor]) -> Turns {
     let next: Option<Vec<bool>> = bodies.map(|body| goes_on(body, tensors)).collect();
     let is_once = next.as_ref().is_some_and(|next| next.contains(&false));
     match (most, next) {
-        // Of a number that is left out, or of 1 or more.
+        // The loop has no limit of turns, or a limit of at least 1.
         (None | Some(Some(_)), _) if is_once => Turns::Fixed(1),
         (Some(Some(1)), _) => Turns::Fixed(1),
         (Some(Some(_)), None) => Turns::Unknown("a condition may end it before its last turn"),
@@ -77,7 +78,8 @@ fn of_loop(node: &Node, tensors: &[Tensor]) -> Turns {
     }
 }
 
-/// The condition after a turn: true if the body hands on the one that it was given, or the body's constant.
+/// Returns the condition after a turn. It is true if the body returns the condition that it got, else the body's
+/// constant.
 fn goes_on(body: &Graph, tensors: &[Tensor]) -> Option<bool> {
     let mut condition = *body.outputs.first()?;
     let given = body.inputs.get(1).map(|input| input.id);
@@ -124,7 +126,7 @@ fn axis_of(axis: i64, rank: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|_| at < rank)
 }
 
-/// Tensors of a body's inputs as the node gives them: states as they are, and a slice of what is scanned.
+/// Returns the tensors that the node passes to a body: states unchanged, and a slice of each scanned input.
 pub(crate) fn inputs_of(node: &Node, body: &Graph, tensors: &[Tensor]) -> Vec<(TensorId, Tensor)> {
     let given = |id: TensorId| tensors.get(id).filter(|_| id > 0);
     let inputs = body.inputs.iter().map(|input| input.id);
@@ -179,7 +181,7 @@ mod tests {
     ) -> Vec<u8> {
         let inputs = inputs.iter().map(|text| field(1, text.as_bytes()));
         let outputs = outputs.iter().map(|text| field(2, text.as_bytes()));
-        // An attribute: its name, and the graph.
+        // Each attribute has its name and the graph.
         let bodies = bodies
             .iter()
             .map(|body| field(5, &[field(1, b"body"), field(6, body)].concat()));
@@ -222,7 +224,7 @@ mod tests {
         .concat()
     }
 
-    /// A model with the weight `w` and the input `x`, around these parts of its graph.
+    /// Counts a model with the weight `w`, the input `x`, and these parts of its graph.
     fn model(ir_version: u8, parts: &[Vec<u8>]) -> ManifestDocument {
         let weight = field(5, &[vec![8, 8, 8, 8, 16, 1], field(8, b"w")].concat());
         let graph = [parts.concat(), weight, declared(11, "x", 1, &[1, 8])].concat();
@@ -264,13 +266,13 @@ mod tests {
         }
     }
 
-    /// A constant of truth.
+    /// Returns a boolean constant.
     fn flag(name: &str, value: u8) -> Vec<u8> {
         let parts = [vec![16, 9], field(8, name.as_bytes()), field(9, &[value])];
         field(5, &parts.concat())
     }
 
-    /// A condition ends a Loop before its first turn or after one, and a false one counted all its turns.
+    /// A constant false condition ends a Loop before its first turn or after it. An earlier version counted all turns.
     #[test]
     fn a_condition_decides_the_turns_of_a_loop() {
         let given = node("Identity", "", &["c"], &["cond"], &[]);
@@ -318,7 +320,7 @@ mod tests {
         }
     }
 
-    /// The branch that an If never takes costs nothing; it counted if it was the larger one.
+    /// The branch that an If never takes costs nothing. An earlier version counted it if it was the larger one.
     #[test]
     fn an_if_counts_the_branch_that_it_takes() {
         let product = |from: &str, to: &str| node("MatMul", to, &[from, "w"], &[to], &[]);
@@ -347,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Nor is it the shape that a Reshape makes.
+    /// The default of an input does not fix the shape that a Reshape makes.
     #[test]
     fn a_default_of_an_input_is_no_shape() {
         let reshape = node("Reshape", "r", &["x", "to"], &["y"], &[]);
@@ -379,13 +381,13 @@ mod tests {
         ] {
             check(&model(8, &[outer(None), trips("n", turns)]), macs, why);
         }
-        // If there are two nodes, the second is too many.
+        // With two nodes, the second one exceeds the limit.
         let again = node("Loop", "again", &["n", "", "x"], &["z"], &[body("", None)]);
         let found = model(8, &[outer(None), again, trips("n", 1 << 47)]);
         check(&found, 1 << 53, Some("Loop again are not known"));
     }
 
-    /// The node that has unknown turns is named, and not only the node of the model that it is a body of.
+    /// The text names the node with unknown turns, and not only the model's node whose body has it.
     #[test]
     fn a_loop_in_a_body_is_named() {
         let inner = || {

@@ -11,7 +11,7 @@ use crate::{
 /// Most pairs of QuantizeLinear and DequantizeLinear in a row.
 const MOST_PAIRS: usize = 4;
 
-/// A graph by its tensors.
+/// A graph, indexed by its tensors.
 #[derive(Debug)]
 pub(crate) struct GraphView<'a> {
     pub(crate) graph: &'a Graph,
@@ -71,7 +71,7 @@ impl<'a> GraphView<'a> {
         self.readers.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether the graph's caller, or a body, reads it too.
+    /// Whether the graph's caller or a body also reads the tensor.
     pub(crate) fn is_kept(&self, id: TensorId) -> bool {
         self.kept.contains(&id)
     }
@@ -80,7 +80,8 @@ impl<'a> GraphView<'a> {
         self.constants.get(&id).copied()
     }
 
-    /// The tensor before pairs of QuantizeLinear and DequantizeLinear, so that all copies of a tensor are one.
+    /// Returns the tensor before pairs of QuantizeLinear and DequantizeLinear, which is the same for all copies of a
+    /// tensor.
     pub(crate) fn before(&self, mut id: TensorId) -> TensorId {
         for _ in 0..MOST_PAIRS {
             let Some(dequantize) = self
@@ -105,7 +106,7 @@ impl<'a> GraphView<'a> {
         self.maker(self.before(id))
     }
 
-    /// The one node that computes with a tensor; `None` of several.
+    /// Returns the only node that computes with a tensor; `None` if there are several.
     pub(crate) fn next(&self, id: TensorId) -> Option<usize> {
         let mut found = Vec::new();
         self.computing(id, 0, &mut found);
@@ -127,7 +128,7 @@ impl<'a> GraphView<'a> {
         }
     }
 
-    /// The value of a constant scalar, also of a quantised one.
+    /// Returns the value of a constant scalar, which may be quantised.
     pub(crate) fn scalar(&self, id: TensorId) -> Option<f32> {
         let one = |tensor: &Tensor| match tensor.floats.as_deref()? {
             [one] => Some(*one),
@@ -155,12 +156,12 @@ impl<'a> GraphView<'a> {
         if let Some(quantised) = self.constant(node.input(0)) {
             return Some((whole(quantised)? - zero) as f32 * scale);
         }
-        // A constant that is quantised in the graph.
+        // The graph itself may quantise the constant.
         let before = self.before(id);
         self.constant(before).and_then(one)
     }
 
-    /// The other input of a node of two that reads a scalar near this value.
+    /// If one of a node's two inputs is a scalar near this value, returns the other input.
     pub(crate) fn other_than(&self, at: usize, value: f32) -> Option<TensorId> {
         let node = self.node(at);
         let is_it = |id| {
@@ -174,7 +175,7 @@ impl<'a> GraphView<'a> {
         }
     }
 
-    /// Whether a node stands between DequantizeLinear and QuantizeLinear, so that it computes in 8 bits.
+    /// Whether a node is between DequantizeLinear and QuantizeLinear, and so computes in 8 bits.
     pub(crate) fn is_quantised(&self, at: usize) -> bool {
         let node = self.node(at);
         let mut data = node.inputs.iter().filter(|id| **id > 0);

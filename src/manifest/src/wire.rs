@@ -9,7 +9,7 @@ pub(crate) const MOST_BYTES: usize = 40 << 20;
 
 /// Longest message of protobuf.
 const MOST_FILE_BYTES: u64 = i32::MAX as u64;
-/// Bytes that tell formats apart.
+/// Number of first bytes that are read to recognise the format.
 const HEAD: u64 = 128;
 
 /// The format of a file that is often taken for an ONNX model, with the way out.
@@ -42,7 +42,7 @@ fn starts_like_html(head: &[u8]) -> bool {
     head.starts_with(b"<!doctype html") || head.starts_with(b"<html")
 }
 
-/// Whether the file has nothing but a relative path, as far as it was read.
+/// Whether the bytes that were read are only a relative path.
 fn is_path(head: &[u8]) -> bool {
     let is_plain = |byte: &u8| byte.is_ascii_graphic() || *byte == b'\n';
     head.starts_with(b"../") && head.iter().all(is_plain)
@@ -60,7 +60,7 @@ impl Budget {
     }
 
     /// # Errors
-    /// More is spent than the bound.
+    /// The model needs more memory than [`MOST_BYTES`].
     pub(crate) fn spend(&mut self, bytes: usize) -> Result<(), ManifestError> {
         let most_bytes = MOST_BYTES;
         let left = self.left.checked_sub(bytes);
@@ -124,7 +124,7 @@ impl<R: Read + Seek> WireReader<R> {
         })
     }
 
-    /// The next field of the message that ends there; `None` at its end.
+    /// Returns the next field of the message that ends at `end`; `None` at its end.
     pub(crate) fn field(&mut self, end: u64) -> Result<Option<(u64, Wired)>, ManifestError> {
         if self.at >= end {
             return match self.at == end {
@@ -180,7 +180,7 @@ impl<R: Read + Seek> WireReader<R> {
         Ok(bytes)
     }
 
-    /// Adds one number, or those that are packed.
+    /// Appends one number, or a list of packed numbers.
     pub(crate) fn numbers(&mut self, wired: Wired, to: &mut Vec<i64>) -> Result<(), ManifestError> {
         let (mut next, until) = match wired {
             Wired::Varint(number) => (Some(number), self.at),
@@ -221,7 +221,7 @@ impl<R: Read + Seek> WireReader<R> {
         Ok(())
     }
 
-    /// Bytes up to `end`. A number may have gone beyond it.
+    /// Returns the number of bytes up to `end`. It fails if a number was read beyond `end`.
     fn left(&self, end: u64) -> Result<u64, ManifestError> {
         match end.checked_sub(self.at) {
             Some(left) => Ok(left),
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_number_that_goes_beyond_its_message_is_damage() {
-        // The second byte of the key lies beyond the message's one byte; eight bytes follow.
+        // The message has one byte, so the second byte of the key is beyond its end; eight bytes follow.
         let mut reader = WireReader::new(Cursor::new([0x89, 1, 0, 0, 0, 0, 0, 0, 0, 0])).unwrap();
         let field = reader.field(1);
         assert!(matches!(field, Err(ManifestError::NotOnnx { at: 2, .. })));

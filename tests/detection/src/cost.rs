@@ -21,7 +21,7 @@ use crate::scenarios;
 /// Families of the operational mix, which a recording is made of.
 const FAMILIES: u64 = 24;
 
-/// Devices of each, on each of its chipsets.
+/// Devices of each family, on each of its chipsets.
 const DEVICES: usize = 400;
 
 /// Writes at least `reports` recorded reports of the operational mix, in the order of their receipt.
@@ -45,7 +45,7 @@ pub fn record(path: &Path, first_seed: u64, reports: u64) -> anyhow::Result<u64>
             family.each_report(window, |report| of_window.push(report));
         }
         of_window.sort_by_key(|report| report.received_ms);
-        // As many copies of the window's devices as the number asked for needs.
+        // Makes as many copies of the window's devices as the requested number of reports needs.
         let n = u64::from(families[0].n_windows()) * of_window.len() as u64;
         for copy in 0..reports.div_ceil(n.max(1)) {
             for report in &of_window {
@@ -58,7 +58,7 @@ pub fn record(path: &Path, first_seed: u64, reports: u64) -> anyhow::Result<u64>
     Ok(written)
 }
 
-/// Another app's report for each copy.
+/// Returns the report as of another app for each copy.
 fn recorded(report: &FamilyReport, copy: u64) -> RecordedReport {
     RecordedReport {
         is_own: None,
@@ -72,7 +72,7 @@ fn recorded(report: &FamilyReport, copy: u64) -> RecordedReport {
     }
 }
 
-/// Replays a file, and returns what it cost in a line.
+/// Replays a file, and returns a line with the cost.
 ///
 /// # Errors
 /// The file cannot be read or replayed.

@@ -21,16 +21,16 @@ use crate::textbook_rules::{Answers, RULES, TextbookRules};
 pub(crate) const START_MS: i64 = 1_767_225_600_000;
 pub(crate) const DAY_MS: i64 = 86_400_000;
 
-/// App, model, version, chipset.
+/// A cohort by app, model, version and chipset.
 type Cohort = (String, String, String, String);
 
-/// Families, their labels, and their figures so far.
+/// Families that are evaluated together, their labels, and their figures so far.
 #[derive(Debug, Default)]
 struct Fleet {
     labels: BTreeMap<Cohort, CohortLabel>,
     /// The app's family, and the end of the first window after the change.
     apps: BTreeMap<String, (FamilySpec, i64)>,
-    /// By cohort and end of the window, in milliseconds since 1970.
+    /// Answers of the textbook rules by cohort and by end of the window, in milliseconds since 1970.
     textbook: BTreeMap<(Cohort, i64), Answers>,
     faults: BTreeMap<Cohort, FaultOutcome>,
     /// Incidents and chipsets that were counted, with their severity.
@@ -133,7 +133,7 @@ impl Fleet {
             .insert(app, (spec.clone(), family.change_from_ms()));
     }
 
-    /// Whether it is a verdict on a fault of 2x or more that never paged.
+    /// Whether the line is a verdict on a fault of 2x or more that never paged.
     fn is_missed(&self, line: &Line) -> bool {
         let Line::Verdict(verdict) = line else {
             return false;
@@ -209,7 +209,7 @@ impl Fleet {
     ) -> anyhow::Result<bool> {
         let is_page = incident.severity == Severity::Page;
         let mut is_false = false;
-        // No labelled fleet goes quiet.
+        // No labelled fleet becomes silent, so an incident about a silent app is false.
         if incident.chipsets.is_empty()
             && let Some((spec, _)) = self.apps.get(&incident.app)
         {
@@ -248,7 +248,7 @@ impl Fleet {
             fault.ticketed |= !is_page;
             if is_page && fault.paged_in.is_none() {
                 let late = milliseconds(window_end)? - label.fault_from_ms.unwrap_or(0);
-                // A fault that pages before it hits enough devices was found in time.
+                // A fault that pages before it hits enough devices counts as found in the first window.
                 fault.paged_in = Some(u64::try_from(late / DAY_MS).unwrap_or(0) + 1);
                 fault.class = incident
                     .verdict
@@ -263,7 +263,7 @@ pub(crate) fn milliseconds(time: &str) -> anyhow::Result<i64> {
     Ok(time.parse::<jiff::Timestamp>()?.as_millisecond())
 }
 
-/// The truth about a cohort, as the tables name it.
+/// Returns the name of the truth about a cohort in the tables.
 fn truth(spec: &FamilySpec, label: &CohortLabel) -> String {
     match (spec.truth, label.is_fault) {
         (Truth::Benign(_), _) => healthy_name(spec),

@@ -2,7 +2,7 @@
 
 use crate::outcome::{FaultOutcome, Outcome};
 
-/// Scenarios that draw the strength of their faults.
+/// Scenarios whose faults have a random strength.
 pub(crate) const KINDS: [&str; 5] = [
     "total",
     "some devices",
@@ -11,7 +11,7 @@ pub(crate) const KINDS: [&str; 5] = [
     "drift",
 ];
 
-/// Faults of the scenarios that draw their strength.
+/// Returns the faults of scenarios with a random strength.
 pub(crate) fn drawn_faults(outcomes: &[Outcome]) -> impl Iterator<Item = &FaultOutcome> {
     let drawn = outcomes
         .iter()
@@ -39,7 +39,7 @@ pub(crate) fn bounds(count: u64) -> (f64, f64) {
     (lower, quantile(2.0 * (count as f64 + 1.0), 1.959_964))
 }
 
-/// Wilson's interval of a share, 95 %.
+/// Returns Wilson's 95 % interval of a share.
 pub(crate) fn share_bounds(hits: u64, of: u64) -> (f64, f64) {
     if of == 0 {
         return (0.0, 1.0);

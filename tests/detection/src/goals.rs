@@ -1,16 +1,17 @@
-//! The goals of the detector, each with the figure that was reached. Part of the report.
+//! The part of the report with the detector's goals, each with the figure that was reached.
 
 use crate::figures::{drawn_faults, of_scenario, share_bounds};
 use crate::labelled::Circumstance;
 use crate::outcome::{FaultOutcome, Healthy, Outcome, Repair};
 use crate::scenarios::{REPAIRED_RUNS, SESSIONS_AMONG_CHIPSETS, circumstance_name, repaired_name};
 
-/// False pages that so many windows of the operational mix may have.
+/// Most false pages in a number of windows of the operational mix.
 const MOST_FALSE_PAGES: (u64, u64) = (3, 100_000);
 
 type Matches<'a> = &'a dyn Fn(&FaultOutcome) -> bool;
 
-/// Share of the repaired faults of devices with 50 runs a day that end within a day, and of those that come again.
+/// For devices with 50 runs a day: the goals for the shares of repaired faults that end within a day and that come
+/// again.
 const ENDED: f64 = 0.9;
 const CAME_AGAIN: f64 = 0.01;
 

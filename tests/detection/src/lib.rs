@@ -1,7 +1,8 @@
 //! Runs the detector over labelled fleets, through the code of `epwatch replay`, and counts how often it is right. The
 //! counts are false pages of each confounder, recall of each fault, and how hard the fleets are.
 //!
-//! Fleets are evaluated one after another, scenarios in turn, so that a run that is broken off has some of each.
+//! Fleets are evaluated one after another, with the scenarios in turn. So an interrupted run has some fleets of each
+//! scenario.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod cost;
@@ -40,7 +41,7 @@ pub struct Batch {
     scenario: Scenario,
     from: u64,
     to: u64,
-    /// Its place in its scenario, in [0, 1).
+    /// The batch's position in its scenario, in [0, 1).
     place: f64,
 }
 
@@ -78,7 +79,7 @@ pub struct RunOptions {
     pub history: u32,
     /// Fleets at once.
     pub threads: usize,
-    /// No fleet begins after so long.
+    /// After this time no further fleet begins.
     pub no_longer_than: Duration,
     /// Whether wrong verdicts and a line of each fleet go to stderr.
     pub verbose: bool,
@@ -99,7 +100,7 @@ impl Batch {
 /// A fleet could not be replayed, or `keep` failed.
 ///
 /// # Panics
-/// Where a fleet's thread panicked.
+/// If a fleet's thread panicked.
 pub fn evaluate(
     batches: &[Batch],
     options: RunOptions,

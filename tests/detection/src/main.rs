@@ -103,7 +103,7 @@ impl Args {
         Ok(Some(read))
     }
 
-    /// The arguments that decide about the figures.
+    /// Returns the arguments that the figures depend on.
     fn command(&self) -> String {
         let only = self.only.as_ref().map(|only| format!(" --only '{only}'"));
         let keys = match self.keys {
@@ -185,7 +185,7 @@ fn known(path: &Path) -> anyhow::Result<Vec<Outcome>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
     };
-    // The last line is torn where a run was broken off.
+    // The last line may be incomplete after an interrupted run.
     Ok(text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok())

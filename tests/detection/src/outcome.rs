@@ -12,7 +12,7 @@ pub struct Outcome {
     pub from: u64,
     pub to: u64,
     pub reports: u64,
-    /// Seconds that the reports took.
+    /// Seconds that drawing the reports took.
     pub seconds_drawing: f64,
     /// Seconds that the detector took.
     pub seconds_replaying: f64,
@@ -28,8 +28,8 @@ pub struct Outcome {
     pub stories: Vec<StoryOutcome>,
     /// Cohort windows from the change on, by truth and verdict.
     pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
-    /// Cohort windows in which a rule could answer and in which it fired, by truth and the rule's number. The last
-    /// rule is ours.
+    /// Numbers of cohort windows in which a rule could answer and in which it fired, by truth and the rule's number.
+    /// The last rule is the detector's own.
     pub rules: BTreeMap<String, BTreeMap<usize, (u64, u64)>>,
 }
 
@@ -59,7 +59,7 @@ impl Healthy {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StoryOutcome {
     pub seed: u64,
-    /// The error in the telling; `None` if the story was told.
+    /// The error in the detector's account; `None` if the story was told correctly.
     pub wrong: Option<String>,
 }
 
@@ -106,13 +106,13 @@ pub struct FaultOutcome {
     pub paged_in: Option<u64>,
     /// Whether the verdict of the first window is a page, sure or not.
     pub found_first: bool,
-    /// Verdict of the page.
+    /// Class of the page's verdict.
     pub class: String,
     pub ticketed: bool,
 }
 
 impl FaultOutcome {
-    /// Whether a page names the fault, as far as placements show it.
+    /// Whether the page's verdict names the fault, as far as placements show it.
     #[must_use]
     pub fn is_right(&self) -> bool {
         let blind = matches!(self.view.as_str(), "Missing" | "Lying");
@@ -122,11 +122,12 @@ impl FaultOutcome {
             "intermittent sessions" if blind => {
                 matches!(class, "intermittent_fallback" | "slow_without_placement")
             }
-            // Their placement shows, so the verdict follows the share of the devices hit in the window.
+            // The placement of hit sessions is visible, so the verdict depends on the share of devices hit in the
+            // window.
             "intermittent sessions" => class.ends_with("_fallback"),
             _ if blind => class == "slow_without_placement",
             "some devices" if self.devices_share < 0.7 => class == "some_devices_fallback",
-            // About the share from which it is most devices.
+            // Near this share the verdict may say "some" or "most" devices.
             "some devices" if self.devices_share < 0.9 => class.ends_with("_fallback"),
             _ if self.moved > 0.96 => class == "total_fallback",
             _ if self.moved > 0.93 => matches!(class, "total_fallback" | "partial_fallback"),

@@ -1,4 +1,5 @@
-//! Faults that are repaired in the middle of a day: the hours until their incidents end, and whether these come again.
+//! Faults that are repaired in the middle of a day: the hours until their incidents end, and whether the incidents come
+//! again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,8 +37,8 @@ pub(crate) fn evaluate(
     })
 }
 
-/// Judges a family each hour. Its fault comes with the fourth day and is repaired on `day`, counted from 0; never if that is
-/// after its last.
+/// Judges a family each hour. Its fault begins on the fourth day and is repaired on `day`, counted from 0. If `day` is
+/// after the last day, it is never repaired.
 ///
 /// # Errors
 /// The family could not be replayed.

@@ -42,7 +42,7 @@ pub(crate) fn line(outcome: &Outcome) -> String {
 }
 
 /// Returns the whole report. `arguments` are the program's (first seed, families), and `asked` is the number of fleets
-/// that they ask for. `rules_of` names the commit of the detector.
+/// that they request. `rules_of` names the commit of the detector.
 #[must_use]
 pub fn markdown(
     outcomes: &[Outcome],
@@ -87,7 +87,7 @@ pub fn markdown(
     text
 }
 
-/// Stories of the field, and how many fleets of each were told.
+/// Returns the stories of the field, and how many fleets of each were told correctly.
 fn stories(outcomes: &[Outcome]) -> Option<String> {
     let mut text = String::from(
         "## Stories of the field\n\nFleets have one or two chipsets, and 15 or 50 runs a device and day. One story \
@@ -115,7 +115,7 @@ fn stories(outcomes: &[Outcome]) -> Option<String> {
     any.then_some(text)
 }
 
-/// Golden outputs, and how many fleets of each kind were told apart.
+/// Returns the kinds of golden fleets, and how many fleets of each were recognised.
 fn golden(outcomes: &[Outcome]) -> Option<String> {
     let mut text = format!(
         "## Golden outputs\n\nTwo to four chipsets with 12 to 40 devices each run a golden input on a network in 8 bits. It \
@@ -268,7 +268,7 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
             let (low, high) = bounds(healthy.pages);
             let rate = per_10_000(healthy.pages as f64, windows);
             rates += rate;
-            // Errors of independent rates add as squares.
+            // Errors of independent rates add in quadrature.
             uppers += (per_10_000(high, windows) - rate).powi(2);
             lowers += (rate - per_10_000(low, windows)).powi(2);
             n += 1.0;
@@ -291,7 +291,7 @@ fn false_pages(outcomes: &[Outcome]) -> Option<String> {
     Some(text)
 }
 
-/// Weak spots first: false pages, then the least recall.
+/// Returns the table of circumstances, the weakest first: by false pages, then by least recall.
 fn circumstances(outcomes: &[Outcome]) -> Option<String> {
     let mut rows: Vec<(u64, f64, String)> = Vec::new();
     for circumstance in Circumstance::ALL {
@@ -523,7 +523,7 @@ const SHARES: [(f64, f64); 6] = [
     (0.6, 1.01),
 ];
 
-/// Paged of all, whether worth a page or not.
+/// Returns the table of paged faults among all faults, whether worth a page or not.
 fn strengths(outcomes: &[Outcome]) -> Option<String> {
     drawn_faults(outcomes).next()?;
     let mut text = "## Paged, by strength\n\nAll faults that hit 10 devices or more, including faults that are not \

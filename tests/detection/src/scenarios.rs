@@ -8,16 +8,16 @@ use crate::stories::Story;
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    /// Families next to the number asked for.
+    /// Number of families relative to the requested number.
     pub(crate) weight: f64,
-    /// Its first seed, counted from the run's first seed, and their number.
+    /// The scenario's first seed, counted from the run's first seed, and the number of its seeds.
     seeds: (u64, u64),
     recipe: Recipe,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Recipe {
-    /// 78 % plain, the rest confounders.
+    /// 78 % plain families, the rest with confounders.
     Operational,
     Confounders,
     Others,
@@ -30,22 +30,22 @@ enum Recipe {
     Total,
     SomeDevices,
     Runs,
-    /// On the first of so many chipsets.
+    /// A fault of some sessions, on the first of this many chipsets.
     Sessions(usize),
     Drift,
     TheIncident(PlacementView),
     WithoutPasts,
-    /// As many devices as given, 50 runs each, one window of the fault.
+    /// The given number of devices with 50 runs each, and one window with the fault.
     Needed(Need, u32),
     /// Twice the usual noise, with 3 or 14 earlier windows.
     Wild(u32),
-    /// Faults that are repaired, on devices with so many runs a day.
+    /// Faults that are repaired, on devices with this many runs a day.
     Repaired(f64),
-    /// The same, that last.
+    /// The same faults without a repair.
     Lasting(f64),
-    /// Healthy families and such with a fault of 3x on all devices, in turn.
+    /// Healthy families and families with a fault of 3x on all devices, in turn.
     Circumstance(Circumstance),
-    /// A story of the field, of which only the seed counts.
+    /// A story of the field, which only takes the family's seed.
     Story(Story),
     /// Golden outputs.
     Golden(GoldenFleet),
@@ -84,10 +84,10 @@ pub(crate) const NEEDED_DEVICES: [u32; 11] = [3, 4, 5, 8, 10, 12, 20, 30, 50, 10
 /// Runs a day of the devices whose faults are repaired: enough to be sure within a day, and too few.
 pub(crate) const REPAIRED_RUNS: [f64; 2] = [50.0, 12.0];
 
-/// The third day of such a fault, counted from the first of all.
+/// The day of the repair, counted from the first day: the third day of the fault.
 const REPAIRED_ON: u32 = 5;
 
-/// Days of the same faults that are not repaired.
+/// Days of the same faults without a repair.
 pub(crate) const LASTING_DAYS: u32 = 9;
 
 /// Share of plain families in the operational mix.
@@ -150,7 +150,7 @@ pub(crate) fn all() -> Vec<Scenario> {
         })
     };
     all.extend(NEEDS.into_iter().take(LATER_NEEDS).flat_map(needed));
-    // Last, because the place of a scenario decides its seeds.
+    // Added last, because a scenario's position decides its seeds.
     all.push(scenario("unseen heat", 1.0, Recipe::UnseenHeat));
     let circumstances = Circumstance::ALL.map(|circumstance| {
         let recipe = Recipe::Circumstance(circumstance);
@@ -164,7 +164,7 @@ pub(crate) fn all() -> Vec<Scenario> {
     let lasting =
         REPAIRED_RUNS.map(|runs| scenario(&lasting_name(runs), 0.1, Recipe::Lasting(runs)));
     let stories = Story::ALL.map(|story| scenario(&story_name(story), 0.1, Recipe::Story(story)));
-    // Of 300 families 50 each.
+    // With 300 families, each kind gets 50.
     let golden = GoldenFleet::ALL
         .map(|fleet| scenario(&golden_name(fleet), 1.0 / 6.0, Recipe::Golden(fleet)));
     let with_fewer_seeds = with_fewer_seeds
@@ -229,7 +229,8 @@ fn one_of<T: Copy>(of: &[T], unit: f64) -> T {
 }
 
 impl Scenario {
-    /// The day on which its faults are repaired, from 0 on; `None` if ends are not what it is for.
+    /// Returns the day on which the scenario's faults are repaired, from 0 on; `None` if it does not measure ends of
+    /// incidents.
     pub(crate) fn repaired_on(&self) -> Option<u32> {
         match self.recipe {
             Recipe::Repaired(_) => Some(REPAIRED_ON),
@@ -238,7 +239,7 @@ impl Scenario {
         }
     }
 
-    /// Its story, if it has one.
+    /// Returns the scenario's story, if it has one.
     pub(crate) fn story(&self) -> Option<Story> {
         match self.recipe {
             Recipe::Story(story) => Some(story),
@@ -246,7 +247,7 @@ impl Scenario {
         }
     }
 
-    /// Its fleet of golden outputs, if it has one.
+    /// Returns the scenario's fleet of golden outputs, if it has one.
     pub(crate) fn golden(&self) -> Option<GoldenFleet> {
         match self.recipe {
             Recipe::Golden(fleet) => Some(fleet),
@@ -260,7 +261,7 @@ impl Scenario {
         (from..to).map(|at| self.family(first + at, at)).collect()
     }
 
-    /// Number of its families when `asked` are asked for, at most as many as it has seeds.
+    /// Returns the scenario's number of families for `asked` requested ones, at most the number of its seeds.
     #[expect(clippy::cast_possible_truncation, reason = "thousands")]
     pub(crate) fn n_families(&self, asked: u64) -> u64 {
         ((self.weight * asked as f64).ceil() as u64).min(self.seeds.1)
@@ -389,12 +390,12 @@ fn the_incident(seed: u64, view: PlacementView) -> FamilySpec {
     }
 }
 
-/// Healthy, or with a fault of 3x on all devices of the new version, on two chipsets.
+/// Returns a family on two chipsets, healthy or with a fault of 3x on all devices of the new version.
 fn under(seed: u64, number: u64, circumstance: Circumstance, moved: f64) -> FamilySpec {
     let fault = Fault {
         kind: FaultKind::Total,
         factor: 3.0,
-        // Nothing but the request for the NPU shows a fault that was always there.
+        // A fault that always existed is visible only because the NPU was requested.
         moved: match circumstance {
             Circumstance::FirstDay => 1.0,
             _ => moved,
@@ -416,7 +417,7 @@ fn under(seed: u64, number: u64, circumstance: Circumstance, moved: f64) -> Fami
     .under(circumstance)
 }
 
-/// A fault on 30 devices that report each hour.
+/// Returns a family with a fault on 30 devices that report each hour.
 fn repaired(seed: u64, number: u64, runs: f64) -> FamilySpec {
     let (kinds, views) = (
         [

@@ -7,7 +7,7 @@ use epwatch_proto::InstallationId;
 /// The kind of the key of all devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Keys {
-    /// As in a recording without it: no device is weighed.
+    /// The kind is unknown, as in recordings that lack it, so no device is weighed.
     #[default]
     Unknown,
     /// `own`.
@@ -16,14 +16,15 @@ pub enum Keys {
     App,
 }
 
-/// Carriers with few addresses, the networks of each, and the networks at home.
+/// Number of carriers with few addresses. Next are the networks of each carrier, and the networks at home.
 const CARRIERS: u32 = 3;
 const OF_CARRIER: u32 = 8;
 const WIDE_AT_HOME: u32 = 300;
 const OF_WIDE_AT_HOME: u32 = 200;
 
 impl Keys {
-    /// Returns the mark of a device's reports. A third of the devices is behind the carriers, the others at home.
+    /// Returns the sender's data for a device's reports. A third of the devices use carriers, and the others networks
+    /// at home.
     pub(crate) fn mark(self, installation: InstallationId) -> SenderDecision {
         let sender = (self != Self::Unknown).then(|| Sender {
             is_own: self == Self::Own,

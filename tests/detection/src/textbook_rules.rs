@@ -8,12 +8,12 @@ use epwatch_detector::window::histogram_of;
 use epwatch_proto::SparseHistogram;
 use epwatch_stats::{Moments, dip};
 
-/// Model, version, chipset, input shape.
+/// A cohort with an input shape: model, version, chipset and shape.
 type Key = (String, String, String, String);
 
 type Merged = BTreeMap<Key, (SparseHistogram, Moments)>;
 
-/// A window with a smaller share of the known runs does not represent a version.
+/// A window with less than this share of the known window's runs does not represent a version.
 const WHOLE: f64 = 0.7;
 
 /// The names of the rules, in the order of the table.
@@ -27,7 +27,7 @@ pub(crate) const RULES: [&str; 7] = [
     "two lognormals, apart",
 ];
 
-/// Rules that could answer for a cohort window, and those that fired, by their place in [`RULES`].
+/// Rules that could answer for a cohort window, and rules that fired, by their index in [`RULES`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Answers {
     pub(crate) asked: BTreeSet<usize>,

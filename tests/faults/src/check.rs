@@ -1,4 +1,4 @@
-//! Compares the store with the devices' acknowledged reports: it must hold each once, and no other.
+//! Compares the store with the devices' acknowledged reports. The store must have each of them once, and no others.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::views::{self, ViewCount};
 /// The differences found, if any.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Findings {
-    /// Reports that should be there.
+    /// Reports that the store should have.
     pub expected: u64,
     /// Of those, reports that no view shows.
     pub lost: u64,
@@ -21,16 +21,16 @@ pub struct Findings {
     pub counted_twice: u64,
     /// Reports that count although they were never acknowledged, or although they were deleted.
     pub unexpected: u64,
-    /// Rows that a batch left twice: a view would hide them, the disk would not.
+    /// Rows that a batch wrote twice. Views would hide them, but they use disk space.
     pub rows_twice: u64,
-    /// Reports outside of closed buckets, although a collector is there to close them.
+    /// Reports outside closed buckets, although a collector runs that should close these.
     pub open: u64,
     /// Views whose numbers do not follow from the reports.
     pub wrong_views: Vec<ViewCount>,
 }
 
 impl Findings {
-    /// Whether everything is as it must be.
+    /// Whether no difference was found.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.distance() == 0
@@ -44,12 +44,12 @@ impl Findings {
     }
 }
 
-/// Whether a collector is there to close buckets.
+/// Whether a collector runs that closes buckets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Buckets {
-    /// All of them are to be closed.
+    /// All buckets must become closed.
     Close,
-    /// The collectors have ended: the last ones stay open, and the views read them from their rows.
+    /// The collectors have ended, so the last buckets stay open, and the views read their raw rows.
     StayOpen,
 }
 

@@ -1,7 +1,7 @@
 //! One device: it makes reports, sends each until it is acknowledged, and remembers them all.
 //!
 //! Now and then it restarts with another stream, or repeats an acknowledged call as if the ack had been lost. It may
-//! also have everything deleted and begin again.
+//! also request the deletion of all its data and begin again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::load::{Order, Shared};
 use crate::report::{Ended, Made, Template};
 use crate::servers::Where;
 
-/// A collector that was killed does not answer; one that lives answers after a sync.
+/// A killed collector does not answer, and a running one answers after a sync.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
@@ -30,11 +30,11 @@ pub(crate) struct Device {
     secret: [u8; 32],
     template: Template,
     stream: u64,
-    /// Of the last report made.
+    /// Sequence of the last report made.
     sequence: u64,
     ended: Option<Ended>,
     collectors: Vec<Where>,
-    /// An open connection to each, with the address it was opened to.
+    /// An open connection to each collector, with the address that it was opened to.
     open: Vec<Option<(SocketAddr, Client)>>,
     shared: Arc<Shared>,
 }
@@ -57,7 +57,7 @@ impl Device {
         }
     }
 
-    /// Sends until the order to end, and then sends its open reports to their end.
+    /// Sends reports until the order to end. Then sends its open reports until each is settled.
     pub(crate) async fn live(mut self, pause: Duration) {
         loop {
             let order = *self.shared.order.borrow();
@@ -99,7 +99,7 @@ impl Device {
         made
     }
 
-    /// Another process of the same installation.
+    /// Simulates a new process of the same installation.
     fn restart(&mut self) {
         self.ended = Some(Ended {
             stream: self.stream,
@@ -172,7 +172,7 @@ impl Device {
             }
             sleep(RETRY_PAUSE).await;
         }
-        // It may have been taken all the same.
+        // The collector may have accepted the deletion although no answer arrived.
         let installation = self.template.installation();
         self.shared.account().maybe_deleted.insert(installation);
         None
@@ -198,7 +198,7 @@ impl Device {
         Ok(response.results)
     }
 
-    /// A connection to any of the collectors that listen.
+    /// Returns a connection to any listening collector.
     async fn client(&mut self) -> Option<Client> {
         let index = fastrand::usize(..self.collectors.len());
         let address = self.collectors[index].now()?;

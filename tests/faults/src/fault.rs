@@ -6,35 +6,35 @@ use std::time::Duration;
 pub(crate) enum Fault {
     /// A collector is killed, and started again after `down`.
     KillCollector {
-        /// Which, modulo their number.
+        /// Index of the collector, modulo their number.
         index: usize,
-        /// How long it stays away.
+        /// Time until the collector is started again.
         down: Duration,
     },
     /// The store's process is killed; its supervisor starts another.
     KillStore,
-    /// Both at one moment.
+    /// Collectors and store are killed at the same moment.
     KillAll,
-    /// The store does nothing any more, for a spell, with its connections open.
+    /// For a spell the store is stopped, with its connections open.
     Freeze(Duration),
-    /// The store cannot be reached, for a spell; collectors are killed meanwhile.
+    /// For a spell the store cannot be reached, and collectors are killed.
     CutOff(Duration),
 }
 
-/// How long the parts of a fault take.
+/// The lengths of a fault's parts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lengths {
-    /// Mean time between two.
+    /// Mean time between two faults.
     pub(crate) pause: Duration,
     /// Mean time without a store.
     pub(crate) spell: Duration,
-    /// What a collector may stay away for without being waited for no longer.
+    /// After this time away, other collectors no longer wait for a collector.
     pub(crate) collector_timeout: Duration,
 }
 
-/// A fault, and how long after the one before it begins.
+/// Returns the next fault, and its delay after the fault before.
 pub(crate) fn next(chance: &mut fastrand::Rng, lengths: Lengths) -> (Duration, Fault) {
-    // Exponential: faults come in clusters, as they do.
+    // The pause is exponential, so faults come in clusters, as in reality.
     let pause = lengths.pause.mul_f64(-(1.0 - chance.f64()).ln());
     let spell = lengths.spell.mul_f64(0.5 + chance.f64());
     let index = chance.usize(..1 << 16);
@@ -43,7 +43,7 @@ pub(crate) fn next(chance: &mut fastrand::Rng, lengths: Lengths) -> (Duration, F
             index,
             down: Duration::ZERO,
         },
-        // Away until the others close buckets without it.
+        // The collector stays away until the others close buckets without it.
         580..600 => Fault::KillCollector {
             index,
             down: lengths.collector_timeout.mul_f64(1.5),

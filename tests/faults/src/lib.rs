@@ -2,11 +2,11 @@
 //! reports that were lost or counted twice.
 //!
 //! Devices of a light client send reports to real `epwatch` processes and remember each one until it is acknowledged.
-//! Processes get SIGKILL at random moments, also while they start. At the end every acknowledged report must count once
-//! in each view, no other report may count, and the loss ledger must close.
+//! Processes get SIGKILL at random moments, including during their start. At the end every acknowledged report must
+//! count once in each view, no other report may count, and the loss ledger must close.
 //!
-//! The harness never looks into the processes: it has a device's view and the answers of the store's views. End-to-end
-//! tests start their engines with it too.
+//! The harness never inspects the processes: it only uses a device's view and the answers of the store's views.
+//! End-to-end tests also start their engines with it.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 
 mod check;

@@ -1,4 +1,4 @@
-//! The state that all devices share: their orders, and the ends of their reports.
+//! The state that all devices share: their orders, and the outcomes of their reports.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,33 +14,33 @@ use crate::report::Key;
 /// The order to all devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Make reports and send them.
+    /// Devices make reports and send them.
     Send,
-    /// Bring open reports to their end, and wait.
+    /// Devices settle their open reports, and wait.
     Rest,
-    /// Bring open reports to their end, and leave.
+    /// Devices settle their open reports, and end.
     End,
 }
 
-/// Counts of all reports so far, by their end.
+/// Counts of all reports so far, by outcome.
 #[derive(Debug, Default, Clone, Serialize)]
 pub struct Account {
-    /// Made and sent at least once.
+    /// Reports that were made and sent at least once.
     pub sent: u64,
-    /// Acknowledged, and not deleted since.
+    /// Reports that were acknowledged, and not deleted since.
     #[serde(serialize_with = "number_of")]
     pub acked: HashSet<Key>,
     /// Acks with the outcome `duplicate`.
     pub duplicates: u64,
     /// Reports sent again, counted each time.
     pub retried: u64,
-    /// Refused for good, by outcome: nothing here is wrong with any report, so there should be none.
+    /// Reports that were refused for good, by outcome. All reports are valid, so there should be none.
     pub refused: BTreeMap<String, u64>,
-    /// Neither acknowledged nor refused when time was up.
+    /// Reports neither acknowledged nor refused when time was up.
     pub given_up: u64,
     /// The latest call that failed, for the report of a run.
     pub last_failure: Option<String>,
-    /// Installations whose deletion was acknowledged, and how many reports went with them.
+    /// Installations whose deletion was acknowledged; `deleted_reports` counts their reports.
     #[serde(rename = "deleted_installations", serialize_with = "number_of")]
     pub deleted: HashSet<[u8; 16]>,
     /// See [`Account::deleted`].
@@ -60,14 +60,14 @@ pub(crate) struct Shared {
     pub(crate) order: watch::Sender<Order>,
     /// Number of devices that rest.
     pub(crate) resting: watch::Sender<usize>,
-    /// After this nothing is sent again.
+    /// After this time devices stop sending.
     pub(crate) give_up: watch::Sender<Instant>,
     account: Mutex<Account>,
 }
 
 impl Shared {
     pub(crate) fn new() -> Self {
-        // No round takes that long without another order.
+        // Far in the future: no round takes this long without a new order.
         let far = Instant::now() + Duration::from_secs(30 * 24 * 3600);
         Self {
             order: watch::Sender::new(Order::Send),
@@ -77,10 +77,10 @@ impl Shared {
         }
     }
 
-    /// Waits until a device has another order.
+    /// Waits until the devices get another order.
     pub(crate) async fn rest(&self) {
         self.resting.send_modify(|n| *n += 1);
-        // The sender lives as long as `self`.
+        // This never fails, because the sender lives as long as `self`.
         let _ = self
             .order
             .subscribe()
@@ -93,7 +93,7 @@ impl Shared {
         Instant::now() >= *self.give_up.borrow()
     }
 
-    /// Nothing panics while it counts.
+    /// Returns the counts. A poisoned lock is ignored, because no holder panics halfway through a count.
     pub(crate) fn account(&self) -> MutexGuard<'_, Account> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }

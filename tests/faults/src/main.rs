@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 /// A negative answer.
 const NO: u8 = 1;
-/// Could not find out.
+/// Exit code: the run could not find out whether reports were lost.
 const COULD_NOT_FIND_OUT: u8 = 3;
 
 /// Kills collectors and their store under load, and counts the reports that are lost or counted twice.

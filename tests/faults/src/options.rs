@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use epwatch_server::Period;
 use serde::Serialize;
 
-/// Which processes take the reports.
+/// The processes that take the reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Servers {
-    /// Two `epwatch collector` before one store, each killed on its own.
+    /// Two `epwatch collector` processes with one store, each of them killed separately.
     Collectors,
-    /// One `epwatch serve` with the store inside.
+    /// One `epwatch serve`, which includes the store.
     Serve,
 }
 

@@ -14,22 +14,22 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-/// Between two starts of a process that ends by itself.
+/// Pause between two starts of a process that ends by itself.
 const START_PAUSE: Duration = Duration::from_millis(200);
-/// Time for the WAL's records, when it has the order to end.
+/// Time in which a process must drain its WAL after the order to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How to start it.
+/// The command line of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct StartLine {
     pub(crate) program: PathBuf,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(&'static str, &'static str)>,
-    /// Takes its log, over all its lives.
+    /// The log file of the process, for all its starts.
     pub(crate) log: PathBuf,
 }
 
-/// Its address, from the output of `--json`.
+/// The addresses of the process, from the output of `--json`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct Addresses {
     pub(crate) collector: SocketAddr,
@@ -37,16 +37,16 @@ pub(crate) struct Addresses {
     pub(crate) store: Option<String>,
 }
 
-/// Its state as seen from outside.
+/// The state of the process as seen from outside.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct State {
     pub(crate) pid: Option<u32>,
-    /// Once it has reported it.
+    /// The addresses, once the process has printed them.
     pub(crate) addresses: Option<Addresses>,
     pub(crate) starts: u64,
-    /// Ends without an order.
+    /// Number of ends without an order.
     pub(crate) ended_by_itself: u64,
-    /// Set by an order to end: the time until the next start, or that there is none.
+    /// Set by an order to end: the time until the next start, or that no start follows.
     next_start: Option<NextStart>,
     last_exit: Option<ExitStatus>,
 }
@@ -57,7 +57,7 @@ enum NextStart {
     Never,
 }
 
-/// Keeps one process alive. Dropped, the process is killed.
+/// Keeps one process running. Dropping this kills the process.
 #[derive(Debug)]
 pub(crate) struct Kept {
     state: watch::Sender<State>,
@@ -81,12 +81,12 @@ impl Kept {
         self.state.subscribe()
     }
 
-    /// Kills it, wherever it is, and keeps it down for `down`. Returns whether there was one to kill.
+    /// Kills the process, whatever it is doing, and keeps it down for `down`. Returns whether a process was running.
     pub(crate) async fn kill(&self, down: Duration) -> bool {
         self.end(Signal::KILL, NextStart::In(down)).await.is_ok()
     }
 
-    /// Lets it drain and end for good.
+    /// Lets the process drain its WAL and end for good.
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         let ended = timeout(STOP_TIMEOUT, self.end(Signal::TERM, NextStart::Never)).await;
         let status = ended.context("it did not end when it was told to")??;
@@ -181,7 +181,7 @@ impl StartLine {
             .stdout(Stdio::piped())
             .stderr(log)
             .kill_on_drop(true)
-            // Ctrl-C is for the harness, which then ends them itself.
+            // Only the harness gets Ctrl-C, and then ends the processes itself.
             .process_group(0)
             .spawn()
     }

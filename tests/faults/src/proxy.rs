@@ -1,12 +1,12 @@
-//! A proxy before the engine, which adds settings to each request.
+//! A proxy in front of the engine, which adds settings to each request.
 //!
-//! - It hides the rows of the last seconds from every read, like a replica that lags. Inserts are stored and acknowledged at
-//!   once. Tests of what reads back its own writes put it before collectors and detectors. Each table has a column with
-//!   the time of its insert, and each request gets a filter on it. The engine applies it wherever a statement reads the
-//!   table: in views, in subqueries, in the SELECT of an INSERT. So every row becomes visible as long after its insert
-//!   as every other one. Mutations see all rows.
-//! - It gives commands the settings of a store of two shards.
-//! - It keeps requests for a while, as a network may.
+//! - It hides the rows of the last seconds from every read, like a replica that lags. Inserts are stored and
+//!   acknowledged at once. Tests use it between the store and collectors or detectors that read back their own writes.
+//!   Each table has a column with the time of its insert, and each request gets a filter on it. The engine applies the
+//!   filter wherever a statement reads the table: in views, in subqueries, in the SELECT of an INSERT. So every row
+//!   becomes visible after the same delay. Mutations see all rows.
+//! - It also gives commands the settings of a store with two shards.
+//! - It also holds requests back for a while, as a network may.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -26,23 +26,23 @@ use url::form_urlencoded;
 /// Longest head of a request.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// Which requests stay in the proxy.
+/// The requests that the proxy holds back.
 #[derive(Debug, Clone, Default)]
 struct HeldRequests {
-    /// Those with one of these texts.
+    /// Requests with one of these texts are held back.
     texts: Vec<&'static str>,
-    /// Grows when those that are there may go on.
+    /// Increases when the held requests may continue.
     releases: u64,
 }
 
-/// Numbers of requests that were kept.
+/// Numbers of requests that were held back.
 #[derive(Debug, Clone, Copy, Default)]
 struct KeptRequests {
     ever: usize,
     now: usize,
 }
 
-/// A way to the engine that changes or delays requests. It ends when this is dropped.
+/// A proxy to the engine that changes or delays requests. It ends when this value is dropped.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -53,7 +53,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts before an engine that has the schema in this database. Rows stay hidden for this long.
+    /// Starts a proxy to an engine that has the schema in this database. Rows stay hidden for `hidden_for`.
     ///
     /// # Errors
     /// The engine does not answer, or no port is free.
@@ -66,7 +66,8 @@ impl Proxy {
         Self::start(store, database, [("additional_table_filters", &*filters)]).await
     }
 
-    /// Starts before an engine. Requests get the settings of its target, for commands that cannot be given them.
+    /// Starts a proxy to an engine. Requests get the settings of its target, for commands that have no option for
+    /// settings.
     ///
     /// # Errors
     /// No port is free.
@@ -99,7 +100,7 @@ impl Proxy {
             while let Ok((client, _)) = listener.accept().await {
                 let way = way.clone();
                 tokio::spawn(async move {
-                    // A connection that breaks is a fault like others.
+                    // A broken connection is a fault like any other, so its error is ignored.
                     let _ = way.pass(client).await;
                 });
             }
@@ -113,26 +114,26 @@ impl Proxy {
         })
     }
 
-    /// Returns its address, for `--clickhouse`.
+    /// Returns the proxy's address, for `--clickhouse`.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Returns a client that goes this way.
+    /// Returns a client that goes through the proxy.
     #[must_use]
     pub fn client(&self) -> Client {
         let target = StoreTarget::parse(&self.url(), &self.database);
         epwatch_store::client(&target.expect("an address of this form"))
     }
 
-    /// Keeps requests with this text from the store, as a network may, and waits until there is one. They reach the
-    /// store later, also if their client is gone by then.
+    /// Holds back requests with this text, as a network may, and waits until there is one. They reach the store later,
+    /// also if their client is gone by then.
     pub async fn hold(&mut self, text: &'static str) {
         self.change(|held| held.texts.push(text)).await;
     }
 
-    /// Sends the requests that were kept, and waits until it keeps another one.
+    /// Sends the held requests, and waits until another one is held.
     pub async fn hold_the_next(&mut self) {
         self.change(|held| held.releases += 1).await;
     }
@@ -140,11 +141,11 @@ impl Proxy {
     async fn change(&mut self, change: impl FnOnce(&mut HeldRequests)) {
         let before = self.kept.borrow().ever;
         self.held.send_modify(change);
-        // The proxy lives as long as `self`.
+        // This never fails, because the proxy lives as long as `self`.
         let _ = self.kept.wait_for(|kept| kept.ever > before).await;
     }
 
-    /// Sends the requests that were kept, and waits until the store has answered them. Others pass.
+    /// Sends the held requests, and waits until the store has answered them. Further requests pass.
     pub async fn let_go(&mut self) {
         self.held.send_modify(|held| {
             held.texts.clear();
@@ -154,8 +155,8 @@ impl Proxy {
     }
 }
 
-/// Keeps the replaced rows of a table. A replica that lags has a key's earlier row. The engine behind the proxy would
-/// merge it into the row that is hidden, and show none.
+/// Keeps the replaced rows of a table. A lagging replica still has a key's earlier row. The engine behind the proxy
+/// would merge that row into the hidden one, and show neither.
 const KEEP_REPLACED: &str = "max_bytes_to_merge_at_max_space_in_pool = 1, max_bytes_to_merge_at_min_space_in_pool = 1, \
      parts_to_delay_insert = 100000, parts_to_throw_insert = 100000";
 
@@ -184,7 +185,7 @@ async fn filters(client: &Client, database: &str, hidden_for: Duration) -> anyho
     Ok(format!("{{{}}}", filters.join(",")))
 }
 
-/// What each connection needs to know.
+/// The data that each connection needs.
 struct Way {
     socket: PathBuf,
     parameters: String,
@@ -193,7 +194,7 @@ struct Way {
 }
 
 impl Way {
-    /// Passes one request on, with the parameters, and its answer back.
+    /// Forwards one request with the parameters, and returns its answer.
     async fn pass(&self, mut client: TcpStream) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         let head_end = loop {
@@ -232,8 +233,8 @@ impl Way {
         Ok(())
     }
 
-    /// Returns how often requests were released so far if this one is to be held. If one may be, `rest` has the whole
-    /// body then.
+    /// If this request is to be held, returns the number of releases so far. If any text is set, `rest` then has the
+    /// whole body.
     async fn held_since(
         &self,
         client: &mut TcpStream,
@@ -249,7 +250,7 @@ impl Way {
         let length = lengths
             .next()
             .map_or(Ok(0), |(_, n)| n.trim().parse::<usize>())?;
-        // After the empty line.
+        // The body follows the four bytes of the empty line.
         while rest.len() < length + 4 {
             anyhow::ensure!(client.read_buf(rest).await? > 0, "the body ends early");
         }

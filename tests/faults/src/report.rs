@@ -1,4 +1,4 @@
-//! Reports in a device's form: valid, small, and identified by their key.
+//! Reports like a device's: valid, small, and identified by their key.
 //!
 //! Each has one session with its own id, and one series of [`RUNS`] runs. So every view's sums follow from the number
 //! of reports.

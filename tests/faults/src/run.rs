@@ -1,4 +1,4 @@
-//! One run: start, break under load, rest, check; and again, until there were enough kills.
+//! One run: start, break things under load, rest, check. This is repeated until there were enough kills.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -45,9 +45,9 @@ impl Kills {
 /// The one document of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Document {
-    /// Nothing was lost, nothing counted twice, nothing refused or left open.
+    /// Whether no report was lost, counted twice, refused or left open.
     pub ok: bool,
-    /// As given, or chosen.
+    /// The seed, as given or chosen.
     pub seed: u64,
     pub servers: Servers,
     /// Number of faults of each kind.
@@ -109,7 +109,7 @@ pub async fn run(
     if findings.is_clean() {
         say("the collectors are told to drain and end");
         run.processes.all_listen().await?;
-        // With `serve` the store ends too, so it is read before.
+        // `serve` also ends the store, so the store is read before.
         let buckets = match options.servers {
             Servers::Collectors => {
                 processes.stop_collectors().await?;
@@ -201,7 +201,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Lets the devices bring everything to its end, and looks at the store.
+    /// Lets the devices settle all reports, and checks the store.
     async fn check(&mut self, say: &mut impl FnMut(&str)) -> anyhow::Result<Findings> {
         self.shared.order.send_replace(Order::Rest);
         let far = *self.shared.give_up.borrow();
@@ -223,10 +223,10 @@ impl Run<'_> {
         Ok(findings)
     }
 
-    /// Waits until every device rests. A slow machine has its time: devices give up where nothing was
-    /// acknowledged for as long as everything may take.
+    /// Waits until every device rests. Slow machines get the time they need: devices give up only if nothing was
+    /// acknowledged for the whole `drain` time.
     async fn rested(&mut self) -> anyhow::Result<()> {
-        // A device's last call may take its time after that.
+        // A device's last call may end this long after that.
         const LAST_CALL: Duration = Duration::from_secs(60);
         let mut n_acked = self.shared.account().acked.len();
         let max_wait = self.options.drain.0;
@@ -251,7 +251,7 @@ impl Run<'_> {
         }
     }
 
-    /// Looks until everything is as it must be, or until it got no nearer to that for `max_wait`.
+    /// Checks until the store is as expected, or until it came no nearer to that for `max_wait`.
     async fn look(&mut self, buckets: Buckets, max_wait: Duration) -> anyhow::Result<Findings> {
         const A_WHILE: Duration = Duration::from_secs(10);
         let account = self.shared.account().clone();

@@ -18,23 +18,23 @@ use crate::options::{FaultOptions, Servers};
 use crate::process::{Kept, StartLine, State, signal};
 use crate::proxy::Proxy;
 
-/// Silence after which others close buckets without a collector: two buckets of 2 s, see `line`.
+/// After this silence of a collector, others close buckets without it: two buckets of 2 s, see `line`.
 pub(crate) const COLLECTOR_TIMEOUT: Duration = Duration::from_secs(4);
-/// A start fetches the engine once, and migrates.
+/// The first start fetches the engine, and each start migrates.
 const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Everything that can be killed.
 pub(crate) struct Processes {
     kept: Vec<Kept>,
-    /// `None` where the store is inside of `serve`.
+    /// The store; `None` if it is inside `serve`.
     store: Option<EmbeddedStore>,
-    /// Between the collectors and the store.
+    /// The proxy between the collectors and the store.
     _proxy: Option<Proxy>,
     dir: PathBuf,
 }
 
 impl Processes {
-    /// Starts them and waits until each listens.
+    /// Starts the processes and waits until each listens.
     pub(crate) async fn start(options: &FaultOptions, dir: &Path) -> anyhow::Result<Self> {
         let mut kept_proxy = None;
         let (store, lines) = match options.servers {
@@ -78,22 +78,22 @@ impl Processes {
         Ok(())
     }
 
-    /// The state of each collector, as it changes.
+    /// Returns the changing state of each collector.
     pub(crate) fn states(&self) -> Vec<watch::Receiver<State>> {
         self.kept.iter().map(Kept::state).collect()
     }
 
-    /// Where each collector listens now, for those that send.
+    /// Returns the present address of each collector, for devices.
     pub(crate) fn addresses(&self) -> Vec<Where> {
         self.states().into_iter().map(Where).collect()
     }
 
-    /// Kills a collector; returns whether it was there.
+    /// Kills a collector; returns whether it was running.
     pub(crate) async fn kill_collector(&self, index: usize, down: Duration) -> bool {
         self.kept[index % self.kept.len()].kill(down).await
     }
 
-    /// Kills every collector; returns how many were there.
+    /// Kills every collector; returns how many were running.
     pub(crate) async fn kill_collectors(&self) -> u64 {
         let mut killed = 0;
         for kept in &self.kept {
@@ -102,16 +102,16 @@ impl Processes {
         killed
     }
 
-    /// Kills the engine, whether it is ready or starting; returns whether it was there.
+    /// Kills the engine, whether it is ready or starting; returns whether it was running.
     pub(crate) async fn kill_store(&self) -> anyhow::Result<bool> {
         match self.engine_pid() {
-            // Gone by itself meanwhile is as good.
+            // The engine may meanwhile have ended by itself, which counts as not running.
             Some(pid) => Ok(signal(pid, Signal::KILL).is_ok()),
             None => Ok(false),
         }
     }
 
-    /// Stops the engine in the middle of whatever it does, for a spell.
+    /// Freezes the engine for a spell, whatever it is doing.
     pub(crate) async fn freeze_store(&self, spell: Duration) -> bool {
         let Some(pid) = self.engine_pid() else {
             return false;
@@ -121,8 +121,8 @@ impl Processes {
         frozen && signal(pid, Signal::CONT).is_ok()
     }
 
-    /// Takes the store's socket away for a spell and kills collectors in it; returns how many, or
-    /// `None` where there was no socket.
+    /// Moves the store's socket away for a spell, and kills collectors during it. Returns how many, or `None` if there
+    /// was no socket.
     pub(crate) async fn cut_store_off(&self, spell: Duration) -> Option<u64> {
         let socket = self.socket()?;
         let away = socket.with_extension("away");
@@ -130,14 +130,14 @@ impl Processes {
         std::fs::rename(&socket, &away).ok()?;
         let mut killed = 0;
         for _ in 0..4 {
-            // A collector goes on over the connections that it has. The process of `serve` is the engine's
-            // supervisor: the cut would end with it.
+            // Collectors are killed because they would continue over open connections. `serve` is not, because it
+            // supervises the engine, and a restart would end the cut.
             if self.store.is_some() {
                 killed += self.kill_collectors().await;
             }
             sleep(spell / 4).await;
         }
-        // An engine that was started meanwhile has made a socket of its own.
+        // An engine that was started in the meantime has made its own socket.
         if self.engine_pid() == engine {
             let _ = std::fs::rename(&away, &socket);
         } else {
@@ -146,7 +146,7 @@ impl Processes {
         Some(killed)
     }
 
-    /// A client of the store as it is now.
+    /// Returns a client of the currently running store.
     pub(crate) fn client(&self) -> anyhow::Result<Client> {
         if let Some(store) = &self.store {
             return Ok(store.client(DATABASE));
@@ -165,7 +165,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Ends the store, if it is ours.
+    /// Ends the store, if the harness started it.
     pub(crate) async fn stop_store(self) {
         if let Some(store) = self.store {
             store.stop().await;
@@ -186,7 +186,7 @@ impl Processes {
     }
 }
 
-/// Where a collector listens while it does.
+/// A collector's address while it listens.
 #[derive(Debug, Clone)]
 pub(crate) struct Where(watch::Receiver<State>);
 
@@ -196,7 +196,7 @@ impl Where {
     }
 }
 
-/// The engine's process that has files below `dir` open. Other engines are other tests'.
+/// Returns the engine's process that has files below `dir` open. Other engines belong to other tests.
 fn engine_of(dir: &Path) -> Option<u32> {
     let is_engine = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -224,7 +224,7 @@ pub async fn start_store(program: &Path, dir: &Path) -> anyhow::Result<EmbeddedS
     start_engine(program, dir, "").await
 }
 
-/// As [`start_store`], with more elements in the engine's configuration.
+/// Works like [`start_store`], with more elements in the engine's configuration.
 pub(crate) async fn start_engine(
     program: &Path,
     dir: &Path,
@@ -255,7 +255,7 @@ pub async fn migrate(
     epwatch_store::migrate(&store.target(DATABASE), schema::MIGRATIONS, &values).await
 }
 
-/// Small segments, short buckets and short pauses, so that every path is walked often.
+/// Returns a command line with small segments, short buckets and short pauses, so that every code path runs often.
 fn line(options: &FaultOptions, dir: &Path, name: &str, args: &[&str]) -> StartLine {
     let data_dir = dir.join(name).display().to_string();
     let more = ["--json", "--listen=127.0.0.1:0", "--data-dir", &data_dir];
@@ -263,13 +263,13 @@ fn line(options: &FaultOptions, dir: &Path, name: &str, args: &[&str]) -> StartL
         ("EPWATCH_LOG", "info"),
         ("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0"),
         ("EPWATCH_PAGE__LISTEN", "127.0.0.1:0"),
-        // Segments of 256 KiB.
+        // This gives segments of 256 KiB.
         ("EPWATCH_COLLECTOR__WAL__MAX_BYTES", "32MiB"),
         ("EPWATCH_COLLECTOR__WAL__MIN_FREE_BYTES", "0B"),
-        // And at most half a second between tries.
+        // This also limits the pause between tries to half a second.
         ("EPWATCH_COLLECTOR__BATCH__PERIOD", "50ms"),
         ("EPWATCH_COLLECTOR__ROLLUP__BUCKET", "2s"),
-        // Longer than rows are hidden.
+        // This is longer than the time that rows are hidden.
         ("EPWATCH_COLLECTOR__ROLLUP__RECHECK_AFTER", "8s"),
         ("EPWATCH_COLLECTOR__REFRESH", "1s"),
     ];

@@ -30,7 +30,7 @@ pub async fn start_two_shards(program: &Path, dir: &Path) -> anyhow::Result<Embe
     start_engine(program, dir, &elements).await
 }
 
-/// Makes the cluster's schema, where parts of it are missing, and returns the target that all of its users need.
+/// Creates the missing parts of the cluster's schema, and returns the target that all of its users need.
 ///
 /// # Errors
 /// The engine refuses a statement.
@@ -67,7 +67,7 @@ async fn run(client: &clickhouse::Client, sql: &str) -> anyhow::Result<()> {
     done.with_context(|| sql.to_owned())
 }
 
-/// Returns the key that spreads each table's rows.
+/// Returns each table's sharding key.
 fn shard_keys(planned: &Planned<'_>) -> BTreeMap<String, String> {
     let migrations = planned.migrations.iter().flat_map(|one| &one.statements);
     let statements = planned.record.iter().chain(migrations);

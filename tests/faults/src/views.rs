@@ -28,8 +28,8 @@ struct CountedKey {
     n: u64,
 }
 
-/// A number of a view. The fields are the view, the number's name where the view has several, its SQL, and the part of
-/// one report in it.
+/// A number of a view. The fields are the view, the number's name if the view has several, its SQL, and the
+/// contribution of one report.
 const VIEWS: &[(&str, &str, &str, u64)] = &[
     ("counted_reports_v1", "", "count()", 1),
     ("device_sessions_v1", "", "count()", 1),
@@ -68,7 +68,7 @@ pub(crate) async fn ask(store: &Client, reports: u64) -> clickhouse::error::Resu
     Ok(counts)
 }
 
-/// Every report that counts, and how often.
+/// Returns every report that counts, and how often it does.
 pub(crate) async fn keys(store: &Client) -> clickhouse::error::Result<Vec<(Key, u64)>> {
     let sql = "SELECT installation, stream_id, sequence, count() AS n FROM counted_reports_v1 \
                GROUP BY installation, stream_id, sequence";
@@ -77,14 +77,14 @@ pub(crate) async fn keys(store: &Client) -> clickhouse::error::Result<Vec<(Key, 
     Ok(rows.into_iter().map(key).collect())
 }
 
-/// Reports in buckets that are not closed yet: until there are none, the views read raw rows.
+/// Returns the number of reports in open buckets. Until it is 0, the views read raw rows.
 pub(crate) async fn open_reports(store: &Client) -> clickhouse::error::Result<u64> {
     let sql = "SELECT count() AS n FROM report_copies \
                WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark)";
     Ok(store.query(sql).fetch_one::<Number>().await?.n)
 }
 
-/// Rows of `reports` that came from one place of one log: a batch written twice.
+/// Returns the number of rows of `reports` that came from the same position of a WAL: a batch that was written twice.
 pub(crate) async fn rows_twice(store: &Client) -> clickhouse::error::Result<u64> {
     let sql = "SELECT count() AS n FROM (SELECT collector_id, wal_offset FROM reports \
                GROUP BY collector_id, wal_offset HAVING count() > 1)";

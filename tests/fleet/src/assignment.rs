@@ -5,7 +5,7 @@ use epwatch_proto::{ModelManifest, Placement};
 use epwatch_sdk::placement::{AssignedNode, Assignment, PlacementInput, Subgraph, summarise};
 use serde::Deserialize;
 
-/// A recorded assignment as the fixture's file has it.
+/// A recorded assignment, with the fields of the fixture's file.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Recorded {
     nodes: Vec<Node>,
@@ -20,12 +20,12 @@ struct Node {
 }
 
 impl Recorded {
-    /// Returns the placement of a session, summed up by the SDK as for a live one.
+    /// Returns the placement of a session, which the SDK makes as it does for a live session.
     pub(crate) fn placement(&self, manifest: &ModelManifest) -> Placement {
         sum_up(self.subgraphs(|node| &node.ep), manifest)
     }
 
-    /// The same graph with every node on the CPU.
+    /// Returns the placement of the same graph with every node on the CPU.
     pub(crate) fn on_cpu(&self, manifest: &ModelManifest) -> Placement {
         sum_up(self.subgraphs(|_| CPU_EP), manifest)
     }

@@ -1,7 +1,7 @@
 //! Random draws, the same for the same seed on every machine.
 //!
-//! Each purpose has its own stream (`split`), so that drawing more for one device or one effect changes nothing
-//! elsewhere. So fleets stay comparable while the simulation grows.
+//! Each purpose has its own stream (`split`), so that additional draws for one device or effect do not change others.
+//! So fleets stay comparable while the simulation grows.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ impl Chance {
         (1.0 - self.unit()).powf(-1.0 / alpha)
     }
 
-    /// Wait before the next try after `n_failures` earlier ones. It doubles from the first to the longest, with full
-    /// jitter over the upper half. So clients that failed together do not come back together.
+    /// Returns the wait before the next try after `n_failures` failed ones. It doubles from the first to the longest,
+    /// with full jitter over the upper half. So clients that failed together do not come back together.
     pub(crate) fn backoff(
         &mut self,
         (first, longest): (Duration, Duration),

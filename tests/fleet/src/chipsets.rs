@@ -30,10 +30,10 @@ pub enum Chipset {
 struct Row {
     name: &'static str,
     device_models: [&'static str; 2],
-    /// Where it was measured.
+    /// The measured latency of a run, if the chipset is in the table.
     measured_ms: Option<f64>,
-    /// Cost of a run next to the same run on SM8650, where it was not measured. It is the geometric mean over the 114
-    /// (SM8450: 107, SM7750: 32) models of at least 1 ms measured on both.
+    /// Cost of a run relative to SM8650, used without a measurement. It is the geometric mean over the 114 (SM8450:
+    /// 107, SM7750: 32) models of at least 1 ms measured on both.
     relative_cost: f64,
 }
 
@@ -66,8 +66,8 @@ impl Chipset {
             Self::Sm8750 => row("SM8750", ["Sim-P750", "Sim-Q750"], Some(7.279), 0.772), // line 102
             Self::Sm8850 => row("SM8850", ["Sim-P850", "Sim-Q850"], Some(5.191), 0.633), // line 105
             Self::Sm7750 => row("SM7750", ["Sim-P775", "Sim-Q775"], None, 1.876),
-            // Not in the table. Assumed, not measured: the HTP generation of SM8550 a fifth
-            // slower, and 1.65 times SM7750's cost.
+            // SM8635 is not in the table. This value is assumed: a fifth slower than SM8550's HTP generation, and 1.65
+            // times SM7750's cost.
             Self::Sm8635 => row("SM8635", ["Sim-P635", "Sim-Q635"], None, 1.68),
             Self::Sm7550 => row("SM7550", ["Sim-P755", "Sim-Q755"], None, 3.1),
         }
@@ -79,19 +79,19 @@ impl Chipset {
         self.row().name
     }
 
-    /// The chipset of that normalised name.
+    /// Returns the chipset with this normalised name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|chipset| chipset.name() == name)
     }
 
-    /// Phones that carry it, as `ro.product.model` names them. They are invented, two a chipset, so that device models
-    /// are an axis without naming real ones.
+    /// Returns phones with the chipset, by their `ro.product.model`. They are invented, two for each chipset, so that
+    /// device models vary without naming real ones.
     pub(crate) fn device_models(self) -> [&'static str; 2] {
         self.row().device_models
     }
 
-    /// NPU latency of one run in microseconds, before anything that makes a run slower.
+    /// Returns the NPU latency of one run in microseconds, before any slow-down.
     pub(crate) fn npu_latency_us(self) -> f64 {
         let row = self.row();
         let derived = SM8650_MS * row.relative_cost;
@@ -100,8 +100,8 @@ impl Chipset {
 
     /// How many times slower a run is with the whole model on the CPU.
     ///
-    /// Medians over the table's rows where the same model ran wholly on the CPU and wholly on the NPU of one device.
-    /// The median is 12.4 over all chipsets (5 % to 95 %: 2.7 to 53); 41 models on SM7750 gave 21.35.
+    /// The factors are medians over models that ran wholly on the CPU and wholly on the NPU of one device. The median
+    /// is 12.4 over all chipsets (5 % to 95 %: 2.7 to 53); 41 models on SM7750 gave 21.35.
     pub(crate) fn total_fallback_factor(self) -> f64 {
         match self {
             Self::Sm7750 => 21.35,

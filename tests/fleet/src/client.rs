@@ -33,7 +33,7 @@ pub enum ClientError {
         #[source]
         source: tonic::transport::Error,
     },
-    /// The app key cannot travel in a header.
+    /// The app key has characters that a header cannot have.
     #[error("failed to use the app key: expected visible ASCII only")]
     AppKey,
 }
@@ -41,7 +41,7 @@ pub enum ClientError {
 /// PEM files of a client of `https://`.
 #[derive(Clone, Default)]
 pub struct ClientTls {
-    /// Certificates that the collector's is checked against, in addition to the public ones.
+    /// Certificates to check the collector's certificate against, in addition to the public ones.
     pub ca: Option<Vec<u8>>,
     /// The client's certificate with its chain, and its key.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
@@ -53,8 +53,8 @@ impl fmt::Debug for ClientTls {
     }
 }
 
-/// Returns a collector's endpoint. `https://` is checked against public certificates and the certificates of `tls`. A
-/// call that takes longer than `deadline` has failed.
+/// Returns a collector's endpoint. For `https://` the collector's certificate is checked against public certificates
+/// and the certificates of `tls`. A call that takes longer than `deadline` has failed.
 pub fn endpoint(url: &str, tls: &ClientTls, deadline: Duration) -> Result<Endpoint, ClientError> {
     let named = || url.to_owned();
     let made = Endpoint::from_shared(url.to_owned());
@@ -82,7 +82,7 @@ pub fn endpoint(url: &str, tls: &ClientTls, deadline: Duration) -> Result<Endpoi
     Ok(endpoint.timeout(deadline).tcp_nodelay(true))
 }
 
-/// A connection and the key that goes with each call.
+/// A connection, and the key that is sent with each call.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     service: CollectorServiceClient<Channel>,
@@ -98,7 +98,7 @@ impl Client {
         })
     }
 
-    /// Sends the request under a new id. An answer to anything else is an error.
+    /// Sends the request with a new id. An answer with another id is an error.
     pub(crate) async fn upload(&self, request: &UploadRequest) -> Result<UploadResponse, Status> {
         let (request_id, n_reports) = (fastrand::u64(..), request.reports.len());
         let mut call = Request::new(v1::UploadRequest {
@@ -125,7 +125,7 @@ pub(crate) fn kind_of(status: &Status) -> UploadFailureKind {
         Code::ResourceExhausted => UploadFailureKind::PushedBack,
         _ if is_connection_broken(status) => UploadFailureKind::Unreachable,
         Code::DeadlineExceeded | Code::Cancelled => UploadFailureKind::Timeout,
-        // A transport's own failure has a cause, a server's answer has none.
+        // A failure of the transport has a source error; a server's answer has none.
         Code::Unavailable if std::error::Error::source(status).is_some() => {
             UploadFailureKind::Unreachable
         }
@@ -180,7 +180,7 @@ mod tests {
         client.upload(&request).await.unwrap_err()
     }
 
-    /// The connection is gone before the call is sent, while it is, or after: the transport names each otherwise.
+    /// The connection may break before, while or after the call is sent. The transport reports each case differently.
     #[tokio::test]
     async fn a_port_that_expects_tls_is_told_whatever_the_moment() {
         let max_wait = Duration::from_secs(60);

@@ -80,7 +80,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Returns the time of its next report.
+    /// Returns the time of the device's next report.
     pub(crate) fn due(&self) -> Duration {
         self.next_report
     }
@@ -118,7 +118,7 @@ impl Device {
         let run = (self.next_run, Event::Run);
         let report = (self.next_report, Event::Report);
         let update = self.updates.front().map(|(at, _)| (*at, Event::Update));
-        // At the same moment a report comes first, since its time is over.
+        // At the same moment a report comes first, because its interval is over.
         run.min(report).min(update.unwrap_or(run))
     }
 

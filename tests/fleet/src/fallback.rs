@@ -1,13 +1,13 @@
 //! The slow-down of a run by the nodes that left the NPU. It follows from the placement alone.
 //!
 //! Amdahl's law over the model's multiply-accumulates (MACs). `s` is the share of them on the CPU. `R` is the chipset's
-//! cost of the whole model on the CPU in units of the NPU's. `c` is the cost of handing tensors over once more:
+//! cost of the whole model on the CPU in units of the NPU's. `c` is the cost of one more hand-over of tensors:
 //!
 //! `slow_factor = (1 - s) + s * R + c * (extra NPU partitions + [some computing node is on the CPU])`
 //!
 //! With `R` = 12.4 (median total fallback in the field) a quarter of the MACs gives 3.9, and 18 % gives 3.1. The
-//! field's median partial fallback is 3.4. The field scatters far more around such a curve (5 % to 95 %: 0.3 to 77)
-//! than any formula over `s` explains (Spearman 0.42). This formula is its middle.
+//! field's median partial fallback is 3.4. The field's values scatter far around such a curve (5 % to 95 %: 0.3 to 77).
+//! No formula over `s` can explain this (Spearman 0.42). This formula gives their middle.
 
 use crate::chipsets::Chipset;
 
@@ -20,7 +20,7 @@ const CROSSING: f64 = 0.03;
 pub(crate) struct CpuWork {
     /// Share of the model's MACs on the CPU, 0 to 1; `None` without a manifest.
     pub(crate) macs_share: Option<f64>,
-    /// Share of the computing nodes on the CPU, 0 to 1: stands in when MACs are not known.
+    /// Share of the computing nodes on the CPU, 0 to 1, used if the MACs are not known.
     pub(crate) node_share: f64,
     /// Partitions on the NPU.
     pub(crate) n_npu_partitions: u32,

@@ -1,4 +1,4 @@
-//! All devices of a scenario.
+//! The simulated devices of a scenario, and their setup.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! ([`load`]) or iterated over in virtual time ([`VirtualTime`]). Everything except the times of [`Live`] follows from
 //! the scenario's seed.
 //!
-//! Nothing here decides that a device is slow: its placement does (`fallback`). Report bytes of simulated devices come
+//! No code here makes a device slow by itself: its placement does (`fallback`). Report bytes of simulated devices come
 //! from the SDK alone.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 

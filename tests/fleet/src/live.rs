@@ -1,4 +1,4 @@
-//! A fleet in real time against a collector: one task a device, over a few connections.
+//! A fleet in real time against a collector, with one task for each device, over a few connections.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -52,7 +52,7 @@ struct Shared {
     began: Instant,
     calls: Semaphore,
     progress: Mutex<Progress>,
-    /// The devices' time at which they record no more and only upload.
+    /// The devices' time from which they stop recording and only upload.
     drained_from: watch::Sender<Option<Duration>>,
 }
 
@@ -60,7 +60,7 @@ impl Live {
     /// Starts the devices; their time zero is now. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// If the endpoint or the app key cannot be used.
+    /// The endpoint or the app key cannot be used.
     pub fn start(fleet: Fleet, collector: &str, app_key: &str) -> Result<Self, ClientError> {
         let endpoint = endpoint(collector, &ClientTls::default(), CALL_DEADLINE)?;
         // Connects when the first call is made, and again after every loss.
@@ -118,7 +118,7 @@ impl Live {
 }
 
 impl Shared {
-    /// Nothing panics while it counts.
+    /// A poisoned lock is ignored, because no holder panics halfway through a count.
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,7 +134,7 @@ struct LiveDevice {
 }
 
 impl LiveDevice {
-    /// Ends when it is drained.
+    /// Runs the device until it is drained.
     async fn run(mut self) {
         let mut order = self.shared.drained_from.subscribe();
         loop {

@@ -1,5 +1,5 @@
-//! Reports of one device that wait for their ack, oldest first, as the bytes that were sealed:
-//! a retry sends the same bytes again. Pure: time comes in, decisions go out.
+//! Reports of one device that wait for their ack, oldest first. They are kept as sealed bytes, so a retry sends the
+//! same bytes. It is pure: it takes the time and returns decisions.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use crate::chance::Chance;
 
 /// First wait after a failed call; doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// Longest wait. Short next to a phone's, because a person waits for a fleet.
+/// Longest wait. It is shorter than a phone's, because a person waits for the simulated fleet.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
-/// Most bytes that a device keeps; beyond, the oldest report goes first. Hours of a collector's
-/// absence at the demo's pace, and half a gigabyte for a fleet of 500.
+/// Most bytes that a device keeps; beyond, the oldest report goes first. This is enough for hours without a collector
+/// at the demo's rate, and half a gigabyte for a fleet of 500.
 const MAX_BYTES: usize = 1 << 20;
 
-/// The reports of one call by their end.
+/// The reports of one call by outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct CallResult {
-    /// Stored now, or before.
+    /// Reports that are stored, by this call or an earlier one.
     pub(crate) acked: Vec<ReportKey>,
     /// Runs in each report that was refused for good.
     pub(crate) refused_runs: Vec<u64>,
-    /// The call brought no answer.
+    /// The failure of a call without an answer.
     pub(crate) failure: Option<UploadFailureKind>,
     /// Whether some of them will be sent again.
     pub(crate) sends_again: bool,
@@ -60,8 +60,8 @@ impl Outbox {
         }
     }
 
-    /// Keeps a report, and returns the oldest ones that had to go for it. Reports that are on their way stay, because
-    /// their ack may come.
+    /// Keeps a report, and returns the oldest reports that were dropped for it. Reports that are being sent stay,
+    /// because their ack may arrive.
     pub(crate) fn push(&mut self, report: SealedReport) -> Vec<SealedReport> {
         self.n_bytes += report.bytes.len();
         self.reports.push_back(report);
@@ -75,7 +75,7 @@ impl Outbox {
         lost
     }
 
-    /// Returns the time of its next call; `None` without reports.
+    /// Returns the time of the next call; `None` without reports.
     pub(crate) fn due(&self) -> Option<Duration> {
         (!self.reports.is_empty()).then_some(self.not_before)
     }
@@ -83,7 +83,7 @@ impl Outbox {
     /// The oldest reports that fit into one call; at least one.
     pub(crate) fn next_call(&mut self) -> Vec<Bytes> {
         let mut reports: Vec<Bytes> = Vec::new();
-        // Room for the request's own fields; each report adds its tag and length.
+        // Reserves space for the request's own fields; each report adds its tag and length.
         let mut n_bytes = 1_024;
         for report in self.reports.iter().take(MAX_REPORTS) {
             n_bytes += report.bytes.len() + 8;
@@ -96,7 +96,7 @@ impl Outbox {
         reports
     }
 
-    /// Removes the reports that ended and keeps the rest for another call.
+    /// Removes the settled reports, and keeps the others for another call.
     pub(crate) fn settle(
         &mut self,
         answer: Result<UploadResponse, UploadFailureKind>,

@@ -1,11 +1,11 @@
 //! Latency of runs, one model for live devices and for labelled fleets.
 //!
-//! `latency = base x silicon x lasting x drift x noise x heat x power save x governor x contention x spike x fault x
-//! cold`. Callers give the base, with placement and input shape in it, and the weather; the rest is drawn here. The
-//! ranges come from the project's detection notes, or lie within them. Silicon varies by 3-10 % between devices of one
-//! make, runs by 3-7 % within one device, and each day by 0.8 %. There are Pareto spikes, contention bursts, governor
-//! ramps, and thermal ramps with a status that may stay 0. First runs are cold (3-20, 1.25, 1.06), and 18 % of the
-//! devices have no context.
+//! `latency = base x silicon x lasting x drift x noise x heat x power save x governor x contention x spike x fault x cold`.
+//! Callers give the base, which includes placement and input shape, and the weather; all other factors are drawn here.
+//! The ranges come from the project's detection notes, or lie within them. Silicon varies by 3-10 % between devices of
+//! one make, runs by 3-7 % within one device, and each day by 0.8 %. There are Pareto spikes, contention bursts,
+//! governor ramps, and thermal ramps with a status that may stay 0. First runs are cold (3-20, 1.25, 1.06), and 18 % of
+//! the devices have no context.
 //!
 //! Nothing here reads a clock. The order of the draws is part of every labelled fleet, and so of `docs/detection.md`.
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 
-/// Coefficient of variation of the silicon between devices of one make: one draw a fleet.
+/// Coefficient of variation of the silicon between devices of one make: one draw for each fleet.
 pub const SILICON_CV: (f64, f64) = (0.03, 0.10);
 /// Share of live devices with a lasting slow-down of their own.
 const LASTING: f64 = 0.005;
@@ -25,15 +25,15 @@ const SPELL: Duration = Duration::from_secs(600);
 /// The lasting properties of a device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traits {
-    /// Next to the fleet's median.
+    /// Latency factor of the device's silicon, relative to the fleet's median.
     pub silicon: f64,
-    /// A slow-down of its own; 1 for nearly all.
+    /// The device's lasting slow-down; 1 for nearly all devices.
     pub lasting: f64,
-    /// Spread of its days, as the sigma of a lognormal.
+    /// Spread of the device's days, as the sigma of a lognormal.
     pub day_sigma: f64,
-    /// Spread of its runs, likewise.
+    /// Spread of the device's runs, as the sigma of a lognormal.
     pub run_sigma: f64,
-    /// Runs next to the fleet's median device.
+    /// Number of runs, relative to the fleet's median device.
     pub runs: f64,
     /// Whether it can report heat and power save.
     pub reports_context: bool,
@@ -75,15 +75,15 @@ pub struct Weather {
     pub heat: f64,
     pub power_save: f64,
     pub contention: f64,
-    /// Share of the runs of such a spell that meet other work.
+    /// In spells that meet other work, the share of runs that do.
     pub contended_runs: f64,
-    /// Slow-down of a governor that holds clocks low for good, at most; `None`: it does so for moments only.
+    /// Largest slow-down by a governor that keeps clocks low permanently; `None` if it does so only for moments.
     pub governor: Option<f64>,
     /// Share of the runs hit by a spike.
     pub spikes: f64,
-    /// Share of the spells on little cores, and their slow-down; `None`: every spell has the same cores.
+    /// Share of the spells on little cores, and their slow-down; `None` if every spell has the same cores.
     pub little_cores: Option<(f64, f64)>,
-    /// Slow-down at the height of the evening, less 1; `None`: the hour does not matter.
+    /// Slow-down at the height of the evening, less 1; `None` if the hour does not matter.
     pub evening: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ impl Default for Weather {
 #[derive(Debug, Clone, Copy)]
 pub struct SlowRuns {
     pub factor: f64,
-    /// Share of the runs of a spell that is hit.
+    /// Share of runs that are hit in a hit spell.
     pub run_share: f64,
     /// Share of the spells that are hit.
     pub spell_share: f64,
@@ -157,7 +157,7 @@ pub struct Run {
     pub heat: f64,
     /// Height of the ramp, 0 to 1.
     heat_level: f64,
-    /// One of the first three of its session.
+    /// Whether it is one of the first three runs of its session.
     pub is_cold: bool,
 }
 
@@ -193,8 +193,8 @@ impl Spell {
         }
     }
 
-    /// Draws the run at `at`, the share of the spell that is over. `n_before` is the number of its session's runs before
-    /// it, `held` the slow-down of a governor that holds clocks low.
+    /// Draws the run at `at`, the share of the spell that is over. `n_before` is the number of earlier runs in its
+    /// session. `held` is the slow-down by a governor that keeps clocks low.
     pub fn run(
         &self,
         traits: &Traits,
@@ -279,7 +279,7 @@ pub(crate) struct DevicePhysics {
 }
 
 impl DevicePhysics {
-    /// The device of this number in the fleet of this seed.
+    /// Returns the device with this number in the fleet with this seed.
     pub(crate) fn new(seed: u64, device: u64) -> Self {
         Self::under(Weather::default(), LASTING, seed, device)
     }
@@ -340,13 +340,13 @@ impl DevicePhysics {
         }
     }
 
-    /// Time from one run's start to the next one's at `runs_per_second` of the median device.
+    /// Draws the time from one run's start to the next, at `runs_per_second` of the median device.
     pub(crate) fn next_gap(&mut self, runs_per_second: f64) -> Duration {
         let mean = 1.0 / (runs_per_second * self.traits.runs).max(1e-9);
         self.chance.wait(Duration::from_secs_f64(mean))
     }
 
-    /// Uniform in `[0, 1)`: where in its report interval the device begins.
+    /// Draws the device's start within its report interval, uniform in `[0, 1)`.
     pub(crate) fn phase(&mut self) -> f64 {
         self.chance.unit()
     }
@@ -368,7 +368,7 @@ impl DevicePhysics {
 mod tests {
     use super::*;
 
-    /// Without spikes, heat, power save and contention.
+    /// Weather without spikes, heat, power save and contention.
     const QUIET: Weather = Weather {
         heat: 0.0,
         power_save: 0.0,

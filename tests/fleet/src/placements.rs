@@ -1,8 +1,8 @@
 //! The placement of each model version on each chipset: recorded from the real runtimes, or set by the real sessions of
 //! a demo.
 //!
-//! The recorded ones are `tests/fixtures/placements` (onnxruntime 1.31.1 with onnxruntime-qnn 2.7.0), weighted with the
-//! MACs side-cars of their models. They go through the SDK's own code for live sessions.
+//! The recorded placements are `tests/fixtures/placements` (onnxruntime 1.31.1 with onnxruntime-qnn 2.7.0), weighted
+//! with the MACs side-cars of their models. They go through the SDK's own code for live sessions.
 
 use std::collections::HashMap;
 
@@ -133,7 +133,7 @@ pub(crate) fn cpu_work(placement: &Placement) -> CpuWork {
     let n_benign = placement.n_benign_cpu_nodes();
     let n_cpu = placement.n_cpu_nodes().saturating_sub(n_benign);
     let n_computing = placement.n_nodes.saturating_sub(n_benign).max(1);
-    // Shares are of all MACs. If some have no node, the share of the known part is taken for all.
+    // Shares refer to all MACs. If some MACs have no node, the share of the known part is used for all.
     let macs_share = placement
         .cpu_macs_share()
         .zip(placement.macs_attributed)
@@ -156,7 +156,7 @@ mod tests {
         Placements::recorded(&[("1", RecordedModel::INT8), ("2", RecordedModel::FLOAT_HEAD)])
     }
 
-    /// `Recorded` relies on it, since the files do not have each node's partition.
+    /// `Recorded` relies on this, because the files do not have each node's partition.
     #[test]
     fn every_recorded_assignment_has_one_npu_partition() {
         for (_, json) in RecordedModel::INT8

@@ -33,7 +33,7 @@ pub struct Scenario {
     /// Time between a device's reports.
     pub report_interval: Duration,
     pub faults: Vec<PlacementFault>,
-    /// Share of devices that hold every version wholly on the CPU, always did.
+    /// Share of devices that have always run every version wholly on the CPU.
     pub always_fell_back: f64,
 }
 
@@ -64,7 +64,7 @@ pub struct PlacementFault {
     pub chipset: Chipset,
     /// The only version that has it.
     pub version: String,
-    /// Share of the chipset's devices, 0 to 1: below 1 it is a fallback on some devices.
+    /// Share of the chipset's devices, 0 to 1. Below 1 the fault is a fallback on some devices.
     pub share: f64,
     pub placed: Placed,
 }
@@ -72,7 +72,7 @@ pub struct PlacementFault {
 /// A device's placement of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// As the version has it on this chipset.
+    /// The version's placement on this chipset.
     As(Chipset),
     /// Every node is on the CPU, and the session reports success.
     OnCpu,
@@ -97,8 +97,8 @@ pub enum ScenarioError {
 }
 
 impl Scenario {
-    /// A healthy fleet of `n_devices` on five chipsets that all run `first_version` for good. Each device makes two
-    /// runs a second of a text transformer, and a report every two seconds.
+    /// Returns a healthy fleet of `n_devices` on five chipsets that all keep running `first_version`. Each device runs
+    /// a text transformer twice a second, and makes a report every two seconds.
     #[must_use]
     pub fn new(app_id: &str, model_id: &str, first_version: &str, n_devices: usize) -> Self {
         let share = |chipset, share| ChipsetShare { chipset, share };
@@ -125,8 +125,8 @@ impl Scenario {
         }
     }
 
-    /// Chipset of a device. A low-discrepancy sequence: every stretch of devices has the fleet's
-    /// mix, and shares hold to within a device or two.
+    /// Returns the chipset of a device, by a low-discrepancy sequence. Every stretch of devices has the fleet's mix,
+    /// with shares exact to a device or two.
     pub(crate) fn chipset_of(&self, device: usize) -> Chipset {
         const GOLDEN: f64 = 0.618_033_988_749_894_9;
         #[expect(
@@ -145,7 +145,7 @@ impl Scenario {
         self.chipsets[self.chipsets.len() - 1].chipset
     }
 
-    /// Versions that a device moves to and when, in order of time.
+    /// Returns the versions that a device moves to, with their times, in order of time.
     pub(crate) fn updates_of(&self, device: u64) -> Vec<(Duration, String)> {
         let mut updates = Vec::new();
         for (index, rollout) in self.rollouts.iter().enumerate() {
@@ -181,7 +181,7 @@ impl Scenario {
             .chain(self.rollouts.iter().map(|rollout| rollout.version.as_str()))
     }
 
-    /// Checks everything that a placement is not needed for.
+    /// Checks everything that can be checked without placements.
     pub(crate) fn validate(&self) -> Result<(), ScenarioError> {
         let positive = |value: f64| value.is_finite() && value > 0.0;
         let text = |text: &str, max_bytes: usize| {

@@ -46,7 +46,7 @@ impl VirtualTime {
         self.n_runs
     }
 
-    /// Simulates the next device of the agenda up to its report.
+    /// Simulates the device with the earliest next report, up to that report.
     fn step(&mut self) -> Option<()> {
         let Reverse((due, index)) = self.agenda.pop()?;
         let device = &mut self.fleet.devices[index];

@@ -9,7 +9,7 @@ use libc::{
 
 use crate::{Answer, Call, answer, is_armed};
 
-/// Returns -1 with `errno` if the call is to fail. A call without bytes is made whole or not at all.
+/// Returns -1 with `errno` if the call is to fail. A call that writes no bytes happens wholly or not at all.
 macro_rules! unless_it_fails {
     ($call:expr, $real:expr) => {
         match answer($call) {
@@ -79,7 +79,7 @@ extern "C" fn pread64(file: c_int, to: *mut c_void, n: size_t, at: off64_t) -> s
     )
 }
 
-/// Calls `write` with the number of bytes that are to arrive. A panic's message arrives always.
+/// Calls `write` with the number of bytes that are to be written. A panic's message is always written.
 fn written(file: c_int, n: size_t, write: impl Fn(size_t) -> ssize_t) -> ssize_t {
     if file <= libc::STDERR_FILENO {
         return write(n);

@@ -2,7 +2,7 @@
 //! that uses this crate is linked with its functions in place of libc's. So the code under test is the product's, on
 //! real files. Other threads are not affected. Linux on 64 bits only.
 //!
-//! `fallocate` and `statvfs` are not among the calls: `rustix` makes them without libc.
+//! `fallocate` and `statvfs` are not covered, because `rustix` calls them without libc.
 
 #[expect(unsafe_code, reason = "stands in for functions of libc")]
 mod calls;
@@ -15,15 +15,15 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The fate of the chosen call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It fails with `EIO` and changes nothing; later calls succeed.
+    /// The call fails with `EIO` and changes nothing; later calls succeed.
     Broken,
-    /// It and all later calls that need space fail with `ENOSPC`.
+    /// The call and all later calls that need space fail with `ENOSPC`.
     Full,
     /// A write writes half of its bytes, and the next write fails with `ENOSPC`.
     Short,
-    /// It succeeds, and the process ends: later calls fail.
+    /// The call succeeds, and then the process "ends": all later calls fail.
     Killed,
-    /// It fails after half of its bytes were written, and the process ends: later calls fail.
+    /// The call fails after half of its bytes were written, and then the process "ends": all later calls fail.
     Torn,
 }
 
@@ -94,7 +94,7 @@ pub fn calls_of_process() -> u64 {
 /// # Panics
 /// If the functions are not linked in libc's place.
 pub fn with_fault<T>(nth: u64, fault: Fault, run: impl FnOnce() -> T) -> (T, bool) {
-    /// Also when `run` panics.
+    /// Removes the fault also when `run` panics.
     struct Disarm;
     impl Drop for Disarm {
         fn drop(&mut self) {
@@ -139,8 +139,9 @@ pub fn each_fault<P, T>(
     n_faults
 }
 
-/// Calls `check` with each damage of the file. Each byte of `bytes` is flipped in one bit and in all, and the file is
-/// cut before each of them; `step` skips that many. The file is whole afterwards. Returns the number of damages.
+/// Calls `check` with each damage of the file. In each byte, one bit and then all bits are flipped, and the file is cut
+/// before the byte. `step` is the distance between these bytes. The file is whole afterwards. Returns the number of
+/// damages.
 ///
 /// # Panics
 /// If the file cannot be read or written.
@@ -164,10 +165,10 @@ pub fn each_damage(path: &Path, step: usize, mut check: impl FnMut(Range<usize>,
     n_damages
 }
 
-/// Makes a folder whose syncs take no time, where the machine has memory for it.
+/// Makes a folder whose syncs take no time, if the machine has a file system in memory.
 ///
 /// # Panics
-/// If none can be made.
+/// If no folder can be made.
 #[must_use]
 pub fn dir_in_memory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");

@@ -35,7 +35,7 @@ fn the_job_of_gitlab_writes_the_reports_that_it_names() {
     }
 }
 
-/// In a merge request the job compares with the target branch, and keeps one note.
+/// In a merge request the job compares with the target branch, and updates a single note.
 #[test]
 fn the_job_of_gitlab_compares_with_the_target_branch_and_notes_it() {
     let text = yaml("docs/examples/gitlab-gate.yml");
@@ -48,7 +48,7 @@ fn the_job_of_gitlab_compares_with_the_target_branch_and_notes_it() {
     let cache = epwatch_engines::cache_dir().unwrap();
     std::os::unix::fs::symlink(cache, runner.repository().join(".epwatch/epwatch")).unwrap();
     runner.commit(RED);
-    // A stand-in for GitLab: it keeps what it was called with, and answers with notes.json.
+    // A stand-in for GitLab: it records its calls, and answers with notes.json.
     let folder = runner.dir.path().display();
     let curl =
         format!("#!/bin/bash\nprintf '%s ' \"$@\" >> {folder}/curl.log\ncat {folder}/notes.json\n");

@@ -1,6 +1,7 @@
 //! The gate in CI: the steps of `action.yml` as GitHub's runner takes them, and GitLab's job, each on a repository made for it.
 //!
-//! Actions of others do not run here. Each is checked for its pin and its inputs, and any other one fails.
+//! Third-party actions do not run here. Known ones are checked for their pin and inputs, and any other action fails the
+//! test.
 
 mod gitlab;
 mod runner;
@@ -20,7 +21,7 @@ use crate::support::{EPWATCH, check_succeeds, epwatch};
 fn a_pull_request_is_red_and_then_green() {
     let mut runner = Runner::new(RED);
     let inputs = [("model", "scene.onnx"), ("soc", "SM8650,SM8635")];
-    // A fork has no key.
+    // A pull request from a fork has no key.
     runner.run(&[inputs[0], inputs[1], ("certify", "http://127.0.0.1:9")]);
     runner.check_ends(1, "fail");
     runner.check_log("is cached: there is no release v0.1.0");
@@ -91,7 +92,7 @@ fn a_pull_request_is_red_and_then_green() {
     let evidence = runner.output("evidence");
     let evidence = format!("verify {evidence} --key {}", public.display());
     check_succeeds(&mut epwatch(&evidence));
-    // The key is gone, and in no log.
+    // The key's file is removed, and no log has the key.
     let files = fs::read_dir(runner.temp()).unwrap();
     let mut names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
     assert!(!names.any(|name| name.starts_with("epwatch-key")));
@@ -99,7 +100,7 @@ fn a_pull_request_is_red_and_then_green() {
     assert!(!runner.log.contains(secret) && !runner.summary().contains(secret));
 }
 
-/// A policy that the red model keeps.
+/// A policy that the red model passes.
 const LAX: &str = "preset = 'macs-only'\n[placement]\nmin_npu_macs = 0.1";
 
 #[test]
@@ -134,7 +135,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
         "{body}"
     );
 
-    // The next push finds its comment, and leaves people's comments alone.
+    // The next push finds the gate's comment, and leaves people's comments alone.
     let first = "<!-- epwatch gate: epwatch-gate -->\\r\\nold";
     runner.write(
         "comments.json",
@@ -157,7 +158,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
             .contains("| SM8635 | pass | 100.0 % |")
     );
 
-    // A model that cannot be judged does not keep the table of the push before.
+    // If a model cannot be judged, the comment must not keep the table of the push before.
     runner.write("repository/scene.onnx", "no model");
     runner.write("gh.log", "");
     runner.run(&inputs);
@@ -185,7 +186,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
     runner.run(&[inputs[0], inputs[1], inputs[2], ("comment", "false")]);
     runner.check_ends(0, "pass");
     assert_eq!(runner.read("gh.log"), "");
-    // A check that is measured elsewhere, or turned off, has no base.
+    // A gate with launches measured elsewhere, or with the baseline turned off, has no base.
     runner.commit(RED);
     let mut off = inputs.to_vec();
     off.push(("baseline", "none"));
@@ -240,7 +241,7 @@ fn a_model_without_a_usable_base_is_gated_without_and_says_so() {
         ("./big/a model.onnx", "skip"),
     ];
     assert_eq!(results, expected);
-    // A branch that is gone.
+    // The base branch cannot be fetched.
     runner.shell("git remote set-url origin file:///does/not/exist");
     runner.run(&inputs);
     runner.check_ends(0, "pass");
@@ -274,7 +275,7 @@ fn measured_launches_are_given_by_pattern() {
     runner.check_ends(2, "");
 }
 
-/// A release of the commit that the workflow names, of another one, and one that was changed on its way.
+/// Tests a release of the workflow's commit, a release of another commit, and one that was changed in transit.
 #[test]
 fn a_released_binary_is_taken_if_it_is_of_this_version_and_compiled_otherwise() {
     for (commit, changes, code, says) in [
@@ -305,7 +306,7 @@ fn a_released_binary_is_taken_if_it_is_of_this_version_and_compiled_otherwise() 
     }
 }
 
-/// A stand-in for the command keeps its arguments, and can judge nothing.
+/// A stand-in for the command records its arguments, and cannot judge anything.
 #[test]
 fn inputs_reach_the_command_and_what_it_says_the_summary() {
     let mut runner = Runner::new(GREEN);
@@ -335,7 +336,7 @@ fn inputs_reach_the_command_and_what_it_says_the_summary() {
     );
 }
 
-/// A fork's pull request names the files.
+/// A pull request from a fork chooses the names of files.
 #[test]
 fn inputs_are_texts_and_never_code() {
     let mut runner = Runner::new(GREEN);
@@ -374,7 +375,7 @@ const [folder, ...files] = process.argv.slice(1);
 require(folder + "/node.cjs").createLinter().then((lint) => {
   for (const path of files) {
     for (const one of lint(require("fs").readFileSync(path, "utf8"), path)) {
-      // Its list of runners is older than this one.
+      // The linter's list of runners is older than this runner.
       if (!one.message.startsWith('label "ubuntu-24.04" is unknown')) {
         console.log(`${path}:${one.line} ${one.message}`);
       }

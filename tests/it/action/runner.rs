@@ -36,11 +36,11 @@ pub(super) fn texts(of: Option<&Yaml>) -> BTreeMap<String, String> {
 pub(super) struct Runner {
     pub(super) dir: TempDir,
     pub(super) inputs: BTreeMap<String, String>,
-    /// Number of the pull request; its base is `main`.
+    /// The pull request's number; its base is `main`.
     pub(super) pull: Option<&'static str>,
     /// By `ID.NAME`.
     pub(super) outputs: BTreeMap<String, String>,
-    /// Output and exit code of the steps until now.
+    /// Output and exit codes of the steps so far.
     pub(super) log: String,
     pub(super) code: i32,
     /// Inputs of the upload.
@@ -48,7 +48,7 @@ pub(super) struct Runner {
 }
 
 impl Runner {
-    /// A repository with this fixture as `scene.onnx`.
+    /// Returns a runner whose repository has this fixture as `scene.onnx`.
     pub(super) fn new(model: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         for folder in ["repository", "temp", "bin"] {
@@ -64,7 +64,7 @@ impl Runner {
             uploaded: None,
         };
         runner.commit(model);
-        // A stand-in for cargo's release build: it takes this one command and hands out the command that is tested.
+        // A stand-in for cargo's release build: it accepts only this command, and provides the tested `epwatch`.
         let cargo = runner.dir.path().join("bin/cargo");
         let script = format!(
             "#!/bin/sh\n[ \"$*\" = \"install --locked --root $RUNNER_TEMP/epwatch --path $GITHUB_ACTION_PATH\" ] || exit 9\n\
@@ -76,7 +76,7 @@ impl Runner {
         runner
     }
 
-    /// A stand-in for curl, which fetches the files of a release; `$file` is where to.
+    /// A stand-in for curl, which fetches the files of a release; `$file` is the target file.
     pub(super) fn release(&self, script: &str) {
         let curl = self.dir.path().join("bin/curl");
         let script = format!(
@@ -86,7 +86,7 @@ impl Runner {
         fs::set_permissions(&curl, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Makes the repository a clone of one whose `main` has what is there now.
+    /// Turns the repository into a clone of one whose `main` has its present content.
     pub(super) fn be_a_pull_request(&mut self) {
         self.pull = Some("7");
         let origin = self.dir.path().join("origin");
@@ -96,7 +96,7 @@ impl Runner {
              && git commit -q -m base && git clone -q --bare . {origin} && git remote add origin file://{origin} \
              && git switch -q -c change"
         ));
-        // A stand-in for GitHub's command: it keeps what it was called with, and answers with comments.json.
+        // A stand-in for GitHub's command: it records its calls, and answers with comments.json.
         let gh = format!(
             "#!/bin/bash\n{{ printf '%s ' \"$@\"; echo; }} >> {0}/gh.log\n[ \"$GH_TOKEN\" = of-the-job ] && [ ! -e {0}/gh.refuses ] || exit 1\n\
              for argument; do case $argument in body=@*) cp \"${{argument#body=@}}\" {0}/gh.body ;; esac; done\n\
@@ -209,7 +209,7 @@ impl Runner {
         }
     }
 
-    /// An action of others, pinned by its commit.
+    /// Checks a third-party action, which must be pinned by its commit.
     pub(super) fn other_action(&mut self, action: &str, with: BTreeMap<String, String>) {
         let (name, commit) = action.split_once('@').unwrap();
         let is_hex = commit.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -229,10 +229,10 @@ impl Runner {
         }
     }
 
-    /// A step's own script, as `shell: bash` runs it.
+    /// Runs a step's own script like `shell: bash`.
     pub(super) fn script(&mut self, step: &Yaml) {
         let run = step["run"].as_str().unwrap();
-        // An input's text would become code.
+        // An expression in the script would turn an input's text into code.
         assert!(!run.contains("${{"), "{run}");
         assert_eq!(step["shell"].as_str(), Some("bash"));
         let file = |name: &str| self.dir.path().join(name);

@@ -18,7 +18,7 @@ impl Targets {
         )
     }
 
-    /// Whether the file exists, and if it is a document whether it has this heading.
+    /// Whether the file exists and, if it is a document, has this heading.
     fn has(&self, path: &str, heading: &str) -> bool {
         let Some(headings) = self.0.get(path) else {
             return root().join(path).exists();
@@ -76,14 +76,14 @@ fn every_document_that_code_names_exists() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// The links of a text, without those to other hosts.
+/// Returns the links of a text, without links to other hosts.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let links = text.split("](").skip(1);
     let links = links.filter_map(|rest| rest.split(')').next());
     links.filter(|link| !link.contains("://") && !link.contains(char::is_whitespace))
 }
 
-/// The headings of a document as GitHub names them in addresses.
+/// Returns the headings of a document in the form of GitHub's anchors.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut is_code = false;
     let mut found = BTreeSet::new();
@@ -99,7 +99,7 @@ fn headings(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The path of a link in a document, from the root.
+/// Returns the path of a link in a document, relative to the root.
 fn seen_from_root(document: &str, link: &str) -> String {
     let folder = Path::new(document).parent().unwrap();
     let folder = folder.iter().map(|part| part.to_str().unwrap());

@@ -1,5 +1,5 @@
-//! Checks of the documents: every link, in documents and in code, leads to a file and a heading. ARCHITECTURE.md names
-//! places that exist. Prose is plain.
+//! Checks of the documents: every link, in documents and in code, leads to a file and a heading. Places that
+//! ARCHITECTURE.md names exist. Prose follows the rules of plain English.
 //!
 //! The tests read text only, so they also run alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/documents tests/it/documents/mod.rs && /tmp/documents`, from the repository's root.

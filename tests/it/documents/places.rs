@@ -9,7 +9,7 @@ const DEFINES: [&str; 11] = [
     "fn", "struct", "enum", "trait", "const", "static", "type", "mod", "message", "VIEW", "EXISTS",
 ];
 
-/// Terms of the glossary, and answers to the ten questions.
+/// Expected numbers of terms in the glossary, and of answers to the questions.
 const N_TERMS: usize = 30;
 const N_QUESTIONS: usize = 10;
 
@@ -22,7 +22,7 @@ fn named_places_exist_and_have_the_named_items() {
     let (mut n_paths, mut n_items) = (0, 0);
     let mut missing = Vec::new();
     for line in text.lines() {
-        // The text of the path before, and whether a colon followed it: then codes are items of that file.
+        // The last path, and whether a colon followed it. If so, further code spans are items of that file.
         let mut file = None;
         let mut is_list = false;
         let mut between = "";
@@ -68,7 +68,7 @@ fn the_glossary_is_short_and_the_ten_questions_are_answered() {
     assert_eq!(rows("| question | answer |"), N_QUESTIONS);
 }
 
-/// True for a path from the repository's root, as opposed to a name within a folder.
+/// Whether the code is a path from the repository's root, and not a name within a folder.
 fn is_path(code: &str) -> bool {
     let Some((top, _)) = code.split_once('/') else {
         return false;
@@ -77,7 +77,7 @@ fn is_path(code: &str) -> bool {
     is_plain && !top.is_empty() && top != "target" && root().join(top).is_dir()
 }
 
-/// The paths that a pattern with `{a,b}` stands for; of one with a star the folder before it.
+/// Returns the paths that a pattern with `{a,b}` stands for. For a pattern with a star, returns the folder before it.
 fn expanded(pattern: &str) -> Vec<String> {
     let pattern = match pattern.split_once('*') {
         Some((before, _)) => before.rsplit_once('/').map_or("", |(folder, _)| folder),

@@ -47,7 +47,7 @@ fn documents_and_comments_are_plain() {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
-/// A check that finds nothing must not be one that reads nothing.
+/// Proves that the check really reads text, because it could also find nothing for lack of input.
 #[test]
 fn made_up_sentences_have_their_problems() {
     #[track_caller]
@@ -91,7 +91,8 @@ fn problem(sentence: &str) -> Option<String> {
     Some(format!("{phrase:?}"))
 }
 
-/// The comments of a Rust file, with an empty line for each line of code, and where another kind of comment begins.
+/// Returns the comments of a Rust file. An empty line stands for each line of code, and for a change of the kind of
+/// comment.
 fn comments(source: &str) -> String {
     let mut prose = String::new();
     let mut before = None;
@@ -142,7 +143,7 @@ fn split(block: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut words = Vec::new();
     for word in block.split_whitespace() {
-        // A dash, a bullet and the sign of a unit are not words.
+        // A dash, a bullet and a unit's sign do not count as words.
         if word.contains(char::is_alphanumeric) {
             words.push(word);
         }
@@ -155,7 +156,7 @@ fn split(block: &str) -> Vec<String> {
     found
 }
 
-/// Puts one word for each code in backquotes, and the text of a link for the link.
+/// Replaces each code in backquotes by one word, and each link by its text.
 fn plain(block: &str) -> String {
     let parts = block.split('`').enumerate();
     let text: String = parts

@@ -1,4 +1,4 @@
-//! `epwatch gate --adb`: Debian's adb, with its server, and stand-ins of phones on loopback.
+//! `epwatch gate --adb`: Debian's adb with its server, and stand-ins for phones on loopback.
 
 mod phone;
 
@@ -39,7 +39,7 @@ const REMOVES: &str = "n=0; while p=$(grep -l '[e]pwatch-ID' /proc/[0-9]*/cmdlin
      for f in $p; do f=${f#/proc/}; kill ${f%/cmdline} 2>/dev/null; done; sleep 1; n=$((n+1)); done; \
      rm -rf /data/local/tmp/epw''atch-ID";
 
-/// A phone that answers a whole session, and runs the runner so.
+/// Returns a phone that answers a whole session, and answers the runner's command like this.
 fn script(run: Answer) -> Script {
     let says = |text: &str| Answer::Says {
         stdout: text.to_owned(),
@@ -86,7 +86,7 @@ impl Adb {
         let server = tool("adb")
             .args(["-L", &format!("tcp:localhost:{port}"), "server", "nodaemon"])
             .env("HOME", folder.path())
-            // It looks for no emulator of others on this machine.
+            // The server must not look for other emulators on this machine.
             .env("ADB_LOCAL_TRANSPORT_MAX_PORT", "5553")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -97,12 +97,12 @@ impl Adb {
             folder,
             _server: Running(server.unwrap()),
         };
-        // A client would start a server of its own.
+        // Without a running server, a client would start its own.
         wait_for(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
         for phone in phones {
             let mut connect = tool("adb");
             adb.env(&mut connect);
-            // The state tells how it went.
+            // The result is not checked here, because the phone's state shows it.
             connect.args(["connect", &phone.serial]).output().unwrap();
         }
         adb
@@ -133,7 +133,7 @@ impl Adb {
     }
 }
 
-/// Ends with this code; returns standard error.
+/// Checks that the gate ends with this code; returns standard error.
 #[track_caller]
 fn told(mut gate: Command, code: i32) -> String {
     check_ended(&gate.output().unwrap(), code).1
@@ -199,7 +199,7 @@ fn a_cable_that_breaks_loses_no_launch() {
     until("launch 1 of 2");
     phone.cut_connections();
     until("waiting for it");
-    // As the user puts the cable in again.
+    // Simulates the user who plugs the cable in again.
     let reconnect = || {
         let mut connect = tool("adb");
         adb.env(&mut connect);
@@ -284,7 +284,7 @@ fn a_session_that_fails_says_why_and_leaves_nothing() {
     let denied = "/system/bin/sh: ./epwatch-run: can't execute: Permission denied\n";
     let denied = script(ends(denied, 126));
     let no_program = "can't execute: Permission denied; expected a program for it";
-    // Another try may help only where the runner was killed.
+    // Only after a killed runner may another try help.
     for (script, expected, tries) in [
         (full, "No space left on device; free space on the phone", 0),
         (killed, "the runner was ended there by signal 9", 3),
@@ -299,7 +299,7 @@ fn a_session_that_fails_says_why_and_leaves_nothing() {
     }
 }
 
-/// Libraries of QNN by their names; nothing loads them.
+/// Makes files with the names of QNN's libraries; nothing loads them.
 fn libraries(folder: &Path) -> (PathBuf, PathBuf) {
     let names = [
         "libonnxruntime_providers_qnn.so",
@@ -316,7 +316,7 @@ fn libraries(folder: &Path) -> (PathBuf, PathBuf) {
 
 #[test]
 fn a_rom_without_fastrpc_and_a_missing_skeleton_are_named() {
-    // The library through which QNN reaches the DSP is not there.
+    // This phone lacks the library through which QNN reaches the DSP.
     let mut without = script(Answer::Runs);
     if let Answer::Says { stdout, .. } = &mut without.answers[0].1 {
         *stdout = stdout.replace("/vendor/lib64/libcdsprpc.so\n", "");

@@ -1,8 +1,8 @@
-//! A stand-in of a phone's daemon, to which a real adb connects. It knows the exact requests of a session, and keeps the
-//! others for the test to fail on.
+//! A stand-in for a phone's daemon, to which a real adb connects. It knows the exact requests of a session. Any other
+//! request makes the test fail.
 //!
-//! Messages are as AOSP's `adb/protocol.txt` and `SYNC.TXT` describe them. A command of a session runs on this machine,
-//! with a folder of the test in the place of `/data/local/tmp`.
+//! Messages follow AOSP's `adb/protocol.txt` and `SYNC.TXT`. A session's command runs on this machine, with a folder of
+//! the test instead of `/data/local/tmp`.
 
 use std::{
     collections::HashMap,
@@ -29,7 +29,7 @@ const CLSE: u32 = u32::from_le_bytes(*b"CLSE");
 const VERSION: u32 = 0x0100_0001;
 const MOST_DATA: u32 = 1 << 18;
 
-/// Kinds of packets of a shell.
+/// Kinds of packets of adb's shell protocol.
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
@@ -39,22 +39,22 @@ const CLOSE_STDIN: u8 = 4;
 /// The phone's folder in the requests.
 const FOLDER: &str = "/data/local/tmp";
 
-/// Whether the phone lets a computer in.
+/// The way a phone treats a connecting computer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
     Open,
-    /// Asks its user, who does not answer.
+    /// The phone asks its user, who does not answer.
     Asks,
-    /// Says nothing at all.
+    /// The phone does not answer at all.
     Silent,
 }
 
-/// What the phone does with a command.
+/// The phone's reaction to a command.
 #[derive(Debug, Clone)]
 pub(super) enum Answer {
-    /// Runs it on this machine.
+    /// Runs the command on this machine.
     Runs,
-    /// Says this, and ends with this code.
+    /// Prints this text, and ends with this code.
     Says {
         stdout: String,
         stderr: String,
@@ -62,10 +62,10 @@ pub(super) enum Answer {
     },
 }
 
-/// What the phone is asked, and how it answers.
+/// The expected requests to a phone, with its answers.
 pub(super) struct Script {
     pub(super) door: Door,
-    /// Commands with `DIR` in the place of the session's folder, and `ID` of its number. `*` at the end stands for the rest.
+    /// Commands, with `DIR` for the session's folder and `ID` for its number. `*` at the end stands for the rest.
     pub(super) answers: Vec<(String, Answer)>,
     /// Bytes that the phone can store.
     pub(super) room: usize,
@@ -116,12 +116,12 @@ impl Phone {
     /// Breaks the cable.
     pub(super) fn cut_connections(&self) {
         for connection in self.shared.connections.lock().unwrap().drain(..) {
-            // A connection that has ended is cut already.
+            // Fails only for a connection that has already ended.
             let _ = connection.shutdown(Shutdown::Both);
         }
     }
 
-    /// The phone was asked nothing that it does not know, and has no file of a session.
+    /// Checks that the phone got only known requests, and has no file of a session.
     #[track_caller]
     pub(super) fn check(&self) {
         let refused = self.shared.refused.lock().unwrap();
@@ -157,7 +157,7 @@ fn serve(mut from: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         from.read_exact(&mut data)?;
         match (command, shared.script.door) {
             (_, Door::Silent) => {}
-            // The computer's key is sent last, and the phone's user does not answer.
+            // The computer sends its key last, and the phone's user does not answer.
             (CNXN, Door::Asks) => send(&to, AUTH, [1, 0], &[7; 20])?,
             (AUTH, _) if theirs == 2 => send(&to, AUTH, [1, 0], &[7; 20])?,
             (AUTH, _) => {}
@@ -225,7 +225,7 @@ struct Stream {
     theirs: u32,
     to: Arc<Mutex<TcpStream>>,
     data: Mutex<Option<Sender<Vec<u8>>>>,
-    /// The other side took the last message.
+    /// Whether the other side has confirmed the last message.
     ready: Mutex<bool>,
     changed: Condvar,
 }
@@ -267,7 +267,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A packet of a shell.
+    /// Sends a packet of adb's shell protocol.
     fn packet(&self, kind: u8, data: &[u8]) -> io::Result<()> {
         let mut packet = vec![kind];
         packet.extend(u32::try_from(data.len()).unwrap().to_le_bytes());
@@ -276,7 +276,7 @@ impl Stream {
     }
 }
 
-/// Bytes of a stream, however they were cut into messages.
+/// The bytes of a stream, independent of their division into messages.
 struct Incoming {
     from: Receiver<Vec<u8>>,
     left: Vec<u8>,
@@ -321,7 +321,7 @@ fn service_of(
     }
 }
 
-/// The command with `ID` in the place of the session's number, and `DIR` in the place of its folder.
+/// Returns the command with `ID` for the session's number, and `DIR` for its folder.
 fn without_folder(command: &str) -> String {
     const BEFORE_ID: &str = "atch-";
     let begin = command.find(BEFORE_ID).map(|at| at + BEFORE_ID.len());
@@ -411,7 +411,7 @@ fn run(
     }
 }
 
-/// Files that are pushed.
+/// Serves the push of files.
 fn sync(stream: &Stream, incoming: &mut Incoming, shared: &Shared) -> io::Result<()> {
     let mut room = shared.script.room;
     while let (Some(id), Some(length)) = (incoming.take(4), incoming.number()) {

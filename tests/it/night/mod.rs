@@ -1,10 +1,11 @@
-//! A night on call, from a roll-out to the end of its incident: page, acknowledgement, a wrong fix, a second page, the right
-//! fix. The detector is killed twice and the store is starved once. What each channel, the page, a shell and Grafana
-//! said at each moment is `night.txt`; `EPWATCH_BLESS=1` writes it again.
+//! A night on call, from a roll-out to the end of its incident: page, acknowledgement, a wrong fix, a second page, the
+//! right fix. The detector is killed twice, and the store gets no CPU time once. `night.txt` has the texts of each
+//! channel, the page, a terminal and Grafana at each moment; `EPWATCH_BLESS=1` writes it again.
 //!
-//! Store, detector, notifiers and page are the real ones. The detector's clock stands until the test sets it, and the test
-//! waits for states alone. So the night takes as long as the machine needs, and says the same each time. No collector runs:
-//! reports are written as its rows, and no bucket is ever closed. So first sights of versions are not among what changed.
+//! Store, detector, notifiers and page are the real ones. The detector's clock only moves when the test sets it, and
+//! the test only waits for states. So the night takes as long as the machine needs, and its texts are the same each
+//! time. No collector runs: reports are written as its rows, and no bucket is ever closed. So the list of changes does
+//! not have first sights of versions.
 
 mod receivers;
 mod said;
@@ -49,14 +50,14 @@ const OTHER: Version = Version {
     ..FIRST
 };
 
-/// 2.0.0 there, as fast as before.
+/// 2.0.0 on that chipset, as fast as 1.0.0.
 const OTHER_SECOND: Version = Version {
     name: SECOND.name,
     before: Some((OTHER.name, OTHER.run_us)),
     ..OTHER
 };
 
-/// The fix that is none: as slow as 2.0.0.
+/// The wrong fix, as slow as 2.0.0.
 const WRONG_FIX: Version = Version {
     name: "2.0.1",
     before: Some((SECOND.name, SECOND.run_us)),
@@ -70,7 +71,7 @@ const RIGHT_FIX: Version = Version {
     ..FIRST
 };
 
-/// A detector that can be killed: it runs on threads of its own.
+/// A detector that can be killed, because it runs on its own threads.
 struct Running {
     runtime: Runtime,
     tasks: TaskSet,
@@ -78,7 +79,7 @@ struct Running {
 }
 
 impl Running {
-    /// Kills it: no task goes on, and nothing is given back.
+    /// Kills the detector: no task continues, and the lease is not given back.
     fn kill(self) {
         self.runtime.shutdown_background();
     }
@@ -97,7 +98,7 @@ struct Night {
 impl Night {
     async fn begin() -> Self {
         let store = Store::start().await;
-        // The last whole day: the night is over before the test begins, whenever that is.
+        // The last whole day, so the night is always in the past when the test begins.
         let day = Timestamp::now().as_second().div_euclid(86_400) - 1;
         let began = Timestamp::from_second(86_400 * day).unwrap();
         let clock = Arc::new(ManualClock::at(began));
@@ -163,7 +164,7 @@ impl Night {
         }
     }
 
-    /// Waits until the window that ends then is judged.
+    /// Waits until the window that ends at this time is judged.
     async fn judged(&self, hours: i64, minutes: i64) {
         let end = self.at(hours, minutes).as_millisecond();
         let sql = format!(
@@ -201,7 +202,7 @@ impl Night {
         .await;
     }
 
-    /// Judges the window that ends then, a minute and a half later.
+    /// Lets the detector judge the window that ends at this time, a minute and a half later.
     async fn goes_on(&mut self, hours: i64, minutes: i64, event: &str) {
         let judged_at = self.at(hours, minutes) + SignedDuration::from_secs(90);
         self.clock.set(judged_at);
@@ -210,7 +211,7 @@ impl Night {
         self.look(event).await;
     }
 
-    /// Records what everyone says now.
+    /// Records the present texts of all speakers.
     async fn look(&mut self, event: &str) {
         self.said.moment(self.clock.now(), event);
         let told = self.receivers.take();
@@ -226,7 +227,7 @@ impl Night {
             .collect();
         for id in &ids {
             let shown = self.shown(&format!("/incident?id={id}")).await;
-            // Texts as they were sent stand there, too.
+            // The page also repeats the texts as they were sent, which are recorded elsewhere.
             let sent = shown
                 .iter()
                 .position(|line| line.starts_with("The text as it was sent"));
@@ -258,7 +259,7 @@ impl Night {
         self.grafana().await;
     }
 
-    /// Returns a page as text, once nothing of it is left out and it is of now.
+    /// Returns a page as text, once no part is left out and it shows the present state.
     async fn shown(&self, path: &str) -> Vec<String> {
         let now = self.clock.now().to_string();
         let (page, query) = path.split_once('?').unwrap_or((path, ""));
@@ -322,7 +323,7 @@ impl Night {
         names.insert("baseline", Some(vec!["1.0.0"]));
         let reader = Reader::on(&self.store);
         for (name, sql) in queries() {
-            // Annotations have the names of panels.
+            // Annotations get names like panels.
             let columns = PANELS
                 .iter()
                 .find(|(panel, _)| *panel == name && !sql.contains(" AS timeEnd"));
@@ -343,7 +344,7 @@ impl Night {
         }
     }
 
-    /// Starves the store: its process gets no time, as on a machine that thrashes.
+    /// Sends a signal to the store's process. Stopped, it gets no CPU time, as on a thrashing machine.
     fn signal_store(&self, signal: &str) {
         let EngineState::Ready { pid, .. } = *self.store.engine.state().borrow() else {
             panic!("the engine is not ready");
@@ -354,7 +355,7 @@ impl Night {
         assert!(sent.unwrap().success());
     }
 
-    /// Places an order as of the night: the store stamps orders by the machine's clock.
+    /// Stores an order with the night's time, because the store would stamp it with the machine's clock.
     async fn ordered(&self, incident: &str, kind: &str, who: &str, why: &str) {
         let insert = "INSERT INTO incident_orders (order_id, incident_id, order_number, order_kind, who, why, source, app_id, \
             environment, model_id, model_version, ordered_at) \
@@ -383,7 +384,7 @@ impl Night {
     }
 }
 
-/// Panels that are looked at during a night, with the number of columns that are recorded.
+/// Panels that are recorded during the night, with the number of columns.
 const PANELS: [(&str, usize); 4] = [
     ("\"Open incidents\" of \"Fleet\"", 3),
     ("\"Devices by chipset\" of \"Fleet\"", 3),
@@ -401,7 +402,7 @@ fn version_of<'a>(incidents: &'a [Value], id: &str) -> &'a str {
         .unwrap()
 }
 
-/// Checks [O17]. The link of a test page opens a page that says that it was a test.
+/// Checks [O17]: the link of a test notification opens a page that says that it was a test.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_link_of_a_test_page_opens_a_page_that_says_so() {
     let store = Store::start().await;
@@ -487,7 +488,7 @@ async fn a_night_from_a_roll_out_to_its_end_says_the_same_each_time() {
         .look("The store has time again. The window is judged late.")
         .await;
 
-    // [O11]: no device ran 1.0.0 in this window, and what was before is drawn.
+    // [O11]: no device ran 1.0.0 in this window, but its earlier runs are drawn.
     let document = night
         .page
         .get(&format!("/incident.json?id={incident}"))
@@ -499,7 +500,7 @@ async fn a_night_from_a_roll_out_to_its_end_says_the_same_each_time() {
         "{reference}"
     );
 
-    // Slack is away while the second page is sent, and the detector is killed before Slack has it.
+    // Slack is unreachable while the second page is sent, and the detector is killed before Slack has the page.
     night.reported(WRONG_FIX, 2, 50).await;
     night.reported(OTHER_SECOND, 2, 51).await;
     night.receivers.slack_is_away(true);

@@ -1,5 +1,5 @@
-//! Stand-ins for Slack, PagerDuty, Alertmanager and a webhook, on one port. Each answers as the real one does. A request that
-//! no channel makes fails the test.
+//! Stand-ins for Slack, PagerDuty, Alertmanager and a webhook, on one port. Each answers like the real service. A
+//! request that no channel makes fails the test.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -16,12 +16,12 @@ use epwatch_server::{Clock, ManualClock};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Names of the channels, as incidents keep deliveries by.
+/// Names of the channels, by which incidents record deliveries.
 pub(super) const CHANNELS: [&str; 4] = ["slack", "pagerduty", "alertmanager", "webhook"];
 
 #[derive(Debug, Default)]
 struct State {
-    /// Messages that no one has taken yet, with the channel's name.
+    /// Messages that the test has not taken yet, with the channel's name.
     told: Vec<(&'static str, Value)>,
     /// Alerts that Alertmanager has, by their labels.
     alerts: Vec<Value>,
@@ -111,7 +111,7 @@ impl Receivers {
 
     fn serve(&self, stream: TcpStream) {
         let mut stream = BufReader::new(stream);
-        // A detector that is killed breaks off.
+        // A killed detector may break off its request.
         let Some(request) = read(&mut stream) else {
             return;
         };
@@ -160,7 +160,7 @@ impl Receivers {
             }
         }
         for alert in body.as_array().unwrap() {
-            // The watchdog is sent by the time of the machine.
+            // The watchdog is sent by the machine's clock, so it is not recorded.
             if alert["labels"]["alertname"] == "EpwatchWatchdog" {
                 continue;
             }
@@ -170,7 +170,7 @@ impl Receivers {
             let held = held.position(|held| held["labels"] == alert["labels"]);
             let held = held.map(|at| state.alerts.swap_remove(at));
             state.alerts.push(told.clone());
-            // A firing alert is sent again by the time of the machine, with a later end.
+            // A firing alert is repeated by the machine's clock, with a later end, so repeats are not recorded.
             let is_repeated = held.is_some_and(|mut held| {
                 held["endsAt"] = told["endsAt"].clone();
                 held == told

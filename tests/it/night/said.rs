@@ -1,4 +1,5 @@
-//! What was said in the night, as one text. Each speaker says a line only if the speaker did not say it the moment before.
+//! The night's texts as one record. A line of a speaker is recorded only if the speaker did not have it the moment
+//! before.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,16 +11,16 @@ use serde_json::Value;
 
 use super::receivers::CHANNELS;
 
-/// The day that the record has in place of the day on which the test runs.
+/// The day that replaces the real day of the night in the record.
 const DAY: &str = "2027-01-15";
 
 /// The record so far.
 #[derive(Debug)]
 pub(super) struct Said {
     text: String,
-    /// The day of the night, as times have it.
+    /// The real day of the night, as it is written in times.
     day: String,
-    /// Lines of each speaker's last text, and all lines that a channel was sent, without ages.
+    /// For each speaker, the lines of the last text, without ages. For a channel, all lines that it was sent.
     before: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -39,12 +40,12 @@ impl Said {
         _ = writeln!(self.text, "{gap}{time}  {event}");
     }
 
-    /// Records the lines that the speaker did not say the moment before.
+    /// Records the lines that the speaker did not have the moment before.
     pub(super) fn by(&mut self, speaker: &str, lines: &[String]) {
         self.but_for(speaker, lines, &BTreeSet::new());
     }
 
-    /// Records what channels were sent. Lines that another channel of the moment has, too, stand once.
+    /// Records the messages to channels. A line that several channels got at this moment is recorded once.
     pub(super) fn by_channels(&mut self, told: &[(&'static str, Value)]) {
         let mut common = BTreeSet::new();
         for (channel, message) in told {
@@ -56,7 +57,7 @@ impl Said {
 
     fn but_for(&mut self, speaker: &str, lines: &[String], common: &BTreeSet<String>) {
         let mut lines: Vec<String> = lines.iter().map(|line| self.as_of_the_day(line)).collect();
-        // Channels are told side by side.
+        // Channels are notified in parallel, so the order of their deliveries varies.
         for group in lines.chunk_by_mut(|a, b| is_delivery(a) && is_delivery(b)) {
             group.sort();
         }
@@ -68,7 +69,7 @@ impl Said {
             !before.contains(&key) && !common.contains(*line) && shown.insert(key)
         });
         let new: Vec<&String> = new.collect();
-        // A message is news; a page is the state.
+        // A message only has news, while a page has the whole state.
         if !CHANNELS.contains(&speaker) {
             before.clear();
         }
@@ -110,13 +111,13 @@ impl Said {
     }
 }
 
-/// Whether a text ends as `12:23:08.` does.
+/// Whether a text ends with a time and a dot, like `12:23:08.`.
 fn is_after_seconds(text: &str) -> bool {
     let before = text.len().checked_sub(4).and_then(|at| text.get(at..));
     before.is_some_and(|end| end.starts_with(':'))
 }
 
-/// Whether a line says that a channel was told.
+/// Whether a line is about a delivery to a channel.
 fn is_delivery(line: &str) -> bool {
     line.contains(" was told: ")
 }
@@ -179,7 +180,7 @@ fn message_lines(channel: &str, message: &Value) -> Vec<String> {
         _ => {
             lines.push(format!("occasion: {}", plain(&message["occasion"])));
             for (name, fact) in message["incident"].as_object().unwrap() {
-                // Texts of the other channels.
+                // These annotations repeat texts of the other channels.
                 if !["description", "next_step", "summary"].contains(&name.as_str()) {
                     fact_lines(name, fact, &mut lines);
                 }
@@ -195,11 +196,11 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The first line of a fact has its name.
+/// Adds the lines of a fact, with its name before the first line.
 fn fact_lines(name: &str, fact: &Value, lines: &mut Vec<String>) {
     let fact = plain(fact);
     for (at, line) in fact.lines().enumerate() {
-        // PagerDuty has several facts of one name as lines of one.
+        // PagerDuty joins several facts with one name into lines of a single one.
         lines.push(match at > 0 && line.starts_with("epwatch ") {
             true => line.to_owned(),
             false => as_of_slack(&format!("{name}: {line}")),
@@ -207,7 +208,7 @@ fn fact_lines(name: &str, fact: &Value, lines: &mut Vec<String>) {
     }
 }
 
-/// A step has its number before it, as Slack has it.
+/// Returns a step with its number first, as in Slack.
 fn as_of_slack(line: &str) -> String {
     let step = line.strip_prefix("next ");
     let step = step.and_then(|rest| rest.split_once(": "));
@@ -249,7 +250,7 @@ fn slack(message: &Value, lines: &mut Vec<String>) {
     }
 }
 
-/// Returns what a page shows as text, a line for each block and each row of a table.
+/// Returns the visible text of a page, a line for each block and each row of a table.
 pub(super) fn page_lines(html: &str) -> Vec<String> {
     let main = html.split_once("<main").map_or("", |(_, rest)| rest);
     let main = main.split_once("</main>").map_or(main, |(main, _)| main);

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::served::{Answer, Served};
 use crate::browser::Browser;
 
-/// Sends the form as a browser does.
+/// Sends the form like a browser.
 async fn sign_in(page: &Served, site: &str, token: &str) -> Answer {
     let body = format!("token={token}&to=%2Fincidents%3Fapp%3Da");
     let headers = [("sec-fetch-site", site)];
@@ -22,7 +22,7 @@ async fn only_this_machine_and_the_token_open_the_page() {
     let dir = tempfile::tempdir().unwrap();
     let token_file = dir.path().join("token");
     std::fs::write(&token_file, "correct-horse-battery\n").unwrap();
-    // Nothing is behind it: access is decided first.
+    // No store runs at this address, because access is decided before the store is read.
     let target = epwatch_store::StoreTarget::unix(&dir.path().join("none.sock"), "epwatch");
     let config = PageConfig {
         token_file: Some(token_file.clone()),
@@ -66,7 +66,7 @@ async fn only_this_machine_and_the_token_open_the_page() {
         assert!(cookie.contains(part), "{cookie}");
     }
     let cookie = cookie.split(';').next().unwrap();
-    // It is let in, and finds that the store is away.
+    // The browser is admitted, and finds that the store is unreachable.
     let inside = page
         .ask(Method::GET, "/fleet", &[("cookie", cookie)], "")
         .await;
@@ -93,7 +93,7 @@ async fn only_this_machine_and_the_token_open_the_page() {
         .ask(Method::GET, "/fleet", &[("cookie", cookie)], "")
         .await;
     assert_eq!(inside.status, 503, "an open session is not limited");
-    // A caller with the right token is not limited either: a stranger behind the same proxy locks no one out.
+    // A caller with the right token is not limited, so a stranger behind the same proxy locks no one out.
     assert_eq!(
         page.ask(Method::HEAD, "/fleet", &bearer, "").await.status,
         503

@@ -1,4 +1,4 @@
-//! Names that try to leave their place, on every page.
+//! Tests names that try to break out of HTML, links or SQL, on every page.
 
 use clickhouse::Client;
 use epwatch_model::{CohortKey, ModelKey, write_document};

@@ -1,4 +1,4 @@
-//! A page that a test asks over HTTP, and the checks that every answer must pass.
+//! A page that a test queries over HTTP, and the checks that every answer must pass.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::until;
 
-/// Names that try to leave their place in HTML, a link, SQL or a path.
+/// Names that try to break out of HTML, a link, SQL or a path.
 pub(crate) const HOSTILE: [&str; 9] = [
     "\"><script>alert(1)</script>",
     "javascript:alert(1)",
@@ -47,7 +47,7 @@ impl Answer {
     }
 }
 
-/// A page that a test asks.
+/// A running page that a test queries.
 pub(crate) struct Served {
     pub(crate) server: PageServer,
     stop: CancellationToken,
@@ -58,7 +58,7 @@ impl Served {
         Self::with(store, PageConfig::default()).await
     }
 
-    /// With timeouts that are long enough for a machine full of tests.
+    /// Starts a page with timeouts that are long enough for a machine full of tests.
     pub(crate) async fn with(store: Client, mut config: PageConfig) -> Self {
         config.timeout_factor = 8;
         Self::as_is(store, config).await
@@ -68,7 +68,7 @@ impl Served {
         Self::at(store, config, Arc::new(SystemClock)).await
     }
 
-    /// Whose present is the clock's.
+    /// Starts a page that takes the current time from `clock`.
     pub(crate) async fn at(store: Client, mut config: PageConfig, clock: Arc<dyn Clock>) -> Self {
         config.listen.set_port(0);
         let stop = CancellationToken::new();
@@ -139,7 +139,7 @@ pub(crate) fn check_page(path: &str, answer: &Answer) {
     for part in shown {
         assert!(!part.contains(['\u{202e}', '\u{2066}']), "{path}: {part}");
     }
-    // Each term is explained once, where it first stands, and at the foot.
+    // Each term has one link to its explanation, at its first occurrence, and one line at the foot.
     let parts = text.split("href=\"#term-").skip(1);
     for term in parts.filter_map(|rest| rest.split('"').next()) {
         let link = format!("href=\"#term-{term}\"><abbr title=\"");
@@ -169,7 +169,7 @@ pub(super) fn json_of(link: &str) -> String {
 }
 
 /// Returns a page's JSON once `condition` holds for it, and nothing is left out of it. A busy machine may need several
-/// readings.
+/// reads.
 pub(super) async fn json_when(
     page: &Served,
     path: &str,
@@ -188,7 +188,7 @@ pub(super) async fn json_when(
     read.into_inner().unwrap()
 }
 
-/// Returns a page once it has a part and leaves none out, as [`json_when`] does.
+/// Like [`json_when`], returns a page once it has a part and leaves none out.
 pub(super) async fn page_when(page: &Served, path: &str, part: &str) -> Answer {
     let read = Mutex::new(None);
     until(path, async || {

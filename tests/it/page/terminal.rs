@@ -1,4 +1,4 @@
-//! The same facts at a shell: a watched command, the answer to a roll-out, devices.
+//! The same data in a terminal: a watched command, the answer to a roll-out, devices.
 
 use std::{
     io::{BufRead, BufReader},
@@ -12,7 +12,7 @@ use crate::{
     support::{check_fails, check_succeeds, json},
 };
 
-/// A command that prints again, until Ctrl-C.
+/// Checks a command that prints again and again until Ctrl-C.
 #[track_caller]
 pub(super) fn check_watch(command: &mut std::process::Command, part: &str) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
@@ -27,7 +27,7 @@ pub(super) fn check_watch(command: &mut std::process::Command, part: &str) {
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
-/// May the version that was paged go on? On SM8635 it may not, and the other chipsets do not change that.
+/// Checks that the roll-out of the paged version is stopped. SM8635 stops it, whatever the other chipsets say.
 #[track_caller]
 pub(super) fn check_rollout(
     at_shell: &dyn Fn(&[&str]) -> std::process::Command,
@@ -61,14 +61,14 @@ pub(super) fn check_rollout(
         chipsets[1..].iter().all(|of| of["answer"] != "stop"),
         "{text}"
     );
-    // A typing error does not get an answer, and a caller has to wait for a version that is not judged yet.
+    // A typing error is an error, while a version that is not judged yet gets "not yet".
     let slip = format!("{MODEL}x");
     assert_eq!(rollout(&slip, "2", &[]).0, Some(2));
     let (code, text) = rollout(MODEL, "nosuch", &[]);
     assert_eq!(code, Some(3), "{text}");
 }
 
-/// Devices of the fleet at a shell: the list, one by the first digits of its id, and ids of none.
+/// Checks devices of the fleet in a terminal: the list, one device by the first digits of its id, and unknown ids.
 #[track_caller]
 pub(super) fn check_devices(
     at_shell: &dyn Fn(&[&str]) -> std::process::Command,
@@ -100,13 +100,14 @@ pub(super) fn check_devices(
     let text = check_succeeds(&mut at_shell(&["devices", &id.to_uppercase()]));
     assert!(text.contains(id) && text.contains(MODEL), "{text}");
     let text = check_succeeds(&mut at_shell(&["devices"]));
-    // The fleet has more devices than a list, so another list may have others; each has the digits to ask for.
+    // The fleet has more devices than a list, so another list may differ. Each row has digits that are enough to query
+    // the device.
     let digits = text.lines().nth(1).and_then(|line| line.get(..8)).unwrap();
     assert!(!text.contains(id), "{text}");
     let first = json(&mut at_shell(&["devices", digits]));
     let first = first["installation"]["id"].as_str().unwrap();
     assert!(first.starts_with(digits), "{text}");
-    // Devices of the fleet still send.
+    // The fleet's devices still send reports, so the latest device changes.
     let last = json(&mut at_shell(&["devices", "--latest", "--app", APP]));
     let received = |row: &Value| row["last_received_ms"].as_i64().unwrap();
     assert_eq!(last["installation"]["app"], APP);

@@ -1,10 +1,10 @@
-//! Finds the items that a file uses of other files, and the circles that these arrows make.
+//! Finds the items of other files that a file uses, and the circles of these arrows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{Module, Use};
 
-/// The names that a file uses of another, with the line of their first use.
+/// For each pair of files, the names that the first uses of the second, with the line of their first use.
 pub(crate) type Arrows = BTreeMap<(String, String), BTreeMap<String, usize>>;
 
 /// A module, or an item of it.
@@ -13,8 +13,8 @@ type Targets = BTreeSet<Target>;
 
 /// Returns the arrows between files.
 ///
-/// None comes from a `mod` line, or from the re-export of what lies below a module. None comes from a file that has
-/// methods of another file's type (`impl Type`) and uses only this type. Such a file is a part of that type.
+/// A `mod` line makes no arrow, nor does a module's re-export of items below it. A file with methods of another file's
+/// type (`impl Type`) that uses only this type makes none either, because it is a part of that type.
 pub(crate) fn arrows(modules: &[Module]) -> Arrows {
     let resolver = Resolver { modules };
     let mut arrows = Arrows::new();
@@ -36,7 +36,7 @@ pub(crate) fn arrows(modules: &[Module]) -> Arrows {
         };
         for import in module.uses.iter().filter(|import| import.name.is_some()) {
             let targets = resolver.resolve(id, &import.path, &mut Vec::new());
-            // A function with the name of its module counts where it is called.
+            // A function with the same name as its module counts where it is called, not where it is imported.
             let is_of_module = targets.iter().any(|(_, name)| name.is_none());
             let is_reexport = |to: usize| import.is_public && resolver.is_below(to, id);
             if !is_of_module {
@@ -52,7 +52,7 @@ pub(crate) fn arrows(modules: &[Module]) -> Arrows {
             }
             let mut targets = resolver.resolve(id, &path.names, &mut Vec::new());
             if targets.is_empty() && path.next == "!" {
-                // A macro without a path is in scope by the order of the text.
+                // A macro without a path is in scope after its definition in the text.
                 let defining = (0..modules.len()).filter(|id| modules[*id].macros.contains(last));
                 targets = defining.map(|id| (id, Some(last.clone()))).collect();
             }
@@ -123,8 +123,8 @@ impl Resolver<'_> {
         found
     }
 
-    /// Returns the meanings of a name behind a module's path. A name that the text does not define comes from a macro
-    /// of that file. An exception is a module that imports from another crate or includes generated code.
+    /// Returns the meanings of a name after a module's path. If the text does not define the name, it comes from a
+    /// macro of that file. An exception is a module that imports from another crate or includes generated code.
     fn member(&self, id: usize, name: &str, open: &mut Vec<(usize, String)>) -> Targets {
         let found = self.lookup(id, name, open);
         let module = &self.modules[id];

@@ -1,9 +1,9 @@
 //! Each crate's files depend on each other one way, and a type's name is unique in its crate. A module with files of
 //! its own is the `mod.rs` of their folder.
 //!
-//! An arrow leads to the file that defines an item, not to the module that re-exports it, and a call of a method makes none.
-//! So folders of one crate may still use each other in a circle, as 14 files around `SignalId` did. What the detector's
-//! folders share is in `epwatch-model`, a crate below them: a circle through it does not compile.
+//! An arrow leads to the file that defines an item, not to the module that re-exports it, and a call of a method makes
+//! none. So folders of one crate may still use each other in a circle, as 14 files around `SignalId` did. The
+//! detector's folders share the crate `epwatch-model` below them, so a circle through it does not compile.
 //!
 //! The test reads source text only, so it also runs alone, without a build of the workspace:
 //! `rustc --edition 2024 --test -o /tmp/structure tests/it/structure/mod.rs && /tmp/structure`, from the repository's
@@ -76,7 +76,7 @@ fn sources_below(folder: &Path) -> Sources {
     sources
 }
 
-/// Returns the problems of a crate as text, empty for none. A program next to a library is a tree of its own.
+/// Returns the problems of a crate as text, empty for none. A program next to a library is a separate tree of modules.
 fn problems_of(crate_name: &str, sources: &Sources) -> String {
     let mut text = String::new();
     let folders: BTreeSet<&str> = sources

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The files of a crate, by path.
 pub(crate) type Sources = BTreeMap<String, String>;
 
-/// A path as the code has it: `crate::wal::Log`, `Log`.
+/// A path as written in the code: `crate::wal::Log`, `Log`.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(crate) names: Vec<String>,
     pub(crate) line: usize,
-    /// The token after it: a call and a macro have one of their own.
+    /// The token after the path, which shows a call or a macro.
     pub(crate) next: String,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Path {
 #[derive(Debug)]
 pub(crate) struct Use {
     pub(crate) path: Vec<String>,
-    /// The name that it gets; `None` for `*`.
+    /// The name that the import gets; `None` for `*`.
     pub(crate) name: Option<String>,
     pub(crate) is_public: bool,
     pub(crate) line: usize,
@@ -38,7 +38,7 @@ pub(crate) struct Module {
     pub(crate) paths: Vec<Path>,
     /// The types of its `impl Type` blocks, without types of `impl Trait for Type`.
     pub(crate) methods_of: BTreeSet<String>,
-    /// Has an `include!` of generated code.
+    /// Whether the module has an `include!` of generated code.
     pub(crate) is_generated: bool,
 }
 
@@ -72,7 +72,7 @@ impl Reader<'_> {
     fn file(&mut self, file: &str, folder: &str, parent: Option<usize>) -> usize {
         let root = self.module(file, parent);
         let tokens = Tokens(without_tests(&Tokens(tokens(&self.sources[file]))));
-        // The braces that hold items, each with its module, its folder and the depth in it.
+        // The open braces around items, each with its module, its folder, and the depth in it.
         let mut open = vec![(root, folder.to_owned(), 0)];
         let (mut depth, mut at) = (0, 0);
         while at < tokens.0.len() {
@@ -135,7 +135,7 @@ impl Reader<'_> {
                     }
                     let next = tokens.at(at + 1).to_owned();
                     if is_item && next == "!" {
-                        // The call may define items.
+                        // The macro call may define items.
                         open.push((id, folder, depth + 1));
                         self.modules[id].is_generated |= word == "include";
                     }
@@ -207,7 +207,7 @@ fn is_name(text: &str) -> bool {
 struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// The text of a token, empty beyond the ends.
+    /// Returns the text of a token, which is empty beyond the ends.
     fn at(&self, at: usize) -> &str {
         self.0.get(at).map_or("", |token| &token.text)
     }

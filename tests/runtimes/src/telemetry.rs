@@ -1,8 +1,8 @@
-//! A process as on a person's machine, where ONNX Runtime's own telemetry is on by default.
+//! Runs a process like on a person's machine, where ONNX Runtime's own telemetry is on by default.
 
 use std::{path::Path, process::Command};
 
-/// Variables of build machines, by which ONNX Runtime sends nothing, and its switch.
+/// Variables that keep ONNX Runtime from sending: variables of build machines, and its own switch.
 const SILENCING: [&str; 15] = [
     "APPVEYOR",
     "BITBUCKET_BUILD_NUMBER",
@@ -21,7 +21,7 @@ const SILENCING: [&str; 15] = [
     "TRAVIS",
 ];
 
-/// Lets a child's ONNX Runtime send telemetry, with the files of it below `cache`. Runtimes stay where they are.
+/// Lets a child's ONNX Runtime send telemetry, with its files below `cache`. The cache of runtimes is not moved.
 pub fn with_telemetry(command: &mut Command, cache: &Path) {
     for name in SILENCING {
         command.env_remove(name);
@@ -31,7 +31,7 @@ pub fn with_telemetry(command: &mut Command, cache: &Path) {
         .env("XDG_CACHE_HOME", cache);
 }
 
-/// Returns whether telemetry left an id of the device. It is written as soon as the environment is made.
+/// Returns whether telemetry left an id of the device. The id is written as soon as the environment is made.
 pub fn has_telemetry(cache: &Path) -> bool {
     let id = "Microsoft/DeveloperTools/.onnxruntime/deviceid";
     cache.join(id).exists()

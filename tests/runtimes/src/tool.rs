@@ -7,8 +7,8 @@ const PACKAGES: &str = include_str!("../../../.ci/packages");
 /// Returns a command of a program of the machine.
 ///
 /// # Panics
-/// If it is not installed. The text names its package, and `.ci/tests` reads it: `./test --only-what-is-here` leaves
-/// the test out.
+/// If the program is not installed. The text names its package. `.ci/tests` reads this text, so that
+/// `./test --only-what-is-here` leaves the test out.
 #[track_caller]
 pub fn tool(name: &str) -> Command {
     assert!(is_installed(name), "{}", not_installed(name));
@@ -21,7 +21,7 @@ pub fn is_installed(name: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// Says that a program is missing, and how it is had.
+/// Returns the text that a program is missing, and how to install it.
 pub fn not_installed(name: &str) -> String {
     let rows = PACKAGES.lines().filter(|row| !row.starts_with('#'));
     let package = rows.map(str::split_whitespace).find_map(|mut row| {

@@ -1,5 +1,5 @@
 //! A collector in the test's process, for tests of its clients. It stores the reports that the contract allows, and
-//! keeps their bytes. It fails the test on anything else: a report that does not parse, other bytes under a known
+//! keeps their bytes. It fails the test on anything else: a report that does not parse, or other bytes under a known
 //! key.
 #![expect(missing_docs, reason = "only this workspace uses it")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
@@ -29,11 +29,11 @@ use tonic::{
 /// The answer to one call.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// Stores all, and answers this, with the request's id and number of reports.
+    /// Stores all reports, and returns this answer, with the request's id and number of reports.
     Ok(v1::UploadResponse),
-    /// Stores nothing, and answers just this: a proxy, or the collector of another call.
+    /// Stores nothing, and returns this answer unchanged, like a proxy, or the answer to another call.
     Stranger(v1::UploadResponse),
-    /// Stores all, and the answer gets lost.
+    /// Stores all reports, but the answer is lost.
     StoreAndFail(Status),
     /// Refuses the call and stores nothing.
     Fail(Status),
@@ -41,7 +41,7 @@ pub enum Answer {
     Overloaded,
 }
 
-/// This answer, as one to this request.
+/// Returns this answer, addressed to this request.
 pub fn answer_to(request: &v1::UploadRequest, answer: v1::UploadResponse) -> v1::UploadResponse {
     v1::UploadResponse {
         n_reports: request.reports.len().try_into().unwrap(),
@@ -62,7 +62,7 @@ pub fn deletion_of(request: &v1::DeleteInstallationRequest) -> v1::DeleteInstall
 #[derive(Debug, Default)]
 struct State {
     answers: VecDeque<Answer>,
-    /// The answer when there is none left; `None` stores everything.
+    /// The answer once `answers` is empty; `None` stores everything.
     usual_answer: Option<Answer>,
     calls: Vec<Vec<Bytes>>,
     stored: BTreeMap<ReportKey, Bytes>,
@@ -79,7 +79,8 @@ struct Service {
     authorization: String,
 }
 
-/// Runs on a thread of its own until it is dropped, and then fails the test if it got anything out of contract.
+/// A collector that runs on its own thread until it is dropped. Then it fails the test if it got anything that violates
+/// the contract.
 #[derive(Debug)]
 pub struct Collector {
     state: Arc<Mutex<State>>,
@@ -93,13 +94,13 @@ impl Collector {
         Self::start_with(key, None)
     }
 
-    /// Starts one with a certificate and its key, both PEM.
+    /// Starts a collector with a certificate and its key, both in PEM.
     pub fn start_secured(key: &str, certificate: &str, private_key: &str) -> Self {
         let identity = Identity::from_pem(certificate, private_key);
         Self::start_with(key, Some(ServerTlsConfig::new().identity(identity)))
     }
 
-    /// As [`Self::start_secured`], for clients with a certificate of this authority only.
+    /// Works like [`Self::start_secured`], for clients with a certificate of this authority only.
     pub fn start_mutual(key: &str, certificate: &str, private_key: &str, authority: &str) -> Self {
         let identity = Identity::from_pem(certificate, private_key);
         let tls = ServerTlsConfig::new()
@@ -128,7 +129,7 @@ impl Collector {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             runtime.enable_all().build().unwrap().block_on(async {
                 let incoming = TcpIncoming::from(TcpListener::from_std(listener).unwrap());
-                // Connections that are open go with the runtime.
+                // Open connections end with the runtime.
                 tokio::select! {
                     ended = server.serve_with_incoming(incoming) => ended.unwrap(),
                     _ = stopped => {}
@@ -147,28 +148,28 @@ impl Collector {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// The answers to the next calls.
+    /// Sets the answers to the next calls.
     pub fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
         self.state().answers.extend(answers);
     }
 
-    /// The answer to calls from now on; without one, everything is stored.
+    /// Sets the answer to calls from now on; without one, everything is stored.
     pub fn answer_from_now_on(&self, answer: Option<Answer>) {
         self.state().usual_answer = answer;
     }
 
-    /// The answers to the next deletions; when there is none left, they are done.
+    /// Sets the answers to the next deletions. After them, deletions succeed.
     pub fn answer_deletions(&self, answers: impl IntoIterator<Item = Status>) {
         let answers = answers.into_iter().map(Err);
         self.state().deletion_answers.extend(answers);
     }
 
-    /// Answers the next deletion with just this, and deletes nothing.
+    /// Returns this answer unchanged to the next deletion, and deletes nothing.
     pub fn answer_deletion_as_stranger(&self, answer: v1::DeleteInstallationResponse) {
         self.state().deletion_answers.push_back(Ok(answer));
     }
 
-    /// Deletes an installation that has not asked for it.
+    /// Deletes an installation that has not requested it.
     pub fn delete(&self, installation: InstallationId) {
         self.state().deleted.push(installation);
     }
@@ -187,7 +188,7 @@ impl Collector {
         self.state().calls.clone()
     }
 
-    /// Every report of a call so far, parsed, repetitions included.
+    /// Returns every report of all calls so far, parsed, including repeats.
     pub fn reports(&self) -> Vec<Report> {
         let calls = self.calls().into_iter().flatten();
         calls.map(|bytes| Report::parse(&bytes).unwrap()).collect()
@@ -197,7 +198,7 @@ impl Collector {
         self.state().stored.clone()
     }
 
-    /// Reports that came again after they were stored.
+    /// Returns the number of reports that came again after they were stored.
     pub fn n_duplicates(&self) -> usize {
         self.state().n_duplicates
     }
@@ -221,7 +222,7 @@ impl State {
     fn store(&mut self, index: u32, bytes: &Bytes) -> Option<ReportResult> {
         let key = match Report::parse(bytes) {
             Ok(report) => {
-                // A collector stores the rest of such a report. No SDK of ours sends one.
+                // A real collector stores the rest of such a report, but this SDK never sends one.
                 let n_dropped = report.n_dropped_series(bytes);
                 if n_dropped > 0 {
                     let key = report.key;

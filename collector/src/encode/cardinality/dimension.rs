@@ -1,6 +1,6 @@
 //! The kinds of names that are limited.
 
-/// The kinds of names. The label is the metric's.
+/// The kinds of names that are limited, each with its label in the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Dimension {

@@ -1,21 +1,21 @@
-//! Limits of distinct names: models, versions, chipsets and shape keys of an app in 14 days of receipt. Names beyond
-//! become [`OTHER`] in the rows; the WAL keeps the bytes as they came in.
+//! Limits of distinct names: models, versions, chipsets and shape keys of an app in 14 days of receipt. Names above a
+//! limit become [`OTHER`] in the rows; the WAL keeps the received bytes.
 //!
-//! A key that ships in an app is public, so names can be made up. Names of the last 14 days are admitted. A network
-//! brings a handful of new ones a day, over all environments of an app, and up to half of the limit of each. The
-//! other half is for names that devices of several networks report, or a device of an `own` key. Unproven
-//! installations bring none. A sender whose network is unknown is not weighed: nothing is known of any.
+//! A key that ships in an app is public, so names can be made up. Names of the last 14 days are admitted. One network
+//! may add a handful of new names a day, over all environments of an app. Names that single networks added fill at most
+//! half of each limit. The other half is for names that devices of several networks report, or a device of an `own`
+//! key. Unproven installations add no names. A sender whose network is unknown is not limited in this way.
 //!
 //! A record must make the same rows when its batch is inserted again after a crash. So an admitted name is appended to
-//! the file `names` in the WAL's directory before its batch is inserted. With it are the network that brought it and
-//! the offset of the first record that it counts for. That is the start of its batch. Two cases take the
-//! start of the next batch: several devices bring the name together, or a record of its batch was refused the name.
-//! Records of a batch that was decided before admit nothing: counts of a day's votes are in memory only, and would admit
-//! other names. The WAL's checkpoint says which records these are. Each collector has limits of its own, so two admit at
-//! most twice as many.
+//! the file `names` in the WAL's directory before its batch is inserted. The line also has the network that added the
+//! name and the offset of the first record for which it counts. This is the start of its batch, except in two cases. It
+//! is the start of the next batch if several devices added the name together, or if a record of its batch kept
+//! [`OTHER`]. Records of a batch that was decided before admit no names, because a day's votes are counted in memory
+//! only and could admit other names. The WAL's checkpoint says which records these are. Each collector has limits of
+//! its own, so two collectors admit at most twice as many names.
 //!
-//! Old days are dropped at start. If the file has no name, the writer adds the names of the store's reports before its
-//! first batch. So a WAL in a new folder goes on with the names of the previous WAL, and of other collectors.
+//! Old days are dropped at start. If the file has no name, the writer adds the names in the store's reports before its
+//! first batch. So a WAL in a new folder starts with the names of the previous WAL and of other collectors.
 
 mod dimension;
 pub(super) mod saved_names;
@@ -41,23 +41,24 @@ pub(crate) const OTHER: &str = "__other__";
 
 const FILE: &str = "names";
 const DAY_MS: i64 = 86_400_000;
-/// Days without a report after which a name is new again.
+/// After this many days without a report a name counts as new again.
 const KEPT_DAYS: i64 = 14;
-/// Names over all apps. With keys apps are few; without keys a sender can name any.
+/// The most names over all apps. With keys there are few apps; without keys a sender can name any app.
 const MAX_NAMES: usize = 200_000;
-/// New names of each dimension that a network may bring in a day.
+/// How many new names of each dimension a network may add in a day.
 const OF_NETWORK: u8 = 5;
-/// Votes for new names of each dimension that a wide network may give in a day, and its names among them.
+/// How many votes for new names of each dimension a wide network has in a day. The names that it adds count as votes.
 const VOTES_OF_NETWORK: u8 = 20;
-/// Networks, and devices, that bring a name together; from a quarter of the room on they are more.
+/// How many networks, and devices, must report a name so that it is admitted. Once a quarter of the limit is used, more
+/// are needed.
 const SUPPORT: usize = 3;
 const MUCH_SUPPORT: usize = 25;
-/// New names that wait for support. Each wide network has few votes, so they are many networks' names.
+/// The most new names that wait for support. Each wide network has few votes, so only many networks can fill this.
 const MAX_WAITING: usize = 20_000;
-/// Networks with counts of a day.
+/// The most networks whose votes of a day are counted.
 const MAX_COUNTED: usize = 200_000;
 
-/// Counts of names beyond the limit, by dimension.
+/// Counts of names above the limit, by dimension.
 pub(crate) type Limited = [u64; 4];
 
 type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
@@ -68,13 +69,13 @@ type Names = [HashMap<String, Name>; 4];
 #[derive(Debug, Clone, Copy)]
 struct Name {
     last_day: i64,
-    /// Records before that keep [`OTHER`].
+    /// Records before this offset keep [`OTHER`].
     from: u64,
-    /// One network brought it, so it is in that half of the room.
+    /// True if one network added it, so that it counts in the half of the limit for such names.
     is_of_one: bool,
 }
 
-/// The sender of a report, as far as it may bring names.
+/// The properties of a report's sender that decide which names it may add.
 #[derive(Debug, Clone, Copy)]
 struct Sender {
     day: i64,
@@ -89,16 +90,17 @@ type Support = Vec<([u8; 16], u32)>;
 /// App, environment and dimension.
 type NamePlace = (String, String, u8);
 
-/// What one network did in a day: app, dimension, network. Made-up environments are no further share.
+/// The key of one network's counts of a day: app, dimension, network. The environment is left out, so that made-up
+/// environments add nothing to a network's share.
 type DailyShare = (String, u8, u32);
 
 /// A name of the store's reports: app, environment, dimension, name, the latest day that has it.
 pub(crate) type StoredName = (String, String, u8, String, u16);
 
 /// Returns the query of the [`StoredName`]s of the last [`KEPT_DAYS`] before a time in milliseconds. Names that most
-/// devices report come first.
-/// Rows after that time are of a collector whose clock is ahead: a name of such a day would end the others' days.
-/// `uniqHLL12` takes some kilobytes for each of the names, however many devices have it.
+/// devices report come first. Rows after that time come from a collector whose clock is ahead. A name of such a day
+/// would make the other names look old. `uniqHLL12` takes some kilobytes for each of the names, however many devices
+/// have it.
 pub(crate) fn stored_names_sql(now_ms: i64) -> String {
     format!(
         "SELECT app_id, environment, named.1 AS dimension, named.2 AS name, max(day) AS last_day \
@@ -121,7 +123,8 @@ pub(crate) fn stored_names_sql(now_ms: i64) -> String {
     )
 }
 
-/// Returns the name of a cohort beyond the limit. Its accelerator stays apart from others, and an unknown EP unknown.
+/// Returns the name of a cohort above the limit. The name keeps the accelerator, so that accelerators stay apart and an
+/// unknown EP stays unknown.
 fn other_cohort(chipset: &str) -> String {
     match accelerator::split_cohort(chipset).1 {
         None => OTHER.to_owned(),
@@ -139,16 +142,16 @@ pub(crate) struct CardinalityLimiter {
     day: i64,
     /// By app, then environment.
     apps: HashMap<String, HashMap<String, Names>>,
-    /// Of that day: names that each narrow network brought, and votes of each wide one.
+    /// Counts of that day: names that each narrow network added, and votes of each wide network.
     brought: HashMap<DailyShare, u8>,
     voted: HashMap<DailyShare, u8>,
     /// The devices and networks that reported a new name.
     waiting: HashMap<(NamePlace, String), Support>,
-    /// Names with support, which count from the next batch on.
+    /// Names that found support; they count from the next batch on.
     supported: Vec<(NamePlace, String)>,
-    /// Names that a record of the batch was refused before another one brought them, each with its network.
+    /// Names that were replaced in one record of the batch before another record added them, each with its network.
     from_next: Vec<(NamePlace, String, u32)>,
-    /// Names of records below are decided: those that are not known from there on stay [`OTHER`].
+    /// The names in records below this offset are decided: names that are not known yet stay [`OTHER`] in them.
     decided_until: u64,
     /// The first record of the batch.
     batch_start: u64,
@@ -193,7 +196,7 @@ impl CardinalityLimiter {
                 let brought = guard.brought.entry(share).or_default();
                 *brought = brought.saturating_add(1);
             }
-            // Rewritten without old days and torn lines.
+            // The file is rewritten without old days and torn lines.
             guard.note(*day, (app, environment), *of, name, (*network, *from));
         }
         replace_file(&path, &guard.unwritten)?;
@@ -202,13 +205,13 @@ impl CardinalityLimiter {
         Ok(guard)
     }
 
-    /// Whether no name is known: the WAL's folder is new, or has lost its file.
+    /// Whether no name is known, because the WAL's folder is new or has lost its file.
     pub(crate) fn is_empty(&self) -> bool {
         self.file.is_some() && self.n_names == 0
     }
 
-    /// Adds names of the store to an empty limiter, in their order and within the limits. Either all are saved or none is
-    /// added, so that a try after a failed one saves the same names.
+    /// Adds the store's names to an empty limiter, in their order and within the limits. Either all are saved or none
+    /// is added, so that a retry saves the same names.
     pub(crate) fn admit_stored(&mut self, dir: &Path, names: &[StoredName]) -> io::Result<()> {
         let mut n_names: HashMap<NamePlace, usize> = HashMap::default();
         let mut admitted = Vec::new();
@@ -240,7 +243,7 @@ impl CardinalityLimiter {
         Ok(())
     }
 
-    /// Replaces and counts the names of one report that are beyond the limits.
+    /// Replaces and counts the names of one report that are above the limits.
     pub(super) fn apply(&mut self, stored: &mut Stored, limited: &mut Limited) {
         let sender = Sender {
             day: stored.received_ms.div_euclid(DAY_MS),
@@ -281,7 +284,7 @@ impl CardinalityLimiter {
             if !keep(Dimension::Model, &model.id) {
                 OTHER.clone_into(&mut model.id);
             }
-            // A version is one of its model: "1" of two models is two names.
+            // A version belongs to its model: "1" of two models is two names.
             let version = format!("{}\n{}", model.id, model.version);
             if model.id == OTHER || !keep(Dimension::Version, &version) {
                 OTHER.clone_into(&mut model.version);
@@ -322,7 +325,8 @@ impl CardinalityLimiter {
         self.hasher.hash_one((at, of as u8, name))
     }
 
-    /// Admits a name that `network` brings alone, if that is not 0. Returns whether it counts for the current record.
+    /// Admits a name. If `network` is not 0, this network alone added the name. Returns whether the name counts for the
+    /// current record.
     fn admit(
         &mut self,
         sender: &Sender,
@@ -332,7 +336,7 @@ impl CardinalityLimiter {
         network: u32,
     ) -> bool {
         if self.refused.contains(&self.hash(at, of, name)) {
-            // An earlier record of the batch has `__other__`.
+            // An earlier record of the batch has `__other__` in place of the name.
             self.insert(sender.day, at, of, name, (network, u64::MAX));
             let name = name.to_owned();
             self.from_next.push((place(at, of), name, network));
@@ -344,7 +348,7 @@ impl CardinalityLimiter {
         true
     }
 
-    /// Whether a sender brings a new name.
+    /// Whether a sender may add a new name.
     fn brings(&mut self, sender: &Sender, at: (&str, &str), of: Dimension, name: &str) -> bool {
         let most = self.limits[of as usize];
         let names = self.apps.get(at.0).and_then(|app| app.get(at.1));
@@ -359,7 +363,7 @@ impl CardinalityLimiter {
             return self.admit(sender, at, of, name, 0);
         }
         let n_of_one = names.map_or(0, |names| names.values().filter(|n| n.is_of_one).count());
-        // A model has some input shapes.
+        // One model has several input shapes.
         let times = if of == Dimension::ShapeKey { 10 } else { 1 };
         let share_of = |network| (at.0.to_owned(), of as u8, network);
         if !take(&mut self.voted, share_of(wide), VOTES_OF_NETWORK * times) {
@@ -376,14 +380,14 @@ impl CardinalityLimiter {
         false
     }
 
-    /// Adds a device's report of a new name, which gets in once there are enough.
+    /// Notes that a device reported a new name. The name is admitted once enough devices did.
     fn wait(&mut self, place: NamePlace, name: &str, by: ([u8; 16], u32), needed: usize) {
         let key = (place, name.to_owned());
         if self.waiting.len() >= MAX_WAITING && !self.waiting.contains_key(&key) {
             return;
         }
         let support = self.waiting.entry(key.clone()).or_default();
-        // One device on several networks, or several on one, is one.
+        // One device on several networks counts once, and so do several devices on one network.
         let is_new = support
             .iter()
             .all(|known| known.0 != by.0 && known.1 != by.1);
@@ -471,7 +475,7 @@ impl CardinalityLimiter {
         self.n_names += 1;
     }
 
-    /// Begins a day: counts are of the latest one, and names of no report in [`KEPT_DAYS`] go.
+    /// Begins a day: the counts start anew, and names without a report in [`KEPT_DAYS`] are dropped.
     fn begin(&mut self, day: i64) {
         if day <= self.day {
             return;
@@ -524,7 +528,7 @@ impl CardinalityLimiter {
             .and_then(|()| file.sync_data());
         match saved {
             Ok(()) => self.unwritten.clear(),
-            // A part may be written, so the next try starts a new line.
+            // A part of a line may be written, so the next try starts a new line.
             Err(_) if self.unwritten.first() != Some(&b'\n') => self.unwritten.insert(0, b'\n'),
             Err(_) => {}
         }
@@ -536,7 +540,7 @@ fn place(at: (&str, &str), of: Dimension) -> NamePlace {
     (at.0.to_owned(), at.1.to_owned(), of as u8)
 }
 
-/// Takes one of a network's share of a day.
+/// Takes one from a network's share of a day; returns whether there was one left.
 fn take(counts: &mut HashMap<DailyShare, u8>, key: DailyShare, most: u8) -> bool {
     if counts.len() >= MAX_COUNTED && !counts.contains_key(&key) {
         return false;

@@ -1,7 +1,7 @@
 //! Lines of the file of admitted names.
 //!
 //! Each line is a CRC-32C in hex, a blank, and a JSON array: day, app, environment, dimension, name, network, offset. A
-//! torn line is skipped; its batch was not inserted. So is a damaged one: its name is new again.
+//! torn line is skipped, because its batch was not inserted. A damaged line is skipped too, and its name counts as new.
 
 use super::dimension::Dimension;
 
@@ -28,7 +28,7 @@ pub(crate) fn line_of(line: &SavedName) -> String {
     format!("{:08x} {json}\n", crc32c::crc32c(json.as_bytes()))
 }
 
-/// `None` for a line that is not as it was written.
+/// Returns `None` if the line was torn or damaged.
 fn parse_line(line: &str) -> Option<(Dimension, SavedName)> {
     let (crc, json) = line.split_once(' ')?;
     if crc != format!("{:08x}", crc32c::crc32c(json.as_bytes())) {

@@ -11,7 +11,7 @@ const AT: (&str, &str) = ("app", "production");
 
 const LIMITS: [usize; 4] = [2, 3, 0, 1];
 
-/// A sender of a key of which no more is known.
+/// A sender with a key, of whom nothing else is known.
 fn on(day: i64) -> Sender {
     Sender {
         day,
@@ -21,7 +21,7 @@ fn on(day: i64) -> Sender {
     }
 }
 
-/// A device of a public key; each network in a wide one of its own.
+/// A device with a public key. Each network lies in a wide network of its own.
 fn public(day: i64, device: u8, network: u32) -> Sender {
     Sender {
         device: [device; 16],
@@ -61,7 +61,7 @@ fn names_beyond_the_limit_stay_out_by_app_and_fourteen_days() {
     assert!((0..1_000).all(|n| keeps(1, AT, Dimension::Chipset, &n.to_string())));
 }
 
-/// After a crash a limiter that has read the file decides the batch again, from its start.
+/// After a crash a new limiter reads the file and decides the batch again, from its start.
 #[test]
 fn a_batch_that_is_looked_at_again_is_decided_as_before() {
     let dir = tempfile::tempdir().unwrap();
@@ -87,8 +87,8 @@ fn a_batch_that_is_looked_at_again_is_decided_as_before() {
     assert_eq!(decide(&mut once_more), first);
 }
 
-/// Votes of a day are in memory only, so the process after a crash has them all again. It may not spend them on the
-/// batch that its predecessor decided and may have inserted.
+/// Votes of a day are counted in memory only, so the process after a crash has all of them again. It may not spend them
+/// on the batch that the process before it decided and may have inserted.
 #[test]
 fn a_batch_that_is_inserted_again_after_a_crash_admits_no_further_name() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ fn a_batch_that_is_inserted_again_after_a_crash_admits_no_further_name() {
     assert!(again.keeps(&sender(33, 7), AT, of, "late"));
 }
 
-/// The writer reads a batch ahead while the one before is inserted, and may have to insert that one again.
+/// The writer reads the next batch while a batch is inserted, and may have to insert the latter again.
 #[test]
 fn a_name_counts_for_no_record_that_was_decided_without_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn a_name_counts_for_no_record_that_was_decided_without_it() {
         },
         ..on(7)
     };
-    // In the order of the rows, which differs from the WAL's.
+    // The records are in the order of the rows, which differs from their order in the WAL.
     let batches: [&[(u64, bool)]; 3] = [
         &[(3, false)],
         &[(12, false), (11, true), (10, true)],
@@ -184,7 +184,7 @@ fn knows(guard: &CardinalityLimiter, name: &str) -> bool {
     guard.known(AT, Dimension::Version, name).is_some()
 }
 
-/// Each file call fails in each way: a name whose batch may be stored is known to the next process.
+/// Each file call fails in each way, and the next process still knows each name whose batch may be stored.
 #[test]
 fn no_failing_call_loses_a_name_that_was_saved() {
     let n_faults = epwatch_io_faults::each_fault(
@@ -256,7 +256,7 @@ fn strangers_who_make_up_apps_and_days_find_no_end_of_room() {
     assert_eq!((guard.n_names, guard.apps.len()), (1, 1));
 }
 
-/// The flood of one request, as it came right after midnight: names of the days before stay.
+/// One request floods names right after midnight; the names of earlier days stay.
 #[test]
 fn one_network_takes_no_names_away_and_brings_a_handful() {
     let dir = tempfile::tempdir().unwrap();
@@ -294,7 +294,7 @@ fn one_network_takes_no_names_away_and_brings_a_handful() {
     }
     assert!(named.iter().any(|named| *named), "{named:?}");
     assert!((0..20).all(|n| guard.keeps(&on(9), AT, of, &format!("real {n}"))));
-    // A device of one's own brings a name at once, an unproven one none.
+    // A device of the operator's own adds a name at once; an unproven device adds none.
     let with = |is_own| Sender {
         mark: SenderMark {
             is_own,
@@ -325,8 +325,8 @@ fn made_up_environments_take_no_room_of_others() {
     assert!(guard.keeps(&public(1, 51, 51), ("other", "x"), of, "1"));
 }
 
-/// A WAL in a new folder knows the names of the store, and so does its next process. A first try whose file could not
-/// be written changes neither.
+/// A WAL in a new folder knows the names of the store, and so does the next process on it. This also holds if the file
+/// could not be written at the first try.
 #[test]
 fn names_of_the_store_are_in_where_the_folder_has_none() {
     let dir = tempfile::tempdir().unwrap();
@@ -348,7 +348,7 @@ fn names_of_the_store_are_in_where_the_folder_has_none() {
     }
 }
 
-/// The records of the batch that gave the last support keep `__other__`, also when it is inserted again.
+/// The records of the batch with the last vote that was needed keep `__other__`, also when the batch is inserted again.
 #[test]
 fn a_supported_name_counts_from_the_next_batch_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -393,7 +393,7 @@ async fn placements_of_a_batch_whose_names_were_not_saved_are_still_new() {
     }
 }
 
-/// A report with this name in every place.
+/// A report with this name in every field that is limited.
 fn named(name: &str) -> Stored {
     let mut report = Report::parse(FULL).unwrap();
     let sessions = report.sessions.iter_mut().map(|s| &mut s.model);
@@ -427,7 +427,7 @@ fn named(name: &str) -> Stored {
     }
 }
 
-/// The names of a report by dimension, in every place.
+/// The names of a report in all its limited fields, by dimension.
 fn names_of(stored: &Stored) -> [Vec<&str>; 4] {
     let report = &stored.report;
     let sessions = report.sessions.iter().map(|s| &s.model);
@@ -447,7 +447,7 @@ fn names_of(stored: &Stored) -> [Vec<&str>; 4] {
     ]
 }
 
-/// With only `of` limited to one name, a second report has the `expected` names.
+/// Checks that a second report has the `expected` names if only `of` is limited, to one name.
 #[track_caller]
 fn check_replaced(of: Dimension, expected: [&str; 4]) {
     let mut guard = CardinalityLimiter::default();

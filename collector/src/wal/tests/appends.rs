@@ -83,7 +83,7 @@ async fn a_closed_log_is_free_for_the_next_process_while_handles_are_left() {
     assert!(payloads.eq(expected));
 }
 
-/// A stop waits for appends under way and refuses later ones, so the end that it reports holds.
+/// A stop waits for appends under way and refuses later ones, so the end that it reports stays the end.
 #[tokio::test]
 async fn a_log_that_finished_its_appends_is_read_and_takes_no_more() {
     let dir = tempfile::tempdir().unwrap();

@@ -21,7 +21,7 @@ fn segments_below_the_checkpoint_are_removed_and_used_again() {
     );
 }
 
-/// A rename that failed may have happened (even) or not (odd).
+/// A rename that failed may have taken effect (even) or not (odd).
 #[test]
 fn a_segment_that_could_not_be_removed_is_held_and_tried_again() {
     for partial_bytes in [0, 1] {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// One damaged byte costs at most the record it lies in, and nothing loops.
+    /// One damaged byte costs at most the record that contains it, and no read loops.
     #[test]
     fn damage_in_the_middle_costs_what_it_hits(
         sizes in prop::collection::vec(1..150_usize, 2..40),
@@ -140,7 +140,7 @@ fn a_lost_segment_is_counted_and_the_rest_is_read() {
         .filter(|n| segment::base_of(n).is_some())
         .take(2)
         .collect();
-    // The first, so that there is no segment where reading begins, and the second.
+    // The first segment is missing, so that there is none where reading begins, and the second too.
     for name in &lost {
         storage.remove(name).unwrap();
     }

@@ -1,4 +1,4 @@
-//! A disk that fills up, and one that is full.
+//! A disk that fills up, and a disk that is full.
 
 use super::*;
 
@@ -23,7 +23,7 @@ async fn a_full_disk_stops_acks_and_not_the_log() {
     assert!(!is_writable(&wal));
 
     storage.disk().is_full = false;
-    // Without appends the WAL's probe finds the space.
+    // The WAL's probe finds the space even without appends.
     wait_until_writable(&wal).await;
     wal.append(batch(b"after")).await.unwrap();
     let chunk = wal

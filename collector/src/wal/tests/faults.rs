@@ -12,18 +12,19 @@ use super::*;
 /// What the store has: payloads by position.
 type ModelStore = BTreeMap<u64, Vec<u8>>;
 
-/// A collector's life, as far as its WAL sees it.
+/// What happens to a collector's reports, as far as its WAL is concerned.
 #[derive(Debug, Default)]
 struct Life {
     acknowledged: BTreeSet<Vec<u8>>,
     stored: ModelStore,
-    /// Reads that took something for damage. A process that has ended reads nothing.
+    /// The number of reads that reported damage. After a simulated kill they do not count, because an ended process
+    /// reads nothing.
     n_skips: usize,
 }
 
 impl Life {
-    /// Inserts the records of a range. Positions that the store has are left out, as the writer does where they are in
-    /// doubt.
+    /// Inserts the records of a range. Positions that the store has are left out, as the writer does if records may be
+    /// stored already.
     fn insert(&mut self, records: &[Record]) {
         for record in records {
             let before = self.stored.insert(record.offset.0, record.payload.to_vec());
@@ -35,7 +36,8 @@ impl Life {
         }
     }
 
-    /// Opens the WAL, appends `n` payloads from `first` on, and stores half of what waits after each third.
+    /// Opens the WAL and appends `n` payloads from `first` on. After every third payload it stores half of the records
+    /// that wait.
     fn go_on(&mut self, dir: &Path, (first, n): (u8, u8)) -> Result<(), WalError> {
         let opened = WalDir::open(dir)?;
         let id = opened.collector_id.0;
@@ -44,7 +46,7 @@ impl Life {
         let floor = found.known().unwrap_or_default().highest();
         let (log, mut recovery) = Log::open(opened.storage.clone(), id, SEGMENT_BYTES, floor)?;
         let mut checkpoint = group_commit::writers_start(&found, &log, &mut recovery);
-        // Not durable is as good as not there: the next segment is made without one.
+        // A failure here is harmless, because the next segment can be made without a spare.
         let _ = log.prepare_spare();
         for n in first..first + n {
             let payload = vec![n; 100];
@@ -68,7 +70,7 @@ impl Life {
         checkpoint: &mut Checkpoint,
     ) -> Result<(), WalError> {
         let save = |checkpoint: &Checkpoint| {
-            // The writer tries without end. A second try is enough for a call that fails once.
+            // The writer retries without end. Here a second try is enough, because the call fails once.
             let saved = checkpoint::save(storage, &log.wal_id(), checkpoint);
             let saved = saved.or_else(|_| checkpoint::save(storage, &log.wal_id(), checkpoint));
             saved.map_err(WalError::io("save wal checkpoint"))
@@ -92,7 +94,7 @@ impl Life {
         Ok(())
     }
 
-    /// A process without faults: stores all that waits, and takes one more report.
+    /// Runs a process without faults, which stores all records that wait and takes one more report.
     fn end(mut self, dir: &Path) -> (Self, Recovery, u64) {
         let (wal, skipped) = self.drain(dir);
         self.go_on(dir, (200, 1)).expect("it goes on");
@@ -127,7 +129,7 @@ impl Life {
             self.insert(&chunk.records);
             (from, skipped) = (chunk.next, skipped + chunk.skipped_bytes);
         }
-        // Saved, so that the next process sees no damage that this one has passed.
+        // The checkpoint is saved, so that the next process does not see damage that this one has passed.
         let offset = from.max(opened.checkpoint.offset);
         let checkpoint = Checkpoint {
             offset,
@@ -162,7 +164,7 @@ fn no_failing_call_loses_or_doubles_an_acknowledged_report() {
         || tempfile::tempdir().unwrap(),
         |dir| {
             let mut life = Life::default();
-            // The second process recovers what the first left.
+            // The second process recovers from the state that the first left.
             let _ = life
                 .go_on(dir.path(), (0, 12))
                 .and_then(|()| life.go_on(dir.path(), (50, 7)));
@@ -188,7 +190,7 @@ fn no_failing_call_loses_or_doubles_an_acknowledged_report() {
     assert!(n_faults > 100, "{n_faults}");
 }
 
-/// Damage of a segment costs the records hit, and says so. Damage of any other file costs nothing.
+/// Damage to a segment costs the records hit, and is reported. Damage to any other file costs nothing.
 #[test]
 fn no_flipped_or_cut_byte_loses_or_doubles_a_report_silently() {
     let whole = dir_in_memory();

@@ -67,7 +67,7 @@ fn payloads(log: &Log, from: WalOffset) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// A small WAL without limits of the disk.
+/// Options for a small WAL without a limit on free disk space.
 pub(crate) fn options(dir: &Path) -> WalOptions {
     WalOptions {
         gather: Duration::ZERO,

@@ -39,7 +39,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// Records that must be in the WAL, and records that may be.
 #[derive(Debug, Default)]
 struct Model {
-    /// In order; true for those that were acknowledged.
+    /// Records in order; true if the record was acknowledged.
     appended: Vec<(Vec<u8>, bool)>,
     checkpoint: WalOffset,
     /// Records below the checkpoint.
@@ -71,11 +71,11 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// Acknowledged records come back in order after any failure; others whole or not at all.
+    /// Acknowledged records come back in order after any failure; other records come back whole or not at all.
     #[test]
     fn log_agrees_with_its_model(steps in steps()) {
         let storage = FaultyStorage::default();
-        // Something must hold the id from the start.
+        // The id must be stored from the start.
         let id = load_or_make_id(&storage).unwrap();
         checkpoint::save(&storage, &id.0, &Checkpoint::default()).unwrap();
         let (mut log, _, _) = open_log(&storage);
@@ -105,7 +105,7 @@ proptest! {
                     let offset = n.checked_sub(1).map_or(model.checkpoint, |last| WalOffset(records[last].end()));
                     let new = Checkpoint { offset, time_us: 0, batch_end: None };
                     if checkpoint::save(&storage, &id.0, &new).is_ok() {
-                        // Records that were never acknowledged may lie between.
+                        // Records that were never acknowledged may lie between them.
                         if let Some(last) = n.checked_sub(1).map(|last| &records[last].payload) {
                             let undone = &model.appended[model.n_done..];
                             let at = undone.iter().position(|(payload, _)| payload[..] == last[..]);
@@ -116,7 +116,7 @@ proptest! {
                     } else {
                         let found = checkpoint::load(&storage, &id.0).unwrap().known().unwrap_or_default();
                         prop_assert!(found.offset == model.checkpoint || found == new);
-                        // The writer tries again too.
+                        // The writer would also try again.
                         storage.disk().until_failure = None;
                         checkpoint::save(&storage, &id.0, &Checkpoint { offset: model.checkpoint, ..new }).unwrap();
                     }

@@ -1,11 +1,11 @@
 //! Archives of the embedded engine's database: `BACKUP DATABASE x TO File('name')` and `RESTORE`.
 //!
-//! The command saves and restores with them, and moves the archive files. The engine holds the parts of all
+//! The command saves and restores with these statements, and moves the archive files. The engine keeps the parts of all
 //! tables from the start of a backup and reads them while inserts go on. So an archive of a store under load is
 //! complete, but its tables are of slightly different moments.
 //!
-//! Statements that reach files are refused on the socket. These two pass in one exact form. The engine's
-//! configuration keeps archives in one folder next to its data, and the name is a plain one.
+//! Statements that reach files are refused on the socket. These two pass in one exact form, with a plain file name. The
+//! engine's configuration keeps archives in one folder next to its data.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub enum BackupError {
     /// The name is not one that [`save`] and [`bring_back`] pass on.
     #[error("archive name {0:?} is no plain file name ending in .tar.zst")]
     Name(String),
-    /// The list of functions holds one that is not ours.
+    /// The list of functions contains a function that is not ours.
     #[error("function {0:?} of the backup does not belong to a store of epwatch")]
     Function(String),
     /// The store refused or did not answer.
@@ -51,7 +51,7 @@ pub struct TableSize {
     pub bytes: u64,
 }
 
-/// A function that views of the database use. It belongs to the server, so the archive does not hold it.
+/// A function that views of the database use. It belongs to the server, so it is not in the archive.
 #[derive(Debug, Clone, PartialEq, Eq, Row, serde::Serialize, Deserialize)]
 pub struct SqlFunction {
     /// Name of the function.

@@ -3,11 +3,11 @@
 //! It uses `dlopen`, so builds and most tests need no engine. The calls below keep these rules, each of which
 //! avoids a crash or a loss that happened:
 //! - the library is never closed: its threads and TLS destructors outlive any handle;
-//! - signal handlers are declined before the first connect, else the engine takes SIGTERM;
+//! - signal handlers are declined before the first connect, otherwise the engine handles SIGTERM;
 //! - the engine stops with its last connection, so a caller keeps one open (`chdb_shutdown` is not used);
 //! - the process ends by [`exit_now`], never by return: atexit handlers crash it;
-//! - rows go through the insert stream only. `chdb_query` cuts inline data at the first blank
-//!   line and runs the rest as SQL.
+//! - rows are sent through the insert stream only, because `chdb_query` cuts inline data at the first blank line and
+//!   runs the rest as SQL.
 
 use std::ffi::{CStr, CString, c_char, c_double, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -113,7 +113,8 @@ api! {
     result_bytes_written = "chdb_result_bytes_written": unsafe extern "C" fn(ResultPtr) -> u64,
 }
 
-/// Of the classes read only, mutating, mutating outside databases, control and unknown.
+/// The number of the class "control". The classes are read only, mutating, mutating outside databases, control and
+/// unknown.
 const CONTROL_CLASS: u32 = 3;
 
 /// `chdb_query_analysis_v1`.
@@ -126,11 +127,11 @@ struct RawAnalysis {
     query_class: u32,
 }
 
-/// The engine's analysis of a text that is not run.
+/// The engine's analysis of a statement that it does not run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Analysis {
     pub(crate) n_statements: u32,
-    /// SET, USE, SYSTEM, KILL, BACKUP, ATTACH and the like.
+    /// True for SET, USE, SYSTEM, KILL, BACKUP, ATTACH and similar statements.
     pub(crate) is_control: bool,
 }
 
@@ -169,7 +170,7 @@ impl Engine {
         text.to_string_lossy().into_owned()
     }
 
-    /// Opens a connection: a session of its own on the process's one database folder.
+    /// Opens a connection, which has a session of its own. All connections share the process's database folder.
     ///
     /// The first call starts the engine with these arguments; later calls must name the same
     /// `--path`.
@@ -194,7 +195,7 @@ impl Engine {
     }
 }
 
-/// One session. The engine runs one statement at a time per connection, hence `&mut self`.
+/// One session. The engine runs one statement at a time per connection, so methods take `&mut self`.
 pub(crate) struct Connection {
     api: &'static Api,
     handle: *mut ConnectionPtr,
@@ -262,7 +263,7 @@ impl Connection {
         Ok(stream)
     }
 
-    /// Classifies `sql` with the engine's parser. `None` if the parser cannot.
+    /// Classifies `sql` with the engine's parser. `None` if the parser cannot read it.
     pub(crate) fn classify(&mut self, sql: &str) -> Option<Analysis> {
         let mut raw = RawAnalysis {
             struct_size: u32::try_from(size_of::<RawAnalysis>()).expect("16 bytes"),
@@ -402,7 +403,7 @@ impl Drop for QueryResult {
     }
 }
 
-/// A running SELECT. Dropped before its end, it is cancelled.
+/// A running SELECT. If it is dropped before its end, it is cancelled.
 pub(crate) struct SelectStream<'a> {
     connection: &'a mut Connection,
     head: QueryResult,
@@ -434,7 +435,7 @@ impl Drop for SelectStream<'_> {
     }
 }
 
-/// A running INSERT. Dropped before [`finish`](Self::finish), it is cancelled.
+/// A running INSERT. If it is dropped before [`finish`](Self::finish), it is cancelled.
 pub(crate) struct InsertStream<'a> {
     connection: &'a mut Connection,
     handle: InsertPtr,
@@ -442,7 +443,7 @@ pub(crate) struct InsertStream<'a> {
 }
 
 impl InsertStream<'_> {
-    /// Passes on the next bytes of the rows, which may be cut anywhere.
+    /// Passes on the next bytes of the rows; they may end anywhere.
     pub(crate) fn append(&mut self, data: &[u8]) -> Result<(), BindingError> {
         if data.is_empty() {
             return Ok(());
@@ -510,7 +511,7 @@ unsafe fn refusal(text: *const c_char) -> Result<(), BindingError> {
 
 /// Ends the process at once, without atexit handlers and destructors.
 ///
-/// With the engine loaded, leaving by return or `process::exit` crashed 12 times of 12.
+/// With the engine loaded, ending by a return or `process::exit` crashed 12 times of 12.
 pub(crate) fn exit_now(code: u8) -> ! {
     // SAFETY: `_exit` has no precondition.
     unsafe { libc::_exit(c_int::from(code)) }

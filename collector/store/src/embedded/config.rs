@@ -11,16 +11,16 @@ use std::time::Duration;
 use super::EmbeddedError;
 use super::protocol::reader::ReaderAccess;
 
-/// Set in the environment of a child that is a test executable.
+/// The variable that is set in the environment of a child that is a test executable.
 pub(super) const CHILD_ENV: &str = "EPWATCH_ENGINE_CHILD";
 
 /// Longest path a Unix socket can have: `sun_path` less its NUL (104 on the BSDs, 108 on Linux).
 const MAX_SOCKET_PATH_BYTES: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// The engine's server configuration. It exists so that `./config.xml` is never read. Caches have the size for a
-/// store next to a collector, instead of a server's gigabytes. Inserts reach the disk before they are acknowledged.
-/// Rows of reports have 150 columns. By default each would take a megabyte of buffers during a merge, and two files
-/// in every part of an insert.
+/// The engine's server configuration. It exists so that `./config.xml` is never read. Caches are sized for a store next
+/// to a collector, instead of a server's gigabytes. Inserts reach the disk before they are acknowledged. Rows of
+/// reports have 150 columns. By default each column would take a megabyte of buffers during a merge, and two files in
+/// every part of an insert.
 ///
 /// `BACKUPS` is replaced by the folder of archives, `EXTRA` by the elements of
 /// [`EmbeddedConfig::engine_config`].
@@ -52,7 +52,7 @@ const ENGINE_CONFIG: &str = "\
 EXTRA</clickhouse>
 ";
 
-/// The program that becomes the engine's child: this one again.
+/// The program that becomes the engine's child: the running program, started again.
 #[derive(Debug, Clone)]
 pub struct ChildProgram {
     executable: PathBuf,
@@ -103,7 +103,7 @@ impl ChildProgram {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         command.args(&self.args);
-        // Times must not depend on the machine, and the library takes its zone from the environment only.
+        // Times must not depend on the machine, and the library takes its time zone only from the environment.
         command.env("TZ", "UTC");
         if self.is_test {
             command.env(CHILD_ENV, "1");
@@ -121,9 +121,9 @@ pub struct EmbeddedConfig {
     /// The socket's path. Its folder should be readable by this user alone. Default: `store.sock` in the engine's
     /// folder, or in `$XDG_RUNTIME_DIR` if that path is too long.
     pub socket: Option<PathBuf>,
-    /// The engine's memory; one statement gets three quarters of it. Default 2 GiB; 256 MiB at least are useful.
+    /// The engine's memory; one statement gets three quarters of it. Default 2 GiB; less than 256 MiB is not useful.
     pub memory_limit_bytes: u64,
-    /// Statements at the same time. Eight times as many wait, more are refused. Default 64.
+    /// Statements that run at the same time. Up to eight times as many wait; further ones are refused. Default 64.
     pub max_concurrent_queries: usize,
     /// How long a start may take before the child is killed and started again. Default 60 s.
     pub start_timeout: Duration,
@@ -139,8 +139,8 @@ pub struct EmbeddedConfig {
 }
 
 impl EmbeddedConfig {
-    /// An engine in the folder `engine` of `data_dir` (made with mode 0700, used by one engine
-    /// at a time) from the libchdb at `library`.
+    /// Settings for an engine in the folder `engine` of `data_dir`, from the libchdb at `library`. The folder is made
+    /// with mode 0700, and one engine uses it at a time.
     pub fn new(
         data_dir: impl Into<PathBuf>,
         library: impl Into<PathBuf>,
@@ -172,7 +172,7 @@ impl EmbeddedConfig {
         let query_bytes = self.memory_limit_bytes / 4 * 3;
         [
             ("max_memory_usage", query_bytes.to_string()),
-            // The library takes an asynchronous insert and then never batches.
+            // The library accepts asynchronous inserts but never batches them.
             ("async_insert", "0".to_owned()),
         ]
         .map(|(name, value)| (name.to_owned(), value))
@@ -195,7 +195,7 @@ impl Layout {
             let path = path.to_owned();
             move |source| EmbeddedError::DataDir { path, source }
         };
-        // Only a folder of our own may get another mode.
+        // Only the engine's own folder may get another mode.
         let home = engine_dir(&config.data_dir);
         fs::create_dir_all(&home).map_err(failed(&home))?;
         fs::set_permissions(&home, Permissions::from_mode(0o700)).map_err(failed(&home))?;
@@ -206,7 +206,7 @@ impl Layout {
             return Err(failed(&home)(source));
         }
         let config_file = home.join("engine.xml");
-        // An engine may be reading it: two on a folder must not see half a file.
+        // The file is written only if it differs, because another engine that starts on the folder may be reading it.
         let text = engine_config(&home, &config.engine_config);
         if fs::read_to_string(&config_file).ok().as_ref() != Some(&text) {
             fs::write(&config_file, text).map_err(failed(&config_file))?;
@@ -225,7 +225,7 @@ pub fn engine_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("engine")
 }
 
-/// Returns the socket of the engine on a data folder, if it was started without one of its own.
+/// Returns the default socket of the engine on a data folder, which it uses if no other is configured.
 ///
 /// # Errors
 /// No path is short enough for a socket.

@@ -1,8 +1,8 @@
 //! The running engine: one keeper connection, and a fresh connection for each request.
 //!
-//! A connection costs about half a millisecond, and no state of a request reaches the next one. Calls block, so
-//! they run on blocking threads. Results go to the HTTP side through channels of a few chunks, so a slow reader
-//! slows the engine and fills no memory.
+//! A connection costs about half a millisecond, and keeps one request's state from the next request. Calls block, so
+//! they run on blocking threads. Results go to the HTTP side through channels of a few chunks, so a slow reader slows
+//! the engine instead of filling memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::protocol::format::{self, Streaming};
 use super::protocol::statement::{self, Kind, OutsideNames};
 use crate::lexer::quoted_name;
 
-/// How long a KILL is repeated while a statement whose client left still runs.
+/// Pause between repeated KILLs while a statement whose client left still runs.
 const KILL_EVERY: Duration = Duration::from_millis(100);
 
-/// A statement with everything it needs, parsed and bounded.
+/// A statement with everything that it needs, parsed and with limits applied.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) sql: String,
@@ -46,12 +46,12 @@ pub(crate) enum Input {
 #[derive(Debug)]
 pub(crate) struct Head {
     pub(crate) first: Bytes,
-    /// Nothing follows in the channel.
+    /// True if nothing follows in the channel.
     pub(crate) complete: bool,
     pub(crate) stats: Stats,
 }
 
-/// The ends that a running job holds; errors are the engine's text.
+/// The channel ends that a running job uses; errors are the engine's text.
 pub(crate) struct JobChannels {
     pub(crate) head: oneshot::Sender<Result<Head, String>>,
     pub(crate) rest: mpsc::Sender<Result<Bytes, String>>,
@@ -61,7 +61,7 @@ pub(crate) struct JobChannels {
 /// Follows one job, so that it ends when its client leaves.
 #[derive(Debug)]
 pub(crate) struct Ticket {
-    /// Unique in this process. It is in `log_comment`, because the library sets no query id.
+    /// A tag that is unique in this process. It is in `log_comment`, because the library sets no query id.
     tag: String,
     abandoned: AtomicBool,
     finished: AtomicBool,
@@ -75,7 +75,8 @@ pub(crate) struct RunningEngine {
     outside: OutsideNames,
     version: String,
     next_ticket: AtomicU64,
-    /// The engine stops with its last connection. Never dropped: the process ends by `_exit`.
+    /// Keeps the engine running, because it stops with its last connection. It is never dropped: the process ends by
+    /// `_exit`.
     _keeper: Mutex<Connection>,
 }
 
@@ -101,9 +102,9 @@ impl RunningEngine {
             "SELECT name FROM system.table_engines UNION ALL \
              SELECT name FROM system.database_engines",
         )?;
-        // The library overlays `default` with the file system: default.`/any/file.csv` reads
-        // that file. New connections need a database of that name, so it becomes one that
-        // forgets its tables; the library creates its own again at each start.
+        // The library overlays `default` with the file system: default.`/any/file.csv` reads that file. New connections
+        // need a database of that name, so it is replaced by a database in memory. The library creates its own again at
+        // each start.
         keeper.execute("DROP DATABASE IF EXISTS default")?;
         keeper.execute("CREATE DATABASE default ENGINE = Memory")?;
         Ok(RunningEngine {
@@ -117,7 +118,7 @@ impl RunningEngine {
         })
     }
 
-    /// Returns ClickHouse's version, as `SELECT version()` gives it.
+    /// Returns ClickHouse's version, as `SELECT version()` returns it.
     pub(crate) fn version(&self) -> &str {
         &self.version
     }
@@ -131,7 +132,7 @@ impl RunningEngine {
         })
     }
 
-    /// Runs a job on this (blocking) thread until its end or its client's.
+    /// Runs a job on this (blocking) thread until the job ends or its client leaves.
     pub(crate) fn run(&self, job: &Job, ticket: &Ticket, channels: JobChannels) {
         let mut head = Some(channels.head);
         let result = self.prepare(job, ticket).and_then(|mut connection| {
@@ -150,7 +151,7 @@ impl RunningEngine {
                 None => drop(channels.rest.blocking_send(Err(text))),
             }
         }
-        // Set before the channel closes. By it a reader separates an end from a thread that died.
+        // This is set before the channel closes, so that a reader can distinguish an end from a thread that died.
         ticket.finished.store(true, Ordering::Release);
         drop(channels.rest);
     }
@@ -159,7 +160,7 @@ impl RunningEngine {
         let refuse = |refusal: statement::StatementRefusal| {
             format!("Code: 164. DB::Exception: {refusal}. (READONLY)")
         };
-        // The owner's alone: readers come with `readonly`, under which the engine refuses it too.
+        // Only the owner may run a backup. Readers have the setting `readonly`, under which the engine refuses it too.
         let is_backup = is_own_backup(&job.sql) && job.settings.iter().all(|s| s.0 != "readonly");
         if !is_backup {
             self.outside.check(&job.sql).map_err(refuse)?;
@@ -173,7 +174,8 @@ impl RunningEngine {
                 Some(seen) if seen.is_control && !is_backup => {
                     statement::check_control(&job.sql).map_err(refuse)?;
                 }
-                // What its parser cannot read it will refuse with a better text than ours.
+                // A statement that the engine's parser cannot read is refused by the engine, with a better text than
+                // ours.
                 _ => {}
             }
         }
@@ -206,7 +208,7 @@ impl RunningEngine {
 
 /// Ends the job of a client that left, unless disarmed first.
 ///
-/// A KILL finds only what already runs, so it is repeated until the job has ended.
+/// A KILL finds only a job that already runs, so it is repeated until the job has ended.
 pub(crate) struct KillOnDrop {
     job: Option<(Arc<RunningEngine>, Arc<Ticket>)>,
 }
@@ -259,7 +261,7 @@ fn execute(
     let mut answer = |first: Bytes, complete: bool, mut stats: Stats| {
         stats.elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let head = head.take().expect("one answer a job");
-        // A client that left needs no answer; what must end has ended.
+        // A client that left needs no answer, so a failed send is ignored.
         drop(head.send(Ok(Head {
             first,
             complete,
@@ -291,11 +293,11 @@ fn execute(
         let mut bytes = Bytes::from_owner(chunk);
         if first.is_none() && !answered {
             header_bytes = format::header_length(streaming, &bytes)?;
-            // Held back until the second chunk: a small result then has a length and its stats.
+            // The first chunk is held back until the second one. So a small result is sent with a length and its stats.
             first = Some(bytes);
             continue;
         }
-        // Each chunk repeats the header; one result has one.
+        // Each chunk repeats the header, but a result must have only one.
         if bytes.len() < header_bytes {
             return Err("Code: 1002. DB::Exception: chunk without its header. (UNKNOWN)".into());
         }
@@ -317,11 +319,12 @@ fn execute(
         return Ok(());
     }
     if !format::has_header(&job.format) {
-        // No rows are no bytes.
+        // In this format a result without rows has no bytes.
         answer(Bytes::new(), true, Stats::default());
         return Ok(());
     }
-    // No rows: the stream gives no header at all, the whole result does, and is asked for once more.
+    // Without rows the stream returns no header, but a whole result has one. So the query runs once more for the whole
+    // result.
     let (rows, stats) = whole(connection, job)?;
     answer(rows, true, stats);
     Ok(())

@@ -1,5 +1,5 @@
-//! Input of strangers to the engine's HTTP front, as functions of bytes. The fuzz targets of `tests/fuzz` call
-//! them, and a test here runs them over the seeds. None may panic.
+//! Untrusted input to the engine's HTTP front, as functions of bytes. The fuzz targets of `tests/fuzz` call them, and a
+//! test here runs them over the seeds. None may panic.
 
 use hyper::{HeaderMap, header};
 
@@ -10,11 +10,11 @@ use super::protocol::statement::{self, Kind};
 use crate::native::decode::{Block, BlockDecoder};
 use crate::native::reframe::Reframer;
 
-/// A request to the engine: the URL's query, a content type, a header with credentials, and the body. A line feed is
-/// between them.
+/// A request to the engine: the URL's query, a content type, a header with credentials, and the body. Line feeds
+/// separate them.
 ///
 /// # Panics
-/// A request is read differently than it was checked: the fuzzer looks for that.
+/// Panics if a request is read differently than it was checked, which the fuzzer tries to find.
 pub fn request(bytes: &[u8]) {
     let mut parts = bytes.splitn(4, |byte| *byte == b'\n');
     let mut text = || String::from_utf8_lossy(parts.next().unwrap_or_default()).into_owned();
@@ -63,7 +63,7 @@ fn check_password(credentials: &str, parameters: &Parameters) {
     let _ = access.check_password(&headers, parameters);
 }
 
-/// Compressed rows in pieces, whose length is the first byte: once unchanged, and once as a frame with a correct
+/// Compressed rows in pieces, whose length is the first byte. They are read unchanged, and as a frame with a correct
 /// checksum, which no fuzzer guesses.
 pub fn compressed_rows(bytes: &[u8]) {
     let [piece, rest @ ..] = bytes else {
@@ -73,7 +73,7 @@ pub fn compressed_rows(bytes: &[u8]) {
     if let [method, raw @ ..] = rest
         && let Some((raw, payload)) = raw.split_first_chunk::<3>()
     {
-        // Up to 16 MiB; more only costs the fuzzer its time.
+        // The size is limited to 16 MiB, because more only costs the fuzzer time.
         let raw = u32::from_le_bytes([raw[0], raw[1], raw[2], 0]);
         decompress(
             &frame::sealed(*method, raw, payload),
@@ -97,10 +97,10 @@ fn decompress(rows: &[u8], piece: usize) {
     let _ = frames.finish();
 }
 
-/// Native blocks, which must be reframed and decoded alike as a whole and in pieces.
+/// Native blocks. Reframing and decoding must give the same result as a whole and in pieces.
 ///
 /// # Panics
-/// They are not: the fuzzer looks for that.
+/// Panics if the results differ, which the fuzzer tries to find.
 pub fn native_blocks(bytes: &[u8]) {
     let [revision, piece, blocks @ ..] = bytes else {
         return;
@@ -115,7 +115,7 @@ pub fn native_blocks(bytes: &[u8]) {
     assert_eq!(decoded(blocks, piece), decoded(blocks, whole));
 }
 
-/// `None` if they are refused.
+/// Returns `None` if the blocks are refused.
 fn reframed(blocks: &[u8], piece: usize, revision: u64) -> Option<Vec<u8>> {
     let mut reframer = Reframer::new(revision)?;
     let mut all = Vec::new();
@@ -126,7 +126,7 @@ fn reframed(blocks: &[u8], piece: usize, revision: u64) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// `None` if they are refused.
+/// Returns `None` if the blocks are refused.
 fn decoded(blocks: &[u8], piece: usize) -> Option<Vec<Block>> {
     let mut decoder = BlockDecoder::default();
     let mut all = Vec::new();

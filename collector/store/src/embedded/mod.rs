@@ -1,9 +1,9 @@
 //! The embedded engine: libchdb in a supervised child process, which serves ClickHouse's HTTP protocol on a Unix
 //! socket.
 //!
-//! [`EmbeddedStore`] starts the child, restarts it when it dies, and returns clients for its socket, which are the
-//! same clients as for a server. `process` is the life of both processes. The rest runs in the child. `protocol` is
-//! the HTTP protocol, with the limits of third parties on a TCP port. `engine` runs statements; `binding` is the
+//! [`EmbeddedStore`] starts the child, restarts it when it dies, and returns clients for its socket, which are the same
+//! clients as for a server. `process` starts and ends both processes. The other modules run in the child. `protocol` is
+//! the HTTP protocol, with the limits of third parties on a TCP port. `engine` runs statements; `binding` binds the
 //! library.
 
 pub mod backup;
@@ -36,9 +36,9 @@ pub fn run_engine_child_of_test() {
 
 /// Lets a test executable be the engine's child, for [`ChildProgram::for_tests`].
 ///
-/// Declare it once at the root of the test crate. Cargo builds a package's programs only for that package's own
-/// tests. So elsewhere the test executable starts itself again, and runs just this "test". In a normal run it has
-/// nothing to do.
+/// Declare it once at the root of the test crate. Cargo builds a package's programs only for that package's own tests.
+/// So elsewhere the test executable starts itself again, and runs just this "test". In a normal run this test does
+/// nothing.
 #[macro_export]
 macro_rules! engine_child_entry {
     () => {

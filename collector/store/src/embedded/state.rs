@@ -23,7 +23,7 @@ pub enum EmbeddedError {
          path, or set XDG_RUNTIME_DIR"
     )]
     SocketPathTooLong {
-        /// The path that was wanted.
+        /// The path that is too long.
         path: PathBuf,
         /// Longest path that a socket can have, in bytes.
         max: usize,
@@ -43,7 +43,7 @@ pub enum EmbeddedError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineFailure {
-    /// Another process has the folder open (ClickHouse code 76): another server, or the engine of a killed one,
+    /// Another process has the folder open (ClickHouse code 76): another server, or the engine of a killed server,
     /// which needs a moment to end.
     #[error(
         "the data folder {data_dir} is in use by another process; stop that one, or choose \
@@ -76,7 +76,7 @@ pub enum EngineFailure {
 }
 
 impl EngineFailure {
-    /// Returns whether another attempt would fail too.
+    /// Returns whether any further attempt would fail too.
     pub(super) fn is_final(&self) -> bool {
         !matches!(self, EngineFailure::Start { .. })
     }

@@ -1,13 +1,13 @@
-//! Reader of numbers, texts and the extent of columns in bytes that may end too early.
+//! Reads numbers, texts and the extent of columns from bytes that may end too early.
 
 use super::types::ColumnType;
 use super::{HAS_OWN_KEYS, LOW_CARDINALITY_VERSION};
 
-/// Longest part of a column in bytes, far above what an engine sends at once. Without it a hostile length
-/// would make a reader collect bytes for ever.
+/// Longest part of a column in bytes, far above the size that an engine sends at once. Without this limit a hostile
+/// length would make a reader collect bytes for ever.
 pub(super) const MAX_BYTES: usize = 1 << 30;
 
-/// The reason why bytes are not blocks that can be read here.
+/// The reason why bytes cannot be read as blocks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidBlock {
     #[error("column {column:?}: type {data_type}")]
@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
         self.take(length)
     }
 
-    /// Reads the prefixes that stand before a whole column.
+    /// Reads the prefixes that come before a whole column.
     pub(super) fn skip_prefix(&mut self, data_type: &ColumnType) -> Result<(), Stop> {
         match data_type {
             ColumnType::Fixed(_) | ColumnType::String => Ok(()),
@@ -101,7 +101,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads over the data of a column. Its length follows from its values alone.
+    /// Skips the data of a column, whose length follows from its values alone.
     pub(super) fn skip(&mut self, data_type: &ColumnType, rows: usize) -> Result<(), Stop> {
         match data_type {
             ColumnType::Fixed(of) => drop(self.values(rows, of.width)?),

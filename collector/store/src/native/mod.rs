@@ -1,8 +1,8 @@
 //! ClickHouse's Native format: blocks of columns, as servers send and take them over HTTP.
 //!
 //! The collector encodes rows with [`encode`], the detector reads answers with [`decode`], and the embedded engine's
-//! front reframes blocks. Clients that announce a protocol version need that. A block costs the engine about 40 % of
-//! the same rows in RowBinary, in both directions. Its layout without a protocol version:
+//! front reframes blocks. Clients that announce a protocol version need such reframed blocks. A block costs the engine
+//! about 40 % as much as the same rows in RowBinary, in both directions. Its layout without a protocol version:
 //!
 //! ```text
 //! varint columns | varint rows | each column: text name | text type | prefix | data
@@ -19,8 +19,8 @@
 //! | `Nullable` | a byte for each value, 1 for NULL, then all values |
 //! | `LowCardinality` | u64 flags and index width, u64 keys, each key once, u64 rows, each row's index |
 //!
-//! `LowCardinality` has the u64 1 as its prefix; a prefix stands before everything else of its column.
-//! Specification: <https://clickhouse.com/docs/interfaces/specs/NativeFormat>.
+//! `LowCardinality` has the u64 1 as its prefix; a prefix comes before all other bytes of its column. Specification:
+//! <https://clickhouse.com/docs/interfaces/specs/NativeFormat>.
 
 mod cursor;
 pub mod decode;
@@ -33,9 +33,9 @@ pub(crate) use self::cursor::Cursor;
 
 /// Version of the serialisation of `LowCardinality`, the only one that exists.
 const LOW_CARDINALITY_VERSION: u64 = 1;
-/// Flags of `LowCardinality` data whose keys are in the block, and no others.
+/// Flags of `LowCardinality` data whose keys are all in the block itself.
 const OWN_KEYS: u64 = HAS_OWN_KEYS | 1 << 10;
-/// Whether keys follow. The flags' low byte is the binary logarithm of an index's bytes.
+/// The flag that keys follow. The flags' low byte is the binary logarithm of an index's bytes.
 const HAS_OWN_KEYS: u64 = 1 << 9;
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
@@ -43,7 +43,7 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Seven bits a byte, the lowest first.
+/// Writes a varint: seven bits a byte, the lowest first.
 #[inline]
 fn put_varint(out: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {

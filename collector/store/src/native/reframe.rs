@@ -1,4 +1,4 @@
-//! Blocks in the form that clients of a protocol version expect.
+//! Rewrites blocks into the form that clients of a protocol version expect.
 //!
 //! The engine writes blocks of revision 0. Some clients announce `client_protocol_version=N`: clickhouse-go
 //! (and Grafana's official plugin with it), clickhouse-connect, clickhouse-driver. They expect a block info
@@ -12,7 +12,7 @@ use super::split::{Part, Splitter};
 /// From this revision on a byte says whether a column's serialisation is a special one.
 const CUSTOM_SERIALIZATION_SINCE: u64 = 54_454;
 
-/// "Overflows: no; bucket: none; end": the info of a block that is not part of an aggregation.
+/// The info of a block that is not part of an aggregation; it reads "overflows: no; bucket: none; end".
 const BLOCK_INFO: [u8; 8] = [1, 0, 2, 0xff, 0xff, 0xff, 0xff, 0];
 
 /// Turns blocks of revision 0 into blocks of a client's revision.
@@ -23,7 +23,7 @@ pub(crate) struct Reframer {
 }
 
 impl Reframer {
-    /// `None` for version 0, which the engine writes.
+    /// Returns `None` for version 0, which the engine writes itself.
     pub(crate) fn new(revision: u64) -> Option<Reframer> {
         (revision > 0).then(|| Reframer {
             revision,
@@ -31,10 +31,10 @@ impl Reframer {
         })
     }
 
-    /// Adds bytes of the engine and returns the columns that are complete.
+    /// Adds bytes from the engine and returns the columns that are complete.
     ///
     /// # Errors
-    /// The length of a column does not follow from its type; the text is ClickHouse-like.
+    /// The length of a column does not follow from its type; the text has ClickHouse's form.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, String> {
         self.splitter.push(bytes);
         let mut out = Vec::with_capacity(bytes.len() + 64);

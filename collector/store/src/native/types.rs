@@ -1,9 +1,9 @@
-//! Types of columns: their names, and how their values lie in a block.
+//! Types of columns: their names, and the layout of their values in a block.
 
 /// Deepest nesting of a type; deeper ones are refused before they cost stack.
 const MAX_DEPTH: usize = 64;
 
-/// Types whose values have one width in bytes, whatever stands in their brackets.
+/// Types whose values have one width in bytes, whatever arguments are in their brackets.
 #[rustfmt::skip]
 const FIXED: [(&str, usize); 32] = [
     ("Bool", 1), ("Int8", 1), ("UInt8", 1), ("Enum8", 1), ("Nothing", 1),
@@ -23,7 +23,7 @@ pub(super) struct FixedType {
     pub(super) width: usize,
 }
 
-/// How the values of a column lie.
+/// The layout of a column's values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ColumnType {
     Fixed(FixedType),
@@ -54,7 +54,7 @@ impl ColumnType {
             "Array" => Self::Array(Box::new(inner(arguments?)?)),
             "Tuple" => Self::Tuple(elements(&list(), inner)?),
             "Nested" => Self::Array(Box::new(Self::Tuple(elements(&list(), inner)?))),
-            // A map lies as an array of its keys and values.
+            // A map has the layout of an array of its keys and values.
             "Map" => match list()[..] {
                 [key, value] => {
                     Self::Array(Box::new(Self::Tuple(vec![inner(key)?, inner(value)?])))
@@ -80,7 +80,7 @@ impl ColumnType {
         })
     }
 
-    /// Counts the parts of the type, itself included, that are as `is` says.
+    /// Counts the parts of the type, itself included, for which `is` returns true.
     pub(super) fn count(&self, is: fn(&Self) -> bool) -> usize {
         let inside: usize = match self {
             Self::Fixed(_) | Self::String => 0,
@@ -106,7 +106,7 @@ fn decimal_width(precision: u32) -> usize {
     }
 }
 
-/// `Array(UInt8)` is `Array` with `UInt8`.
+/// Splits a name from its arguments: `Array(UInt8)` gives `Array` and `UInt8`.
 fn split_arguments(name: &str) -> (&str, Option<&str>) {
     let without_end = name.strip_suffix(')');
     match without_end.and_then(|name| name.split_once('(')) {

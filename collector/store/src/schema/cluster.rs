@@ -1,10 +1,10 @@
 //! One schema, for one server or for a replicated, sharded cluster.
 //!
-//! Migrations are written for one server. For a cluster each statement becomes those that do the same there. A
-//! table becomes two: a replicated one on each shard in the database `<name>_shard`, and a `Distributed` one over
-//! it in `<name>`. Views stay over the latter, with subqueries that run once for all shards (`GLOBAL`). So readers
-//! and writers use the same names, and need the settings of [`CLUSTER_SETTINGS`]. Every name is qualified, because
-//! a statement that runs `ON CLUSTER` has no current database on the other servers.
+//! Migrations are written for one server. For a cluster each statement becomes the statements that do the same there. A
+//! table becomes two: a replicated one on each shard in the database `<name>_shard`, and a `Distributed` one over it in
+//! `<name>`. Views read the `Distributed` tables, with subqueries that run once for all shards (`GLOBAL`). So readers
+//! and writers use the same names, and need the settings of [`CLUSTER_SETTINGS`]. Every name is qualified, because a
+//! statement that runs `ON CLUSTER` has no current database on the other servers.
 //!
 //! Rows of an installation lie on one shard. Other rows are spread by their sorting key, so that rows which replace
 //! each other, or add up, are on one shard.
@@ -22,8 +22,7 @@ pub(crate) const CLUSTER_SETTINGS: &[(&str, &str)] = &[
     ("distributed_product_mode", "global"),
     // Rows go to the shard of their key, not where they were selected.
     ("parallel_distributed_insert_select", "0"),
-    // All writes and reads of a shard go to its first replica while it is up, from any server, so that reads see
-    // the writes.
+    // All writes and reads of a shard go to its first replica while it is up, from any server. So reads see the writes.
     ("prefer_localhost_replica", "0"),
     ("load_balancing", "in_order"),
 ];
@@ -36,7 +35,7 @@ pub struct Cluster {
     is_replicated: bool,
 }
 
-/// A statement that has no form for a cluster.
+/// A statement that cannot be converted for a cluster.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "statement {0:?} cannot be turned into one for a cluster; expected CREATE TABLE, VIEW or \
@@ -45,8 +44,8 @@ pub struct Cluster {
 pub struct ClusterStatementError(String);
 
 impl Cluster {
-    /// A cluster that the servers' `remote_servers` define under this name. Each server has the macros `{shard}` and
-    /// `{replica}`. Statements run on all servers (`ON CLUSTER`).
+    /// Returns the layout of a cluster that the servers' `remote_servers` define under this name. Each server must have
+    /// the macros `{shard}` and `{replica}`. Statements run on all servers (`ON CLUSTER`).
     #[must_use]
     pub fn new(name: &str) -> Cluster {
         Cluster {
@@ -63,7 +62,8 @@ impl Cluster {
         self
     }
 
-    /// Uses plain tables, with one replica a shard. That needs no Keeper, and a lost disk loses its rows: for trials.
+    /// Uses plain tables, with one replica for each shard. This needs no Keeper, but a lost disk loses its rows, so it
+    /// is for trials.
     #[must_use]
     pub fn without_replicas(mut self) -> Cluster {
         self.is_replicated = false;
@@ -76,7 +76,8 @@ impl Cluster {
         if self.is_replicated { "Replicated" } else { "" }
     }
 
-    /// Returns the table setting for the number of inserts that a shard remembers, so that it recognises a repeated one.
+    /// Returns the table setting for the number of inserts that a shard remembers, so that it recognises a repeated
+    /// insert.
     #[must_use]
     pub fn deduplication_window(&self) -> &'static str {
         if self.is_replicated {
@@ -102,13 +103,13 @@ impl Cluster {
         format!("{database}_shard")
     }
 
-    /// Returns the target of an `INSERT INTO` whose rows are on their shards when it returns.
+    /// Returns the target of an `INSERT INTO` that returns only once the rows are on their shards.
     pub(crate) fn written_table(database: &str, table: &str, columns: &str) -> String {
         let (database, table) = (quoted_name(database), quoted_name(table));
         format!("{database}.{table} {columns} SETTINGS distributed_foreground_insert = 1")
     }
 
-    /// The statements that do on the cluster what each of `statements` does on one server.
+    /// Returns statements that do on the cluster what `statements` do on one server.
     pub(crate) fn spread(
         &self,
         database: &str,
@@ -155,14 +156,14 @@ impl Cluster {
             if tokens.windows(2).any(is_of_rows) {
                 return Ok(vec![of_shard]);
             }
-            // It holds no rows, and takes its columns from the shards' table again.
+            // A `Distributed` table has no rows of its own, and takes its columns from the shards' table again.
             let over_all = self.distributed(database, made, name, "CREATE OR REPLACE TABLE");
             return Ok(vec![of_shard, over_all]);
         }
         Err(unknown())
     }
 
-    /// A shard's own table: replicated under the shard's path.
+    /// Returns the statement for a shard's own table, which is replicated under the shard's path.
     fn local(&self, database: &str, statement: &str, table: &Table<'_>) -> String {
         if !self.is_replicated {
             return format!(
@@ -206,7 +207,7 @@ impl Cluster {
         )
     }
 
-    /// How `ALTER TABLE` names a table's rows.
+    /// Returns the name that `ALTER TABLE` needs to reach a table's rows.
     pub(crate) fn altered_name(&self, database: &str, table: &str) -> String {
         let name = self.shard_name(database, table);
         format!("{name} {}", self.on_cluster())
@@ -252,7 +253,7 @@ struct Table<'a> {
 impl<'a> Table<'a> {
     fn read(tokens: &[Token<'a>], name_index: usize) -> Option<Table<'a>> {
         let name = tokens.get(name_index)?;
-        // The clause, not a column of that name.
+        // Finds the clause, and not a column of that name.
         let engine = (0..tokens.len()).find(|at| {
             tokens[*at].is_word("ENGINE") && tokens.get(at + 1).is_some_and(|t| t.text == "=")
         })?;
@@ -268,7 +269,7 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Returns the installation if the sorting key has it, else the whole sorting key.
+    /// Returns the installation's column if the sorting key has it, otherwise the whole sorting key.
     fn shard_key(&self, tokens: &[Token<'_>]) -> Option<String> {
         let rest = &tokens[self.after_engine..];
         let order = rest
@@ -277,7 +278,7 @@ impl<'a> Table<'a> {
         let key = &rest[order + 2..];
         let columns: Vec<&str> = if key.first()?.kind == TokenKind::Open {
             let end = key.iter().position(|t| t.kind == TokenKind::Close)?;
-            // An expression is not accepted: only names of columns, with commas between them.
+            // Expressions are not accepted, only names of columns with commas between them.
             let all = key[1..end].iter().filter(|t| t.text != ",");
             all.map(Token::name).collect::<Option<_>>()?
         } else {
@@ -333,7 +334,7 @@ fn asks_shards<'a, 'b>(tokens: &'a [Token<'b>], at: usize) -> Option<&'a Token<'
         return None;
     };
     let before = first.checked_sub(1).map(|at| &tokens[at]);
-    // Arrays are joined where the row is.
+    // An array join runs on the row's own shard, so it stays as it is.
     let is_done = before.is_some_and(|t| t.is_word("GLOBAL") || t.is_word("ARRAY"));
     (!is_done).then(|| &tokens[first])
 }
@@ -351,7 +352,7 @@ fn is_subquery(after_in: &[Token<'_>]) -> bool {
 /// Returns a table's name for a statement that changes rows in place. Mutations do not go through a `Distributed`
 /// table, so they name the shards' own tables and run on all of them.
 ///
-/// `engine_full` is the column of `system.tables`. `None` if the table holds its rows itself.
+/// `engine_full` is the column of `system.tables`. `None` if the table has the rows itself.
 #[must_use]
 pub fn mutated_name(engine_full: &str) -> Option<String> {
     let mut tokens = tokens(engine_full);
@@ -462,7 +463,7 @@ mod tests {
         );
     }
 
-    /// Other servers run it without our current database.
+    /// Other servers run the statement without our current database.
     #[test]
     fn a_view_names_the_database_of_what_it_reads() {
         check_view(

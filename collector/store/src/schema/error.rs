@@ -2,7 +2,7 @@
 
 use super::cluster::ClusterStatementError;
 
-/// The end of a sentence on a store or a backup without a series.
+/// The end of a sentence about a store or a backup that has no series.
 pub const MADE_IN_DEVELOPMENT: &str =
     "made by a development version of epwatch, whose schema has no upgrade; start a new data_dir";
 
@@ -17,10 +17,10 @@ pub enum MigrateError {
         name: &'static str,
         /// Version of the file.
         found: u32,
-        /// The version of its position.
+        /// The version that belongs to its position in the list.
         expected: u32,
     },
-    /// A placeholder without a value.
+    /// A placeholder has no value.
     #[error("migration {version} ({name}) uses ${{{placeholder}}}, which has no value")]
     Placeholder {
         /// The file's version.
@@ -37,7 +37,7 @@ pub enum MigrateError {
         version: u32,
         /// Name of the file.
         name: &'static str,
-        /// The statement without a form for a cluster.
+        /// The error with the statement that cannot be converted.
         #[source]
         source: ClusterStatementError,
     },
@@ -53,7 +53,7 @@ pub enum MigrateError {
         name: &'static str,
         /// Its checksum here.
         found: String,
-        /// The checksum that was applied.
+        /// The checksum of the file that was applied.
         stored: String,
     },
     /// The records of the store have no series: it was made before 0.1.0.
@@ -103,7 +103,8 @@ pub enum MigrateError {
 
 impl MigrateError {
     /// Returns whether the same call may succeed later without an operator. Every error of a store, its Keeper or a
-    /// proxy may, unless it is known to be final. An unknown error counts as temporary, because a wait loses nothing.
+    /// proxy counts as temporary, unless it is known to be final. An unknown error counts as temporary, because a wait
+    /// loses nothing.
     pub fn is_temporary(&self) -> bool {
         let is_final = |code| FOR_GOOD.contains(&code);
         matches!(self, MigrateError::Store { .. }) && !self.code().is_some_and(is_final)
@@ -183,7 +184,7 @@ mod tests {
         }
         let denied = "Code: 497. DB::Exception: epwatch: Not enough privileges. (ACCESS_DENIED)";
         check_temporary(denied, Some(497), false);
-        // Of an answer without a body.
+        // The error of an answer without a body.
         check_temporary("Code: 516", Some(516), false);
         let newer = MigrateError::Newer {
             stored: 2,

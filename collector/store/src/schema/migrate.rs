@@ -4,9 +4,9 @@
 //! placeholders are filled.
 //!
 //! ClickHouse has no locks and no DDL transactions, so a repeated statement must have no effect (`IF NOT EXISTS`,
-//! `OR REPLACE`). Then two concurrent runners, or a killed runner, end in the same schema. The record of a version
-//! may exist twice and counts once. If a view has another text than the files give it, the migrations from the
-//! first such view on run again.
+//! `OR REPLACE`). Then two concurrent runners, or a killed runner and its successor, end in the same schema. The record
+//! of a version may exist twice and counts once. If a view's text differs from the files, the migrations from the first
+//! such view on run again.
 
 use clickhouse::{Client, Row};
 use futures::future::BoxFuture;
@@ -73,7 +73,7 @@ pub fn migrate<'a>(
 /// Returns the migrations that [`migrate`] would apply, and changes nothing.
 ///
 /// # Errors
-/// As [`migrate`], as far as they show without running a statement.
+/// The errors of [`migrate`], as far as they can be found without running a statement.
 pub fn pending<'a>(
     target: &'a StoreTarget,
     migrations: Migrations<'a>,
@@ -174,7 +174,7 @@ async fn execute(
     sql: &str,
     what: impl FnOnce() -> String,
 ) -> Result<(), MigrateError> {
-    // The raw form, because `query` binds a value to each question mark.
+    // Uses the raw form, because `query` binds a value to each question mark.
     let done = client.query_raw(sql).execute().await;
     done.map_err(|source| MigrateError::Store {
         what: what(),

@@ -1,7 +1,7 @@
 //! The store's schema: migrations from files of the caller, on one server or on a cluster.
 //!
-//! The collector passes in its files; no table of theirs is named here. A file holds several statements and
-//! `${name}` placeholders, so that one text serves a single engine and a replicated cluster.
+//! The collector passes in its files; none of their tables is named here. A file has several statements and `${name}`
+//! placeholders, so that one text serves a single engine and a replicated cluster.
 
 mod cluster;
 mod error;

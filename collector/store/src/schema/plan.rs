@@ -30,7 +30,7 @@ pub struct PlannedMigration<'a> {
     pub done: String,
 }
 
-/// Returns what [`migrate`](super::migrate()) runs on an empty database. Needs no store.
+/// Returns the statements that [`migrate`](super::migrate()) runs on an empty database. Needs no store.
 ///
 /// # Errors
 /// The list, a placeholder or a statement is wrong.

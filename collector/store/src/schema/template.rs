@@ -1,4 +1,5 @@
-//! Migrations as statements: placeholders filled, split, and views marked with a checksum of their text.
+//! Turns migrations into statements: fills placeholders, splits the text, and marks views with a checksum of their
+//! text.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use super::cluster::Cluster;
 use super::error::MigrateError;
 use crate::lexer::{TokenKind, tokens};
 
-/// The files of a schema. A store is only ever brought forward within one series.
+/// The files of a schema. A store is migrated only forward, and only within one series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migrations<'a> {
     /// Name of the series. Files that replace released ones start another series.
@@ -20,7 +21,7 @@ pub struct Migrations<'a> {
 /// One numbered file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Migration {
-    /// 1 for the first, then one more each.
+    /// The version: 1 for the first file, then one more for each.
     pub version: u32,
     /// Content of the file, for logs and errors.
     pub name: &'static str,
@@ -45,8 +46,8 @@ const LAYOUT: [&str; 3] = ["on_cluster", "replicated", "deduplication_window"];
 
 /// Values for the placeholders. They go into SQL unchanged, so they must be numbers or quoted names.
 ///
-/// A cluster sets `on_cluster`, `replicated` and `deduplication_window`, and each statement becomes those that do the
-/// same on the cluster.
+/// A cluster sets `on_cluster`, `replicated` and `deduplication_window`, and each statement becomes the statements that
+/// do the same on the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateValues {
     values: BTreeMap<String, String>,
@@ -54,7 +55,7 @@ pub struct TemplateValues {
 }
 
 impl TemplateValues {
-    /// Returns values for no placeholder.
+    /// Returns an empty set of values.
     pub fn new() -> TemplateValues {
         TemplateValues::default()
     }
@@ -81,7 +82,7 @@ impl TemplateValues {
         self.cluster.as_ref()
     }
 
-    /// Returns the comment of a view: a checksum of its text with the values that its rows depend on. The cluster is
+    /// Returns the comment of a view: a checksum of its text, with the values on which its rows depend. The cluster is
     /// left out, because a runner that goes to each server in turn makes the same view.
     fn mark(&self, sql: &str) -> Result<String, String> {
         let as_written = |values: TemplateValues, name| values.with(name, format!("${{{name}}}"));
@@ -93,7 +94,7 @@ impl TemplateValues {
         self.values.get(name).map_or("", String::as_str)
     }
 
-    /// Puts the values in place of `${name}`; `Err` holds the name that has none.
+    /// Puts the values in place of `${name}`; `Err` has the name of a placeholder without a value.
     fn render(&self, sql: &str) -> Result<String, String> {
         let mut out = String::with_capacity(sql.len());
         let mut rest = sql;
@@ -110,8 +111,8 @@ impl TemplateValues {
 
 /// Returns the statement of a view with a comment.
 ///
-/// The query stands in parentheses: ClickHouse before 26.7 reads `COMMENT` after a table or a subquery as its alias. The
-/// closing one needs its own line, because the text may end with a comment.
+/// The query is in parentheses, because ClickHouse before 26.7 reads `COMMENT` after a table or a subquery as its
+/// alias. The closing parenthesis needs its own line, because the text may end with a comment.
 fn commented(view: &str, mark: &str) -> String {
     let query_at = tokens(view)
         .skip(5)
@@ -168,7 +169,7 @@ pub(super) fn render_all<'a>(
     Ok(rendered)
 }
 
-/// Splits a text at the `;` that stand outside quotes and comments.
+/// Splits a text at each `;` outside quotes and comments.
 fn statements(sql: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut start = None;
@@ -230,7 +231,7 @@ mod tests {
         assert!(error.to_string().contains("${prefix}"), "{error}");
     }
 
-    /// Other days make another view; another layout of the same rows does not.
+    /// Other days give a view another mark; another layout of the same rows does not.
     #[test]
     fn a_views_mark_is_of_its_text_and_values() {
         let mark = |values: TemplateValues, sql| {
@@ -247,7 +248,7 @@ mod tests {
         assert_ne!(mark(days(14), sql), mark(days(30), sql));
         let cluster = days(14).for_cluster(Cluster::new("c"));
         assert_eq!(mark(days(14), sql), mark(cluster, sql));
-        // As versions before wrote it, where no value is in it.
+        // A view without values has the mark that earlier versions wrote.
         let plain = "CREATE OR REPLACE VIEW v ${on_cluster} AS SELECT 1";
         assert_eq!(mark(days(14), plain), checksum(plain));
     }

@@ -40,8 +40,8 @@ struct Stored {
     engine_full: String,
 }
 
-/// Returns the TTLs of the existing tables of `migrations`, next to the TTLs of `values`. Runs SELECT statements
-/// only. A table with another form of TTL than a number of days was changed by hand, and is left out.
+/// Returns the TTLs of the existing tables of `migrations`, each with the TTL that `values` requests. Runs SELECT
+/// statements only. A table whose TTL is not a number of days was changed by hand, and is left out.
 ///
 /// # Errors
 /// The list or a placeholder is wrong, or the store did not answer.
@@ -82,7 +82,7 @@ pub fn table_ttls<'a>(
             };
             ttls.push(TableTtl {
                 statements: vec![
-                    // Otherwise every row would be rewritten.
+                    // Without this setting every row would be rewritten.
                     format!(
                         "ALTER TABLE {place} MODIFY SETTING materialize_ttl_recalculate_only = 1"
                     ),

@@ -1,4 +1,4 @@
-//! The version of the ClickHouse behind a target, against the least one whose SQL this program speaks.
+//! Compares the version of a target's ClickHouse with the oldest version that understands this program's SQL.
 
 use futures::future::BoxFuture;
 

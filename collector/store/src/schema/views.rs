@@ -1,7 +1,7 @@
 //! Views of a store whose text differs from the migrations.
 //!
-//! A killed runner may leave an older view behind if another runner was ahead of it. A runner with other values
-//! leaves another view. Each view has a checksum of its text, by which both are found.
+//! A killed runner may leave an older view behind if another runner was ahead of it. A runner with other values leaves
+//! a different view. Both are found by the checksum of its text that each view has.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use super::plan::spread;
 use super::template::{Migration, Migrations, TemplateValues, mark_at_end, render_all, view_name};
 use crate::client::{StoreTarget, client};
 
-/// Returns the statements that replace those views of `target` whose text is not the one for `values`. The store
-/// must have all migrations. Changes nothing.
+/// Returns the statements that replace the views of `target` whose text does not match `values`. The store must have
+/// all migrations. Changes nothing.
 ///
 /// # Errors
 /// The list, a placeholder or a statement is wrong, or the store did not answer.

@@ -1,4 +1,4 @@
-//! Nothing acknowledged is lost, nothing retried is doubled, however often the child is killed.
+//! No acknowledged row is lost and no retried row is doubled, however often the child is killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ async fn a_writer_that_retries_loses_and_doubles_nothing_over_kills() {
     });
     for _ in 0..KILLS {
         let before = test.count("SELECT count() FROM r").await;
-        // Some more batches go through, so that the kill meets a writer at work.
+        // Waits for a few more batches, so that the kill comes while the writer is at work.
         eventually("rows grow", || async {
             let now = test
                 .client()

@@ -1,4 +1,4 @@
-//! What the socket refuses, asked of the real engine: files, programs, other hosts, sessions.
+//! Requests that the socket must refuse, sent to the real engine: files, programs, other hosts, sessions.
 
 use crate::support::TestStore;
 
@@ -56,7 +56,7 @@ async fn files_programs_and_hosts_cannot_be_read() {
         let text = test.refusal(&sql).await;
         assert!(text.contains("not allowed"), "{sql}: {text}");
     }
-    // Hidden from a reader that takes quotes, comments and blanks otherwise than the engine.
+    // These calls are hidden from a check that reads quotes, comments and blanks in another way than the engine.
     for sql in [
         format!("SELECT $$'$$, file('{secret}'), $$'$$"),
         format!("SELECT $a$'$a$, file('{secret}'), $a$'$a$"),

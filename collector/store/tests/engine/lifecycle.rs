@@ -79,12 +79,12 @@ async fn a_killed_child_comes_back_for_the_same_client() {
     test.store.stop().await;
 }
 
-/// A disk that is full, say, keeps an engine that crashed from starting, and is emptied an hour later.
+/// For example, an engine crashes, cannot start again because the disk is full, and space is freed an hour later.
 #[tokio::test]
 async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
     let dir = tempfile::tempdir().unwrap();
     let full = dir.path().join("full");
-    // The engine, unless there is no room.
+    // The script starts the engine, unless the file says that the disk is full.
     let script = "test ! -e \"$1\" || exit 28; EPWATCH_ENGINE_CHILD=1 exec \"$2\" --exact \
                   engine_child_entry --nocapture --test-threads=1";
     let exe = std::env::current_exe().unwrap().into_os_string();
@@ -102,7 +102,7 @@ async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
     std::fs::write(&full, "").unwrap();
     kill(pid_of(&store).unwrap());
     let mut state = store.state();
-    // As many failures as end a first start.
+    // As many failures as would end the first start of an engine.
     let often = |state: &EngineState| match state {
         EngineState::Starting { n_restarts } => *n_restarts >= 6,
         EngineState::Failed { .. } => true,
@@ -130,7 +130,7 @@ async fn a_second_engine_on_a_folder_says_it_is_in_use() {
         other => panic!("{other:?}"),
     }
     second.stop().await;
-    // The first one's socket is still its own.
+    // The first engine still has its socket.
     assert_eq!(test.count("SELECT toUInt64(1)").await, 1);
     test.store.stop().await;
 }
@@ -153,7 +153,7 @@ async fn a_missing_or_foreign_library_ends_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let program = || ChildProgram::for_tests().unwrap();
     let missing = dir.path().join("libchdb.so");
-    // A library that loads but is not the engine.
+    // This library loads, but is not the engine.
     let foreign = "libc.so.6";
     for library in [missing.to_str().unwrap(), foreign] {
         let config = EmbeddedConfig::new(dir.path().join("data"), library, program());
@@ -180,7 +180,7 @@ async fn a_program_that_cannot_start_ends_with_the_reason() {
     );
 }
 
-/// One that ends at once, whatever it is, is not restarted for ever.
+/// A child that always ends at once is not restarted for ever.
 #[tokio::test]
 async fn a_child_that_never_gets_ready_ends_with_what_it_said() {
     let dir = tempfile::tempdir().unwrap();
@@ -207,7 +207,7 @@ async fn a_child_that_hangs_at_its_start_is_killed() {
     assert!(failed.contains("no answer"), "{failed}");
 }
 
-/// Run as the parent of the next test: starts an engine, says its pid, waits to be killed.
+/// Runs as the parent process in the next test: starts an engine, prints its pid, and waits to be killed.
 #[tokio::test]
 async fn parent_to_be_killed() {
     let Some(dir) = std::env::var_os("EPWATCH_TEST_PARENT_DIR") else {
@@ -243,19 +243,19 @@ async fn the_child_ends_with_its_parent() {
         (!is_running(pid)).then_some(())
     })
     .await;
-    // Its lock went with it.
+    // The engine's lock ended with the engine.
     let next = ready(config(dir.path())).await;
     next.stop().await;
 }
 
-/// Without an explicit file the library reads ./config.xml of whatever folder it starts in.
+/// Without an explicit file the library reads ./config.xml in the folder where it starts.
 #[tokio::test]
 async fn a_config_file_in_the_working_folder_is_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let poison = "<clickhouse><max_table_size_to_drop>12345</max_table_size_to_drop></clickhouse>";
     std::fs::write(dir.path().join("config.xml"), poison).unwrap();
     let exe = std::env::current_exe().unwrap();
-    // The child starts in the poisoned folder.
+    // The child starts in the folder that contains such a file.
     let script = "cd \"$1\" && EPWATCH_ENGINE_CHILD=1 exec \"$2\" --exact engine_child_entry \
                   --nocapture --test-threads=1";
     let args = [
@@ -303,7 +303,7 @@ async fn limits_and_durability_are_set() {
     assert_eq!(value(query).await, ((1_u64 << 30) / 4 * 3).to_string());
     let fsync = "SELECT value FROM system.merge_tree_settings WHERE name = 'fsync_after_insert'";
     assert_eq!(value(fsync).await, "1");
-    // A column's buffers while parts are merged: reports have 150 columns.
+    // The size of a column's buffers while parts are merged, which matters because reports have 150 columns.
     let buffers = "SELECT value FROM system.merge_tree_settings \
         WHERE name = 'min_columns_to_activate_adaptive_write_buffer'";
     assert_eq!(value(buffers).await, "16");

@@ -107,7 +107,7 @@ const THIRD: Migration = Migration {
     sql: "CREATE OR REPLACE VIEW v AS SELECT 'all' AS much -- not FROM a\n",
 };
 
-/// It runs what the others have been through already, and ends in the middle.
+/// It repeats migrations that the other runners have already applied, and ends in the middle.
 #[tokio::test]
 async fn what_a_runner_that_came_late_and_died_put_back_is_mended() {
     let test = TestStore::start().await;
@@ -173,7 +173,7 @@ async fn a_changed_file_and_a_newer_store_are_refused() {
     test.store.stop().await;
 }
 
-/// Its record has no series, whatever its versions are.
+/// The record of such a store has no series, whatever its versions are.
 #[tokio::test]
 async fn a_store_of_a_development_version_is_refused_and_left_as_it_is() {
     let test = TestStore::start().await;
@@ -219,7 +219,7 @@ async fn a_refused_statement_is_named_and_not_recorded() {
     let text = error.to_string();
     assert!(text.contains("migration 2 (column), statement 2"), "{text}");
     assert!(!error.is_temporary());
-    // Nothing was recorded, so the mended file goes through.
+    // Nothing was recorded, so the corrected file is applied.
     assert_eq!(
         migrate(&target, of(&[FIRST, SECOND]), &values())
             .await

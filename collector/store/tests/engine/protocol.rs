@@ -37,7 +37,7 @@ async fn insert(client: &clickhouse::Client, rows: &[Sample]) -> clickhouse::err
 const TABLE: &str = "CREATE TABLE s (id UInt64, text String, buckets Array(UInt16), \
                      maybe Nullable(Int32)) ENGINE = MergeTree ORDER BY id";
 
-/// The engine runs what follows a blank line in inline data as SQL; rows must never go there.
+/// The engine runs the text after a blank line in inline data as SQL, so rows must never be sent as inline data.
 #[tokio::test]
 async fn rows_with_blank_lines_and_sql_arrive_as_data() {
     let test = TestStore::start().await;
@@ -124,7 +124,7 @@ async fn parameters_and_settings_reach_the_engine() {
         .execute()
         .await;
     assert!(unknown.unwrap_err().to_string().contains("Code: 115"));
-    // Nothing of one request is left for the next.
+    // No state of one request is left for the next request.
     let again = "SELECT toUInt64(getSetting('max_block_size') = 777)";
     assert_eq!(test.count(again).await, 0);
     test.store.stop().await;
@@ -174,7 +174,7 @@ async fn errors_come_with_their_code() {
 async fn large_select_streams_in_bounded_memory() {
     let test = TestStore::start().await;
     let client = test.client().with_setting("max_memory_usage", "100000000");
-    // 800 MB through an engine that may hold 100 MB for it.
+    // Reads 800 MB through an engine that may use 100 MB of memory for the query.
     let rows = client.query("SELECT number, repeat('x', 100) FROM numbers(8000000)");
     let mut cursor = rows.fetch::<(u64, String)>().unwrap();
     let (mut n, mut sum) = (0_u64, 0_u64);
@@ -279,7 +279,7 @@ async fn a_full_queue_answers_at_once() {
     config.max_concurrent_queries = 1;
     let store = EmbeddedStore::start(config).await.unwrap();
     store.ready().await.unwrap();
-    // One runs, four wait; the rest is refused.
+    // One query runs, four wait, and the others are refused.
     let asks = (0..12).map(|_| {
         store
             .client("")

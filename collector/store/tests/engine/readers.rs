@@ -48,7 +48,7 @@ impl Readers {
         }
     }
 
-    /// Status and body of a request with these headers.
+    /// Sends a request with these headers; returns the status and the body.
     async fn ask(&self, headers: &str, url: &str, body: &str) -> (u16, String) {
         let mut stream = tokio::net::TcpStream::connect(self.address).await.unwrap();
         let length = body.len();
@@ -149,13 +149,13 @@ async fn readers_only_read() {
             "{sql}: {answer}"
         );
     }
-    // The owner is not bound by it.
+    // The limit does not apply to the owner.
     let owner = readers.store.client("t");
     owner.query("DROP TABLE rows").execute().await.unwrap();
     readers.store.stop().await;
 }
 
-/// The engine signals all its threads for this table, the child's own ones too.
+/// For a read of this table the engine sends a signal to all threads, also to the child's own.
 #[tokio::test]
 async fn a_look_at_the_engine_s_threads_does_not_end_it() {
     let readers = Readers::start().await;
@@ -189,7 +189,7 @@ async fn a_reader_s_memory_is_bounded() {
     readers.store.stop().await;
 }
 
-/// More readers than run at once want all memory, while the owner takes a part of it.
+/// More readers than may run at once try to use all memory, while the owner uses its part.
 #[tokio::test]
 async fn readers_that_want_all_memory_leave_the_owner_s_part() {
     let readers = Readers::start().await;

@@ -1,4 +1,4 @@
-//! An engine of a test's own, and waiting for a condition with a deadline.
+//! Starts an engine for one test, and waits for conditions with a deadline.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -77,12 +77,12 @@ pub(crate) fn kill(pid: u32) {
 }
 
 pub(crate) fn is_running(pid: u32) -> bool {
-    // A zombie has ended; its parent has just not asked yet.
+    // A zombie process has ended; its parent has only not collected its status yet.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))
 }
 
-/// Polls until `condition` gives a value.
+/// Polls until `condition` returns a value.
 pub(crate) async fn eventually<T, F>(what: &str, mut condition: impl FnMut() -> F) -> T
 where
     F: Future<Output = Option<T>>,
@@ -103,7 +103,7 @@ pub(crate) async fn raw(socket: &Path, request: &str) -> String {
     let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // A connection that the server breaks on purpose still gave what came before.
+    // A connection that the server breaks on purpose has still delivered the bytes before the break.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
 }

@@ -1,4 +1,4 @@
-//! Options of a select, as filters have it.
+//! Options of an HTML select in a filter.
 
 use crate::text::name::visible;
 
@@ -9,7 +9,7 @@ pub(super) struct Choosable {
     pub(super) is_chosen: bool,
 }
 
-/// Returns each value once, and the chosen one also if it is unknown.
+/// Returns each value once. The chosen value is always among them, even if it is unknown.
 pub(super) fn choosable<'a>(
     values: impl Iterator<Item = &'a str>,
     chosen: Option<&'a str>,

@@ -26,13 +26,13 @@ use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
 
-/// The detector's counts of devices beyond a ratio to their own past, kept with each window.
+/// Ratios to a device's own past, in tenths. For each, a window has the detector's count of devices beyond it.
 const BEYOND_TENTHS: [u16; 5] = [16, 20, 25, 32, 40];
 
 /// Share of the compared devices from which a cohort moved as a whole.
 const NEARLY_ALL: f64 = 0.9;
 
-/// Other chipsets in the drawing of devices by ratio.
+/// The drawing of devices by ratio shows at most this many other chipsets.
 const MAX_CONTROLS: usize = 3;
 
 #[derive(Template)]
@@ -60,7 +60,7 @@ impl<'a> CohortHtml<'a> {
         &self.page.cohort
     }
 
-    /// Returns the verdict in the incident, whose numbers were sent to people.
+    /// Returns the incident's verdict, whose numbers were sent to people.
     fn sent(&self) -> Option<&'a CohortVerdict> {
         self.page.document.of_chipset(&self.page.query.chipset)
     }
@@ -145,7 +145,7 @@ impl<'a> CohortHtml<'a> {
         self.sent().filter(is_same)
     }
 
-    /// Returns the medians behind the ratio, of the verdict.
+    /// Returns the verdict's medians, which its ratio was computed from.
     fn medians(&self) -> Option<(String, String)> {
         let (now, before) = self.same_window()?.numbers.medians()?;
         Some((number::bare_ms(Some(now)), number::ms(Some(before))))
@@ -231,7 +231,7 @@ impl<'a> CohortHtml<'a> {
         )
     }
 
-    /// Returns what the verdict says of the spread.
+    /// Returns the verdict's statement about the spread.
     fn spread(&self) -> String {
         let evidence = self.page.evidence.as_ref();
         let whole = evidence.and_then(|of| moved_as_a_whole(self.cohort(), of));
@@ -332,7 +332,7 @@ impl<'a> CohortHtml<'a> {
             .with("chipset", &row.chipset)
     }
 
-    /// Returns the address of a drawing of its own.
+    /// Returns the address of a drawing alone.
     fn alone(&self, path: &'static str) -> Link {
         let query = &self.page.query;
         Link::to(path)
@@ -406,7 +406,7 @@ impl<'a> CohortHtml<'a> {
         ))
     }
 
-    /// Returns what the bars count, how many sessions have these placements, and what they asked for.
+    /// Returns what the bars count, the number of sessions with these placements, and the EPs that they requested.
     fn of_placements(&self) -> String {
         let Some(now) = &self.page.placement else {
             return String::new();
@@ -464,7 +464,7 @@ impl<'a> CohortHtml<'a> {
         }
         let incident = self.page.incident.as_ref();
         let began = incident.and_then(|incident| incident.started_at);
-        // Windows stand where they end.
+        // A window is drawn at its end.
         let window = SignedDuration::try_from_secs_f64(self.cohort().window_seconds).ok();
         let first = began
             .zip(window)
@@ -507,7 +507,7 @@ impl<'a> CohortHtml<'a> {
         gaps::words(&self.page.gaps, |at| self.frame.clock(&at))
     }
 
-    /// Returns the signals with a question, those that fire first.
+    /// Returns the signals with their questions, firing signals first.
     fn asked(&self) -> Vec<Asked<'a>> {
         let all = self.page.cohort.signals.iter();
         let asked = all.filter_map(|signal| {
@@ -597,7 +597,7 @@ fn share_of(placement: &PlacementRow) -> Option<f64> {
     number::finite(placement.npu_macs_share).or(of_nodes)
 }
 
-/// Returns the share of what belongs on the CPU: of MACs if they are known, else of nodes.
+/// Returns the share of work that belongs on the CPU: of MACs if they are known, else of nodes.
 fn benign_share(placement: &PlacementRow, nodes: &[CpuNodeRow]) -> f64 {
     match number::finite(placement.npu_macs_share) {
         Some(_) => {

@@ -53,7 +53,7 @@ fn sentence(latencies: &Latencies, median_us: f64) -> String {
     )
 }
 
-/// A name in a drawing, where there is little room.
+/// Shortens a name for a drawing, which has little space.
 pub(super) fn short(name: &str) -> String {
     let shown = visible(name);
     match shown.chars().count() > 16 {

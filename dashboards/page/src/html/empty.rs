@@ -1,4 +1,4 @@
-//! The fleet page while nothing was judged.
+//! The fleet page before the first window was judged.
 
 use askama::Template;
 

@@ -8,12 +8,12 @@ use jiff::Timestamp;
 use super::frame::Frame;
 use crate::read::store::ReadError;
 
-/// Why there is no page.
+/// The reason for an error page.
 #[derive(Debug)]
 pub(crate) enum NoPage {
-    /// Nothing has this name; the word says what kind of thing.
+    /// A name is unknown; the word says what kind of thing was asked for.
     Unknown(&'static str),
-    /// The link of a test page, which was sent at this time.
+    /// The link was in a test notification, which was sent at this time.
     Test(Timestamp),
     Store {
         error: ReadError,
@@ -40,7 +40,7 @@ struct NoPageHtml<'a> {
 }
 
 impl NoPageHtml<'_> {
-    /// Whether the store has failed, instead of having nothing to show.
+    /// Whether the store has failed; otherwise it has no data to show.
     fn is_alarm(&self) -> bool {
         matches!(self.why, NoPage::Store { .. })
     }

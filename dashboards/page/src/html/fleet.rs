@@ -21,7 +21,7 @@ use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
 
-/// Rows of the comparison on one axis.
+/// The comparison on one axis has at most this many rows.
 const MAX_MULTIPLES: usize = 8;
 
 #[derive(Template)]
@@ -66,7 +66,7 @@ pub(crate) fn headline(page: &FleetPage) -> String {
     }
 }
 
-/// Returns what is to say of the cohorts that no open incident is about.
+/// Returns the headline's part about cohorts without an open incident.
 fn rest(page: &FleetPage, is_quiet: bool) -> String {
     // A model on a chipset counts once, by its worst version.
     let mut cohorts: BTreeMap<(&str, &str), Tone> = BTreeMap::new();
@@ -295,7 +295,7 @@ impl OpenIncident {
         Link::to("/incident").with("id", &self.row.incident)
     }
 
-    /// Returns the effect: what stands between the model's and the chipset's name.
+    /// Returns the effect, the words between the model's and the chipset's name.
     fn effect(&self) -> String {
         let verb = |now: &'static str, past: &'static str| match self.last_seen {
             Some(_) => past,
@@ -348,7 +348,7 @@ impl OpenIncident {
         }
     }
 
-    /// Returns where the devices are by now, as a sentence.
+    /// Returns a sentence about the versions that the devices run by now.
     fn moved(&self) -> Option<String> {
         let moved = self.last_seen.and_then(|_| self.document.moved())?;
         Some(format!("{}.", visible_sentence(&moved)))
@@ -547,7 +547,7 @@ mod tests {
         }
     }
 
-    /// Channels had one page.
+    /// The channels got one notification for both incidents.
     #[test]
     fn an_incident_and_its_part_are_one_page() {
         let page = FleetPage {

@@ -1,4 +1,4 @@
-//! What stands around every page: navigation, freshness, and the address of its JSON.
+//! The frame around every page: navigation, freshness, and the address of its JSON.
 
 use jiff::Timestamp;
 
@@ -33,12 +33,12 @@ pub(crate) struct Stale {
 /// Whether the reader of a page may order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum OrderRight {
-    /// No token of this page has the right.
+    /// No token may order, because none is configured.
     #[default]
     Nobody,
     /// The reader has not presented the token.
     SignIn,
-    /// With the token of its forms.
+    /// The reader may order; forms carry this token.
     May { form: String },
 }
 
@@ -48,7 +48,8 @@ pub(crate) struct Frame {
     pub(crate) now: Timestamp,
     pub(crate) nav: Option<Nav>,
     pub(crate) refresh: Option<u32>,
-    /// Address of the same page that reads itself again, or stops to; `None` for a page that must not.
+    /// Address that turns the automatic refresh of the same page on or off. `None` for a page that must not refresh
+    /// itself.
     pub(crate) refresh_link: Option<String>,
     /// Address of the same page as JSON.
     pub(crate) json: Option<String>,
@@ -109,7 +110,7 @@ impl Frame {
         ago(*at, self.now)
     }
 
-    /// Whether a window that should be judged by now is not.
+    /// Whether a window is unjudged although its time for judgement is over.
     pub(crate) fn is_late(&self) -> bool {
         let judged = self.progress.and_then(|progress| progress.judged_until);
         let step = self.progress.and_then(|progress| progress.step_seconds);
@@ -132,7 +133,7 @@ impl Frame {
         step.is_some_and(|step| late > judged_within(step))
     }
 
-    /// Returns what the header says of freshness, and whether it is good.
+    /// Returns the header's text about freshness and its class, which says whether the data is fresh.
     pub(crate) fn fresh(&self) -> (&'static str, String) {
         let judged = self.progress.and_then(|progress| progress.judged_until);
         match (&self.stale, self.progress, judged) {

@@ -10,7 +10,7 @@ use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
 
-/// Seconds that an hour of buckets and the collectors' agreement may take to close, at the default length.
+/// Within this many seconds, buckets of the default length close: an hour, and the time until collectors agree.
 const CLOSES_WITHIN_SECONDS: i64 = 3 * 3_600;
 
 #[derive(Template)]
@@ -136,7 +136,7 @@ pub(crate) fn health(frame: &Frame, page: &HealthPage) -> askama::Result<String>
     HealthHtml { frame, page }.render()
 }
 
-/// Returns the headline and the lines for a shell.
+/// Returns the headline and the lines for a terminal.
 pub(crate) fn facts(frame: &Frame, page: &HealthPage) -> (String, Vec<PartStatus>) {
     let html = HealthHtml { frame, page };
     (html.headline(), html.lines())

@@ -16,7 +16,7 @@ pub(crate) struct Event {
     pub(crate) text: String,
 }
 
-/// Returns the states of an incident, the deliveries and the orders that counted, the first first.
+/// Returns an incident's states, its deliveries, and the orders that counted, in order of time.
 pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     let history = &page.history;
     let event = |at: Option<Timestamp>, text| Some(Event { at: at?, text });
@@ -30,7 +30,7 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
             true => "was given up, refused to the end",
             false => "was told",
         };
-        // The text of old news is not kept.
+        // The store does not keep the text of old news.
         let title = news.map_or_else(String::new, |news| format!(": {}", visible(news.title())));
         let notifier = visible(&delivery.notifier);
         event(delivery.at, format!("{notifier} {what}{title}"))
@@ -45,9 +45,10 @@ pub(crate) fn events(page: &IncidentPage) -> Vec<Event> {
     all
 }
 
-/// Returns, for each channel, how many news it accepted and how many were given up. Also returns whether the latest is
-/// still to be sent or held back by a mute, and how often attempts to send it failed. The same news sent again is not
-/// counted. Only the latest news is ever sent, so older news that it overtook are not missing.
+/// Returns, for each channel, the numbers of notifications that it accepted and that were given up. Also returns
+/// whether the latest is still to be sent or held back by a mute, and how often attempts to send it failed. The same
+/// news sent again is not counted. Only the latest news is ever sent, so older news that a later one replaced does not
+/// count as missing.
 pub(crate) fn channels(
     page: &IncidentPage,
     now: Timestamp,
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
     use crate::read::incident::tests::fallback;
 
-    /// It was never told, so it stands in no list of deliveries.
+    /// The channel never accepted news, so no list of deliveries contains it.
     #[test]
     fn a_channel_that_takes_nothing_says_how_often_since_when_and_why() {
         let mut page = fallback("");
@@ -165,7 +166,7 @@ mod tests {
                         works or the incident is over";
         assert_eq!(said, [("slack", expected.to_owned())]);
     }
-    /// Of four news the channel took the second; only the last will ever be sent.
+    /// The channel accepted the second of four news; of the later two, only the last will be sent.
     #[test]
     fn a_mute_holds_back_the_latest_news_until_it_is_over() {
         let mut page = fallback("");

@@ -25,7 +25,7 @@ use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
 
-/// Cohorts of an incident that are listed.
+/// The page lists at most this many cohorts of an incident.
 pub(crate) const MOST_COHORTS: usize = 100;
 
 #[derive(Template)]
@@ -110,7 +110,7 @@ impl<'a> IncidentHtml<'a> {
         Some((Link::to("/incident").with("id", id), Name(id)))
     }
 
-    /// Returns where the devices are by now, as a sentence.
+    /// Returns a sentence about the versions that the devices run by now.
     fn moved(&self) -> Option<String> {
         let moved = self.page.document.moved()?;
         Some(format!("{}.", visible_sentence(&moved)))
@@ -231,13 +231,13 @@ impl<'a> IncidentHtml<'a> {
         reasons.map(|reason| words::capital(reason)).collect()
     }
 
-    /// Whether there is something to say about why.
+    /// Whether the page can say anything about the cause.
     fn has_reasons(&self) -> bool {
         let is_known = !self.page.reasons.is_empty() || !self.page.fine.is_empty();
         is_known || self.chance().is_some() || self.page.left_out.has("reasons")
     }
 
-    /// Returns the steps of what to do, each in parts.
+    /// Returns the steps to take, each split into parts.
     fn steps(&self) -> Vec<Vec<StepPart>> {
         self.page.steps().map(parts).collect()
     }
@@ -252,7 +252,7 @@ impl<'a> IncidentHtml<'a> {
             .with("chipset", chipset)
     }
 
-    /// Returns the address of a drawing of its own.
+    /// Returns the address of a drawing alone.
     fn alone(&self, path: &'static str) -> Link {
         Link::to(path).with("id", &self.page.row.incident)
     }
@@ -347,7 +347,7 @@ impl<'a> IncidentHtml<'a> {
         self.page.golden.first().map_or("", |row| &row.input)
     }
 
-    /// Returns what the last verdict of the worst cohort was made from, now and before.
+    /// Draws the runs behind the last verdict of the worst cohort, now and before.
     fn distribution(&self) -> Option<[Drawing; 2]> {
         let evidence = self.page.evidence.as_ref()?;
         let reference = evidence.reference.as_ref();
@@ -396,7 +396,7 @@ impl<'a> IncidentHtml<'a> {
         ))
     }
 
-    /// Returns what the firmwares say together, if there are several.
+    /// Returns a sentence about all firmwares together, if there are several.
     fn firmwares(&self) -> Option<String> {
         let with = self
             .cohorts()
@@ -413,7 +413,8 @@ impl<'a> IncidentHtml<'a> {
         })
     }
 
-    /// Returns the number of the last order that the detector has done; `None` if it is done with the incident.
+    /// Returns the number of the last order that the detector carried out. `None` if the detector is done with the
+    /// incident.
     fn last(&self) -> Option<u64> {
         self.page.last_obeyed()
     }
@@ -422,7 +423,7 @@ impl<'a> IncidentHtml<'a> {
         form(self.frame, self.page)
     }
 
-    /// Returns the page of the token, which leads back here.
+    /// Returns the address of the sign-in page, which leads back here.
     fn sign_in(&self) -> Option<Link> {
         let here = format!("/incident?id={}", self.page.row.incident);
         let is_known = self.frame.orders == OrderRight::SignIn;
@@ -453,7 +454,7 @@ impl<'a> IncidentHtml<'a> {
 fn parts(step: &str) -> Vec<StepPart> {
     let parts = step.split('`').enumerate();
     let parts = parts.filter(|(_, part)| !part.trim().is_empty());
-    // Half a command would do something else.
+    // A truncated command would do something else.
     let is_whole = |part: &str| part.chars().count() <= MAX_SENTENCE;
     let part = |(at, part): (usize, &str)| match at % 2 {
         1 if part.starts_with("epwatch ") && is_whole(part) => {
@@ -563,7 +564,7 @@ mod tests {
     use super::*;
     use crate::read::incident::tests::fallback;
 
-    /// A command that is copied from the page is the detector's, whatever stands in it.
+    /// A command that is copied from the page equals the detector's command, whatever characters it has.
     #[test]
     fn a_command_breaks_before_options_and_stays_itself() {
         let command = "epwatch directive make --model-version 2 --app 'a  --b' && epwatch x";
@@ -629,7 +630,8 @@ mod tests {
         assert!(text.contains(link), "{text}");
     }
 
-    /// People move through the page by the names of its parts, so no two parts have one name. One of two branches is there.
+    /// People move through the page by the names of its parts, so two parts never have the same name. Of the template's
+    /// two branches only one is rendered.
     #[test]
     fn each_part_of_the_page_has_a_name_of_its_own() {
         let template = include_str!("../../templates/incident.html");
@@ -658,7 +660,7 @@ mod tests {
         assert!(!rendered(&page).contains("seen in"));
     }
 
-    /// The second half says why, as far as the verdict knows it.
+    /// The second half names the cause, as far as the verdict has it.
     #[test]
     fn the_headline_has_the_effect_and_its_cause() {
         let mut page = fallback("");

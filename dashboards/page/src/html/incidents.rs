@@ -52,7 +52,7 @@ impl IncidentRow {
         self.tone().icon()
     }
 
-    /// Returns what people ordered, if that is in force: "acknowledged by Ada", "muted until 14:03:00".
+    /// Returns the orders that are in force: "acknowledged by Ada", "muted until 14:03:00".
     pub(crate) fn orders(&self, now: &Timestamp) -> String {
         let ack = self.acknowledged_by.as_ref();
         let mute = self.muted_until.filter(|_| self.is_open());

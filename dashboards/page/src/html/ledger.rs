@@ -11,7 +11,7 @@ use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::words::{self, Icon, Tone};
 
-/// What [`LedgerDay::cells`] counts, in its order.
+/// Headings of the counts in [`LedgerDay::cells`], in the same order.
 const COUNT_HEADS: [&str; 7] = [
     "Recorded",
     "Stored",
@@ -116,7 +116,7 @@ impl LedgerHtml<'_> {
         bars::parts("ledger", &parts, &words)
     }
 
-    /// Returns what the commonest answers mean, as a sentence and the setting at its end, the most often given first.
+    /// Returns sentences about the commonest answers, each with the setting at its end, the most frequent answer first.
     fn reasons(&self) -> Vec<(String, &'static str)> {
         let answers = self.page.answers.iter().filter(|answer| answer.reports > 0);
         let reasons = answers.filter_map(|answer| {
@@ -153,13 +153,13 @@ impl LedgerHtml<'_> {
         self.chosen("/ledger/reports.svg")
     }
 
-    /// Returns the address of this page with the largest installations; `None` where they are.
+    /// Returns the address of this page with the largest installations. `None` if the page already shows them.
     fn with_largest(&self) -> Option<Link> {
         let is_asked = self.page.query.largest;
         (!is_asked).then(|| self.chosen("/ledger").with("largest", "1"))
     }
 
-    /// Returns an address with what is chosen.
+    /// Returns an address with the chosen filters.
     fn chosen(&self, path: &'static str) -> Link {
         let query = &self.page.query;
         Link::to(path)

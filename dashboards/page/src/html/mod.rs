@@ -1,7 +1,7 @@
 //! Pages as HTML: a template for each, over the struct of the read model.
 //!
-//! Templates escape by themselves. Only `Name`, `Sentence`, `Link`, `Icon`, `Drawing` and `ChangesHtml` reach them as they are, and each
-//! of them escapes what it holds; no template says `safe`.
+//! Templates escape by themselves. Only `Name`, `Sentence`, `Link`, `Icon`, `Drawing` and `ChangesHtml` are inserted
+//! unescaped. Each of these types escapes its own content. No template uses the filter `safe`.
 
 mod changes;
 mod choosable;

@@ -1,4 +1,4 @@
-//! Orders: the section of an incident with its form, the audit page, and an order that was not taken.
+//! Orders: the section of an incident with its form, the audit page, and the page of a refused order.
 
 use askama::Template;
 use epwatch_model::{OrderKind, VerdictClass};
@@ -108,7 +108,7 @@ impl OrderRow {
         format!("{}{until}", visible(&self.kind))
     }
 
-    /// Returns what became of it, if something did not.
+    /// Returns a note about an order that does not count or is not carried out yet.
     pub(super) fn note(&self, last: Option<u64>) -> &'static str {
         match (self.is_counted, last) {
             (false, _) => "came second, counts for nothing",
@@ -161,7 +161,7 @@ struct RefusedHtml<'a> {
     back: Link,
 }
 
-/// Returns the page of an order that was not taken.
+/// Returns the page of a refused order.
 pub(crate) fn refused(frame: &Frame, incident: &str, problem: &str) -> askama::Result<String> {
     let back = Link::to("/incident").with("id", incident);
     RefusedHtml {

@@ -32,7 +32,7 @@ impl AnswerCount {
         self.answer == RolloutAnswer::Stop
     }
 
-    /// Returns the noun of the chipsets, and the devices.
+    /// Returns the noun for the chipsets, and the number of devices.
     fn of(&self) -> String {
         let s = if self.chipsets == 1 { "" } else { "s" };
         format!("chipset{s}, {}", number::of_them(self.devices, "device"))
@@ -72,7 +72,7 @@ impl RolloutAnswer {
 }
 
 impl RolloutHtml<'_> {
-    /// Without a recent window, a go is not shown as a go.
+    /// Without a recent window, the answer "go" is not shown.
     fn headline(&self) -> String {
         match self.is_stale() {
             true => "Nobody knows: the detector is late or down".to_owned(),
@@ -135,13 +135,13 @@ impl RolloutHtml<'_> {
         counts.collect()
     }
 
-    /// Returns the firmwares of a chipset with another answer than its own: each is worth a line.
+    /// Returns the firmwares whose answer differs from their chipset's answer. Each gets a line.
     fn apart<'a>(&self, of: &'a ChipsetAnswer) -> Vec<&'a FirmwareAnswer> {
         let firmwares = of.firmwares.iter();
         firmwares.filter(|part| part.answer != of.answer).collect()
     }
 
-    /// Returns the firmwares with their chipset's answer, which are folded.
+    /// Returns the firmwares with the same answer as their chipset, which are folded.
     fn alike<'a>(&self, of: &'a ChipsetAnswer) -> Vec<&'a FirmwareAnswer> {
         let firmwares = of.firmwares.iter();
         firmwares.filter(|part| part.answer == of.answer).collect()
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// What differs is seen at once, and what says the same again is folded.
+    /// Firmwares with a different answer are visible at once; the others are folded.
     #[test]
     fn answers_are_counted_and_firmwares_with_their_chipsets_answer_are_folded() {
         use RolloutAnswer::{Go, Stop};

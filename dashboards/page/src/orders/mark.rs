@@ -16,10 +16,10 @@ const MAX_TEXT: usize = 200;
 /// Longest name of an app, environment, model or chipset, in bytes as on the wire.
 const MAX_NAME: usize = 256;
 
-/// A deploy that is announced lies ahead; one further ahead is a typing error.
+/// A mark may announce a deploy, so it may lie in the future. A mark further ahead is a typing error.
 const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 
-/// A mark as a person gives it, unchecked. A name that is missing stands for all.
+/// A mark as a person gives it, unchecked. A missing name stands for all names.
 #[derive(Debug, Clone)]
 pub struct NewMark {
     /// What changed, in one line.
@@ -32,7 +32,7 @@ pub struct NewMark {
     pub model: Option<String>,
     /// Chipset.
     pub chipset: Option<String>,
-    /// When it changed; now without one.
+    /// Time of the change; `None` stands for now.
     pub at: Option<Timestamp>,
 }
 
@@ -83,7 +83,7 @@ struct MarkRow {
     effective_at: i64,
 }
 
-/// Marks that a wrong id is answered with.
+/// Reads the latest marks, which are listed when an id is unknown.
 const LATEST: &str = "
 SELECT m.mark_id AS mark, toString(m.app_id) AS app, toString(m.environment) AS environment, toString(m.model_id) AS model,
     toString(m.chipset) AS chipset, m.text AS text, toInt64(toUnixTimestamp64Milli(m.effective_at)) AS effective_at
@@ -130,7 +130,7 @@ pub async fn mark(client: Client, new: NewMark) -> Result<SubmittedMark, OrderEr
             new.chipset.as_deref(),
         )
     });
-    // The mark is stored: a failed reading must not say that it is not.
+    // The mark is already stored, so a failed read must not look like a failed write.
     let is_known = known.await.is_ok_and(|rows| rows.iter().any(|n| *n > 0));
     Ok(SubmittedMark {
         mark: id,

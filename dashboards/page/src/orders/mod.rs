@@ -1,7 +1,8 @@
 //! Orders of people to incidents, and their marks of changes: the only rows that this crate writes.
 //!
-//! An order is checked, appended with the number after the last one that its author saw, and read back. Of two with one
-//! number the store's first counts, so one author wins and the other is told. The detector that leads does what counts.
+//! An order is checked, appended with the number after the last one that its author saw, and read back. Of two orders
+//! with the same number, the one that the store has first counts. The other author gets an error. The leading detector
+//! carries out the orders that count.
 
 mod mark;
 mod new_order;

@@ -1,4 +1,4 @@
-//! An order as a person gives it, with its texts, and what they may be.
+//! An order as a person gives it, and the checks of its texts.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct NewOrder {
 pub struct BadField {
     /// `who`, `why` or `for`.
     pub field: &'static str,
-    /// What is expected of it, and what it is.
+    /// What the field should be, and what it is.
     pub problem: String,
 }
 
@@ -47,7 +47,8 @@ impl NewOrder {
     /// Returns the order with its texts trimmed.
     ///
     /// # Errors
-    /// A text is empty, too long, or has control characters; a length is missing, too long, or of no mute.
+    /// A text is empty, too long, or has control characters; a length is missing, too long, or given for an order other
+    /// than a mute.
     pub(crate) fn checked(self) -> Result<Self, BadField> {
         let bad = |problem: String| {
             Err(BadField {
@@ -74,7 +75,7 @@ impl NewOrder {
     }
 }
 
-/// Returns a text for one line.
+/// Returns the trimmed text, if it fits on one line.
 pub(super) fn text(field: &'static str, text: &str, max: usize) -> Result<String, BadField> {
     let text = text.trim();
     let n = text.chars().count();

@@ -18,11 +18,11 @@ use crate::read::scope::Scope;
 use crate::read::store::{ReadError, StoreReader};
 use crate::text::time::ago;
 
-/// Time that an order must have counted before its author is told so. It is longer than an insert usually takes. So an
-/// order with the same number that came first is visible by then.
+/// An order must have counted for this long before its author is told so. This is longer than an insert usually takes.
+/// An earlier order with the same number is therefore visible by then.
 const SETTLE: Duration = Duration::from_millis(300);
 
-/// How long a stored order may stay hidden, because a replica lags, until its author is told to look later.
+/// A lagging replica may hide a stored order for this long. Then its author is told to look later.
 const MAX_HIDDEN: Duration = Duration::from_secs(30);
 
 /// Pause between two readings of an order that is hidden.
@@ -38,14 +38,14 @@ pub struct SubmittedOrder {
     order: OrderRow,
 }
 
-/// Why an order does not count.
+/// The reasons for which an order does not count.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
     /// A field cannot be used.
     #[error(transparent)]
     Field(#[from] BadField),
-    /// Nothing has this id.
+    /// No incident has this id.
     #[error(
         "no incident has the id {0}; `epwatch incident` lists ids, and that of a page that just came may follow \
          seconds later"
@@ -68,13 +68,13 @@ pub enum OrderError {
         /// The other's reason.
         why: String,
     },
-    /// It is stored, and the store does not show it yet. Giving it again would be a second order.
+    /// The order is stored, but the store does not show it yet. To give it again would make a second order.
     #[error(
         "the order is stored, and the store does not show it yet; look at the incident in a minute \
          before you order it again"
     )]
     Hidden,
-    /// The store is away, slow, or refuses.
+    /// The store is unreachable, slow, or refuses the write.
     #[error("failed to store it: {0}")]
     Store(String),
 }
@@ -110,7 +110,7 @@ pub async fn order(client: Client, new: NewOrder) -> Result<SubmittedOrder, Orde
     submit(&client, &store, &Scope::all(), new).await
 }
 
-/// Checks and stores an order with the places of pages that read the store. An incident out of scope is unknown.
+/// Checks and stores an order, and reads the store within the limits of pages. An incident out of scope is unknown.
 pub(crate) async fn submit(
     client: &Client,
     store: &StoreReader,
@@ -174,7 +174,7 @@ async fn read_back(
 ) -> Result<Vec<OrderRow>, OrderError> {
     let deadline = Instant::now() + MAX_HIDDEN;
     loop {
-        // The order is stored: a failed reading must not say that it is not.
+        // The order is already stored, so a failed read must not look like a failed write.
         let trail = orders::of_incident(store, incident).await;
         let is_shown = |trail: &Vec<OrderRow>| trail.iter().any(|order| order.order == id);
         if trail.is_ok_and(|trail| is_shown(&trail)) {
@@ -201,7 +201,7 @@ async fn append(client: &Client, row: &OrderInsert<'_>) -> clickhouse::error::Re
     insert.end().await
 }
 
-/// Returns who gave the order with a number that another one wanted.
+/// Returns the error that names the person whose order took the number first.
 fn came_second(trail: &[OrderRow], n: u64, now: Timestamp) -> OrderError {
     let first = trail.iter().find(|order| order.is_counted && order.n >= n);
     match first {
@@ -242,10 +242,10 @@ impl SubmittedOrder {
     }
 }
 
-/// An incident as the detector stored it, after the orders that it has not done yet.
+/// An incident's stored state, with the effect of the orders that the detector has not carried out yet.
 struct OrderPreconditions {
     is_open: bool,
-    /// Ended by an order while the fault lasts.
+    /// An order ended the incident, but the fault lasts.
     is_held: bool,
     acked: Option<String>,
     is_muted: bool,
@@ -280,7 +280,7 @@ impl OrderPreconditions {
             match OrderKind::parse(&order.kind) {
                 Some(OrderKind::Ack) => state.acked = Some(by(order)),
                 Some(OrderKind::Mute) => state.is_muted = true,
-                // Of an incident that is over it is feedback alone.
+                // For an incident that is over, the order is only feedback.
                 Some(OrderKind::False) if !state.is_open => {}
                 Some(OrderKind::Resolve | OrderKind::Accept | OrderKind::False) => {
                     (state.is_open, state.is_held) = (false, true);

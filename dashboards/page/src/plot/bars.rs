@@ -1,4 +1,4 @@
-//! Shares as bars: where a model runs, and where reports went.
+//! Bars of shares: where a model runs, and what became of reports.
 
 use super::svg::{Drawing, Svg};
 use crate::text::number;
@@ -16,7 +16,7 @@ pub(crate) fn npu(share: Option<f64>, said: impl Fn(&str) -> String) -> Option<D
     Some(svg.small(&label))
 }
 
-/// Draws NPU and CPU with a gap of the ground's colour between them. Returns the coordinate of the CPU's part.
+/// Draws NPU and CPU with a gap in the background's colour between them. Returns the coordinate of the CPU's part.
 fn split(svg: &mut Svg, share: f64, (x, width): (f64, f64), (y, height): (f64, f64)) -> f64 {
     let npu = width * share;
     let gap = if share > 0.0 && share < 1.0 { 2.0 } else { 0.0 };
@@ -36,18 +36,17 @@ fn split(svg: &mut Svg, share: f64, (x, width): (f64, f64), (y, height): (f64, f
 pub(crate) struct Placed<'a> {
     pub(crate) title: String,
     pub(crate) subtitle: String,
-    /// Another small line, or none.
+    /// An optional second small line; empty for none.
     pub(crate) note: String,
     /// Share on the NPU, in [0, 1].
     pub(crate) share: f64,
-    /// Share of what belongs on the CPU, in [0, 1].
+    /// Share of the work that belongs on the CPU, in [0, 1].
     pub(crate) benign: f64,
     /// What runs on the CPU, for the bar's text.
     pub(crate) on_cpu: &'a str,
 }
 
-/// Draws placements one below the other, wide and narrow.
-/// `accelerator` is the word for what is not the CPU.
+/// Draws placements one below the other, wide and narrow. `accelerator` names the processor that is not the CPU.
 pub(crate) fn placements(
     id: &str,
     all: &[Placed<'_>],
@@ -96,7 +95,7 @@ fn bars(all: &[Placed<'_>], width: f64, left: f64, accelerator: &str, is_narrow:
         let text = format!("CPU {}", number::share(Some(on_cpu)));
         let benign = (width - left) * placed.benign.clamp(0.0, on_cpu);
         if benign >= 1.0 {
-            // The ground's colour between both.
+            // A gap in the background's colour separates both parts.
             svg.rect("gap", (width - benign - 2.0, bar), (2.0, 36.0));
             svg.rect("benign", (width - benign, bar), (benign, 36.0));
         }
@@ -116,7 +115,7 @@ fn bars(all: &[Placed<'_>], width: f64, left: f64, accelerator: &str, is_narrow:
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) class: &'static str,
-    /// What it is: `stored`.
+    /// The part's name, for example `stored`.
     pub(crate) label: &'static str,
     pub(crate) n: i64,
 }

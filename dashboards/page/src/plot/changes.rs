@@ -12,7 +12,7 @@ const TAG: f64 = 16.0;
 /// Width of a character in a tag.
 const CHARACTER: f64 = 7.2;
 
-/// Room between two tags.
+/// Space between two tags.
 const ROOM: f64 = 3.0;
 
 /// Changes that share a tag: first and last number.
@@ -40,7 +40,7 @@ impl Tag {
     }
 }
 
-/// Puts changes in order of time into tags, so that no two tags lie over each other.
+/// Puts changes in order of time into tags that do not overlap.
 fn tags(xs: impl Iterator<Item = f64>) -> Vec<Tag> {
     let mut tags: Vec<Tag> = Vec::new();
     for (at, x) in xs.enumerate() {

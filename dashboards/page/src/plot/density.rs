@@ -14,7 +14,7 @@ pub(crate) struct Side<'a> {
     pub(crate) median_us: f64,
 }
 
-/// What is compared, and whether it is bad.
+/// The two sides of a comparison, and whether the change is bad.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Comparison<'a> {
     pub(crate) now: Side<'a>,
@@ -22,7 +22,7 @@ pub(crate) struct Comparison<'a> {
     pub(crate) is_bad: bool,
     /// The verdict's ratio of the two.
     pub(crate) ratio: Option<f64>,
-    /// A second mode of the runs now.
+    /// A second mode of the present runs.
     pub(crate) small: Option<SmallMode>,
     pub(crate) words: &'a str,
 }
@@ -119,7 +119,7 @@ fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<
     svg.line("axis", [(margin, base), (width - margin, base)]);
     let lines = |side: &Side<'_>| -> Vec<String> {
         let median = ms(Some(side.median_us));
-        // Two long names have no room next to each other; the end of a label says which is which.
+        // Two long names do not fit next to each other, so a long label is cut to its end, which differs.
         let end = side.label.rsplit(", ").next().unwrap_or_default();
         match is_narrow {
             true if side.label.chars().count() > 17 => vec![end.to_owned(), median],
@@ -162,7 +162,7 @@ fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<
     Some(svg)
 }
 
-/// Returns where two labels stand that must not overlap, both inside the drawing if there is room for them.
+/// Returns the positions of two labels that must not overlap. Both are inside the drawing if there is space for them.
 fn apart(left: &Label, right: &Label, width: f64) -> (f64, f64) {
     let distance = left.half + right.half + 16.0;
     let missing = (distance - (right.x - left.x)).max(0.0);
@@ -178,7 +178,7 @@ fn small_mode(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (base, width)
         return;
     };
     let x = scale.at(mode.at_us / 1000.0);
-    // So near to the main mode, the text would cover the curve.
+    // This near to the main mode, the text would cover the curve.
     if (x - scale.at(of.now.median_us / 1000.0)).abs() < 90.0 {
         return;
     }
@@ -206,7 +206,7 @@ impl Label {
             .map(|line| line.chars().count())
             .max()
             .unwrap_or(0);
-        // Of bold text of 15 px in a wide font.
+        // Half the width of bold text of 15 px in a wide font.
         let half = longest as f64 * 4.6 + 4.0;
         Self {
             x: x.clamp(half.min(width / 2.0), (width - half).max(width / 2.0)),
@@ -282,10 +282,10 @@ fn over_chipsets(rows: &[Row<'_>], layout: &RowLayout) -> Option<Svg> {
     Some(svg)
 }
 
-/// Width of a character of a label, of wide ones.
+/// Width of a wide character in a label.
 const CHAR_WIDTH: f64 = 7.6;
 
-/// Writes both medians next to their modes, or the one now where there is no room.
+/// Writes both medians next to their modes, or only the present one if space is short.
 fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, layout): (f64, &RowLayout)) {
     let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
     let now = ms(Some(of.now.median_us));

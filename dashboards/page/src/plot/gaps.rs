@@ -8,7 +8,7 @@ pub(crate) type Gap = (f64, f64);
 /// Least width of a gap that is drawn.
 const MIN_WIDTH: f64 = 2.0;
 
-/// Width from which a gap has its word.
+/// Gaps at least this wide have their label.
 const WORD_WIDTH: f64 = 60.0;
 
 /// Whether a gap lies between two moments.
@@ -19,7 +19,7 @@ pub(super) fn is_between(gaps: &[Gap], before: f64, after: f64) -> bool {
     gaps.iter().any(is_within)
 }
 
-/// Returns points in parts, so that no part has a gap within. A point is a moment and a value.
+/// Splits points at gaps, so that no part contains a gap. A point is a moment and a value.
 pub(super) fn parts(
     points: impl IntoIterator<Item = (f64, f64)>,
     gaps: &[Gap],
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(of(&[]), [4]);
         assert_eq!(of(&[(0.2, 0.6)]), [2, 2]);
         assert_eq!(of(&[(0.0, 0.2), (0.6, 1.0)]), [1, 2, 1]);
-        // Within a slot that stands for several windows.
+        // The gap lies within a slot that stands for several windows.
         assert_eq!(of(&[(0.1, 0.15)]), [1, 3]);
         assert_eq!(of(&[(0.15, 0.3)]), [4]);
     }

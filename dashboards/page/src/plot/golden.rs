@@ -9,7 +9,7 @@ use super::svg::{Drawing, Svg};
 /// Height of a row.
 const HEIGHT: f64 = 34.0;
 
-/// Least distance that is drawn: outputs that are equal have no place on a log axis.
+/// Least distance that is drawn, because equal outputs have no position on a log axis.
 const LEAST: f64 = 1e-6;
 
 /// One chipset.
@@ -23,7 +23,8 @@ pub(crate) struct GoldenDistances<'a> {
     pub(crate) worst: f64,
 }
 
-/// Draws a dot for the median device of each chipset and a line to the worst one. Wide and narrow; `None` without rows.
+/// Draws a dot for the median device of each chipset and a line to the worst one. Returns a wide and a narrow drawing;
+/// `None` without rows.
 pub(crate) fn distances(
     id: &str,
     rows: &[GoldenDistances<'_>],
@@ -80,7 +81,7 @@ fn over_chipsets(rows: &[GoldenDistances<'_>], layout: &RowLayout) -> Option<Svg
     Some(svg)
 }
 
-/// Returns a distance without zeros that nobody counts.
+/// Returns a short text for a distance, without long runs of zeros.
 fn label(drop: f64) -> String {
     match drop {
         drop if drop < 1.5 * LEAST => "equal".to_owned(),

@@ -1,4 +1,4 @@
-//! Devices by how much slower they are than their own past: the accused chipset above, its controls below, on one axis.
+//! Devices by how much slower they are than their own past. The suspected chipset is above its controls, on one axis.
 
 use super::row_layout::RowLayout;
 use super::scale::{LogScale, tick_label};
@@ -23,7 +23,7 @@ fn half_bin(ratios: &Ratios) -> f64 {
     (1.0 / (2.0 * ratios.bins_per_octave)).exp2()
 }
 
-/// Room for the devices of a bin above its row's axis.
+/// Height above a row's axis in which a bin's devices must fit.
 const ROOM: f64 = HEIGHT - 30.0;
 
 /// Returns the greatest distance of two dots, from 8 down to 3.5, at which the devices of each of these bins fit above
@@ -37,8 +37,8 @@ fn pitch(bins: &[Bin]) -> Option<f64> {
 }
 
 /// Draws a dot for each device, in the bin of its ratio. If the dots of a bin would not fit, draws a column for each
-/// bin with its number above. The devices on the NPU are below, the devices on the CPU above them. Wide and narrow;
-/// `None` without devices that have a past.
+/// bin with its number above. The devices on the NPU are below, the devices on the CPU above them. Returns a wide and a
+/// narrow drawing; `None` without devices that have a past.
 pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices against their own past";
     let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
@@ -56,7 +56,7 @@ fn over_chipsets(rows: &[RatioRow<'_>], layout: &RowLayout) -> Option<Svg> {
         let filled = row.ratios.bins().filter(|(_, npu, cpu)| npu + cpu > 0);
         filled.flat_map(move |(ratio, ..)| [ratio / half, ratio * half])
     });
-    // One is always on the axis, as before, and so is where slower begins.
+    // The axis always shows the ratio 1, "as before", and the ratio where slower begins.
     let values = edges.chain([0.8, Slower::RATIO * 1.1]);
     if rows.is_empty() {
         return None;
@@ -102,7 +102,7 @@ fn over_chipsets(rows: &[RatioRow<'_>], layout: &RowLayout) -> Option<Svg> {
     Some(svg)
 }
 
-/// Draws lines at "as before" and where slower begins. Their labels stand away from each other.
+/// Draws lines at "as before" and where slower begins. Their labels point away from each other.
 fn limits(svg: &mut Svg, scale: LogScale, bottom: f64) {
     let (before, slower) = (scale.at(1.0), scale.at(Slower::RATIO));
     svg.line("limit", [(before, 20.0), (before, bottom)]);
@@ -143,7 +143,7 @@ impl Bin {
 fn dots(svg: &mut Svg, bins: &[Bin], base: f64, pitch: f64) {
     let (mut on_npu, mut on_cpu) = (Vec::new(), Vec::new());
     for bin in bins {
-        // A bin that is nearly empty is a heap, not a line.
+        // The few devices of a nearly empty bin are drawn as a compact group, not as a line.
         let across = (bin.width() / pitch)
             .floor()
             .min(f64::from(bin.devices()).sqrt().ceil())

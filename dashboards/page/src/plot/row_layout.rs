@@ -1,8 +1,8 @@
-//! Where the rows of a drawing over chipsets lie: names on the left of a wide one, above each row of a narrow one.
+//! The positions of rows in a drawing over chipsets. A wide drawing has names on the left, a narrow one above each row.
 
 use super::svg::Svg;
 
-/// Widths of a drawing, and what its rows leave for their names.
+/// Widths of a drawing, and the space for the names of its rows.
 #[derive(Debug)]
 pub(crate) struct RowLayout {
     pub(crate) width: f64,

@@ -1,6 +1,6 @@
 //! Scales from values to coordinates, and their ticks.
 
-/// Steps of a decade for a tick, the fewest first.
+/// Positions of ticks within a decade, the set with the fewest first.
 const STEPS: [&[f64]; 3] = [&[1.0], &[1.0, 2.0, 5.0], &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0]];
 
 /// A logarithmic scale of positive values.
@@ -35,7 +35,7 @@ impl LogScale {
         })
     }
 
-    /// As [`Self::over`], from and to a round value, so that the axis has a tick at both ends if they are few.
+    /// Works like [`Self::over`], but begins and ends at round values. So an axis with few ticks has one at each end.
     pub(crate) fn round(values: impl IntoIterator<Item = f64>, from: f64, to: f64) -> Option<Self> {
         let over = Self::over(values, from, to)?;
         let round = |value: f64, is_end: bool| {
@@ -53,7 +53,7 @@ impl LogScale {
         })
     }
 
-    /// Returns the coordinate of a value; NaN for one without a logarithm.
+    /// Returns the coordinate of a value; NaN if the value has no logarithm.
     pub(crate) fn at(self, value: f64) -> f64 {
         let share = (value / self.low).ln() / (self.high / self.low).ln();
         self.from + share * (self.to - self.from)

@@ -7,7 +7,7 @@ use crate::histogram::Quantiles;
 /// Width of the column.
 const WIDTH: f64 = 262.0;
 
-/// Coordinates of the axis within it; the labels of both ends need room.
+/// Coordinates of the axis within it; the labels of both ends need space.
 const AXIS: (f64, f64) = (14.0, 240.0);
 
 /// Returns the axis of all rows, in milliseconds.

@@ -12,15 +12,15 @@ const PAGE: &str = include_str!("../../assets/style.css");
 /// The classes of drawings.
 const PLOT: &str = include_str!("../../assets/plot.css");
 
-/// Type and ground of a drawing that stands alone.
+/// Font and background of a drawing that stands alone.
 const ALONE: &str =
     "svg{font-family:Inter,ui-sans-serif,system-ui,sans-serif}.paper{fill:var(--paper)}";
 
 /// The style sheet of pages.
 pub(crate) static SHEET: LazyLock<String> = LazyLock::new(|| format!("{PAGE}\n{PLOT}"));
 
-/// The style of a drawing that stands alone, in the light scheme. Values stand in it as they are, because converters
-/// know no variables.
+/// The style of a drawing that stands alone, in the light scheme. CSS variables are replaced by their values, because
+/// converters do not support variables.
 pub(crate) static OF_DRAWING: LazyLock<String> = LazyLock::new(|| {
     let (tokens, _) = PAGE.split_once('}').unwrap_or_default();
     let tokens = tokens.split([';', '{']);

@@ -19,7 +19,7 @@ pub(crate) struct Drawing {
 }
 
 impl Drawing {
-    /// Returns the drawing as a document of its own, for another one to show.
+    /// Returns the drawing as a separate document, which another document can embed.
     pub(crate) fn standalone(&self) -> String {
         let (width, height) = (self.width, self.height);
         let head = format!(
@@ -42,14 +42,14 @@ impl fmt::Display for Drawing {
 
 impl HtmlSafe for Drawing {}
 
-/// Returns a coordinate with one decimal; `None` for NaN, infinity, and what lies far outside.
+/// Returns a coordinate with one decimal; `None` for NaN, infinity, and values far outside the drawing.
 fn coordinate(value: f64) -> Option<String> {
     let is_drawn = value.is_finite() && value.abs() <= MAX;
     // Adding zero removes the sign of a negative one.
     is_drawn.then(|| format!("{:.1}", (value * 10.0).round() / 10.0 + 0.0))
 }
 
-/// A drawing in the making.
+/// A drawing to which shapes are still added.
 #[derive(Debug)]
 pub(crate) struct Svg {
     width: f64,
@@ -106,7 +106,7 @@ impl Svg {
         );
     }
 
-    /// Draws lines through the points. A point that is not finite ends one and begins another, so gaps stay gaps.
+    /// Draws lines through the points. A point that is not finite ends one line and begins another, so gaps stay gaps.
     pub(crate) fn line(
         &mut self,
         class: &'static str,
@@ -157,8 +157,8 @@ impl Svg {
         }
     }
 
-    /// Ends a figure of its own, with its title and a sentence that says the same in words. `id` is unique on a
-    /// page. The class decides on which screens it is drawn.
+    /// Finishes a separate figure, with its title and a sentence that describes it. `id` is unique on a page. The class
+    /// decides on which screens it is drawn.
     pub(crate) fn figure(self, class: &'static str, id: &str, title: &str, words: &str) -> Drawing {
         let (w, h) = (self.width, self.height);
         let mut out = format!(
@@ -175,7 +175,7 @@ impl Svg {
         }
     }
 
-    /// Ends a small drawing in a table, which a label replaces for those who do not see it.
+    /// Finishes a small drawing in a table. Its label describes it for readers who do not see it.
     pub(crate) fn small(self, label: &str) -> Drawing {
         let (w, h) = (self.width, self.height);
         let mut out = format!(
@@ -190,7 +190,7 @@ impl Svg {
         }
     }
 
-    /// Ends a drawing that repeats what stands in words next to it.
+    /// Finishes a drawing that only repeats the words next to it.
     pub(crate) fn decoration(self) -> Drawing {
         let (w, h, body) = (self.width, self.height, self.body);
         let text = format!(

@@ -77,7 +77,7 @@ fn one_cohort_now_and_before() {
     check("multiples_narrow", &narrow);
 }
 
-/// Labels of medians that are alike stand side by side, whole.
+/// Labels of similar medians are drawn side by side and not cut.
 #[test]
 fn labels_at_the_edge_are_not_cut() {
     let (now, before) = (hump(9_320.0), hump(9_330.0));
@@ -205,13 +205,13 @@ fn windows_over_time() {
         timeline::windows("t", &lanes, on(&labels, &[]), Some(&mark), "Two pages.").unwrap();
     check("windows", &wide);
     check("windows_narrow", &narrow);
-    // Equal medians, and a name that is longer than the room for it.
+    // Equal medians, and a name that is longer than the space for it.
     let now = [moment(1.0, Some(15_000.0), Tone::Fine)];
     let lanes = [
         lane("version 2026.11.25-rc1", &now[..], true),
         lane("version 1", &before[..], false),
     ];
-    // Dates, of which five do not fit on a phone.
+    // Five dates do not fit on a phone.
     let days = [0.0, 0.25, 0.5, 0.75, 1.0].map(|at| (at, "2026-11-25 13:12".to_owned()));
     let [wide, narrow] = timeline::windows("t", &lanes, on(&days, &[]), None, "None.").unwrap();
     check("windows_alike", &wide);
@@ -239,7 +239,7 @@ fn on<'a>(labels: &'a [(f64, String)], gaps: &'a [(f64, f64)]) -> OverTime<'a> {
     }
 }
 
-/// Changes have their row below the plot, and lie where their time is on its axis.
+/// Changes are drawn in a row below the plot, each at its time on the plot's axis.
 #[test]
 fn changes_lie_on_the_axis_of_the_plot() {
     let labels = [(0.0, "10:00".to_owned()), (1.0, "18:00".to_owned())];
@@ -273,7 +273,7 @@ fn changes_lie_on_the_axis_of_the_plot() {
     check("windows_changes_narrow", &narrow);
 }
 
-/// Windows that are missing: a grey area with its word, and no line across it.
+/// Missing windows are a labelled grey area without a line across it.
 #[test]
 fn missing_windows_are_a_gap() {
     let gaps = [(0.25, 0.5), (0.75, 0.76)];
@@ -367,7 +367,7 @@ fn devices_by_ratio() {
     assert_eq!(ratios::devices("r", &rows[2..], ""), None);
 }
 
-/// A chipset beyond rounding, one within, and one whose outputs are the CPU's.
+/// The outputs of one chipset differ by more than rounding, of one by less, and of one not at all.
 #[test]
 fn outputs_by_chipset() {
     let row = |title, median, worst| GoldenDistances {

@@ -7,10 +7,10 @@ use super::scale::{LogScale, tick_label, whole_ticks};
 use super::svg::{Drawing, Svg};
 use crate::text::words::Tone;
 
-/// Room left of the axis on a narrow drawing, for the labels of ticks.
+/// Space left of the axis in a narrow drawing, for the labels of ticks.
 const NARROW_LEFT: f64 = 52.0;
 
-/// Mean width of a character of small text, a little more than it is.
+/// Mean width of a character of small text, rounded up.
 const CHARACTER: f64 = 6.8;
 
 /// One window of a cohort.
@@ -30,7 +30,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) is_now: bool,
 }
 
-/// A moment with a word.
+/// A labelled moment.
 #[derive(Debug)]
 pub(crate) struct TimelineLabel {
     pub(crate) at: f64,
@@ -89,7 +89,7 @@ fn box_class(tone: Tone) -> &'static str {
     }
 }
 
-/// Draws times below the plot; only the first and the last where all would run into each other.
+/// Draws times below the plot; only the first and the last if all labels would overlap.
 fn times(svg: &mut Svg, layout: &RowLayout, y: f64, labels: &[(f64, String)]) {
     let width: usize = labels
         .iter()
@@ -109,7 +109,7 @@ fn times(svg: &mut Svg, layout: &RowLayout, y: f64, labels: &[(f64, String)]) {
     }
 }
 
-/// Returns a lane's label, cut to the room left of its boxes.
+/// Returns a lane's label, cut to the space left of its boxes.
 fn lane_name(label: &str) -> String {
     const MOST: usize = 15;
     match label.chars().count() > MOST {
@@ -230,7 +230,7 @@ fn medians(svg: &mut Svg, layout: &RowLayout, scale: LogScale, lanes: &[Lane<'_>
             svg.line(class, part);
         }
     }
-    // The lower of two lines has its label below, so that lines close to each other keep theirs apart.
+    // The lower of two lines has its label below, so the labels of two close lines do not overlap.
     ends.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at, (y, class, label)) in ends.into_iter().enumerate() {
         let y = if at == 0 { y - 7.0 } else { y + 16.0 };

@@ -1,5 +1,5 @@
-//! The store's time that pages may use. Readers have a burst, and after it a quarter of the store's time for ever. So
-//! reloads without end do not hold up an evaluation.
+//! The store's time that pages may use. Readers have a burst, and after it a steady quarter of the store's time. So
+//! endless reloads do not delay an evaluation.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tokio::time::Instant;
 /// Seconds of queries that may be used at once: tens of first views.
 const BURST_SECONDS: f64 = 10.0;
 
-/// Seconds of queries that come back in a second. Two queries at once without a pause would be 2.
+/// Query seconds that are added to the budget in each second. Two queries at once without a pause would use 2.
 const REFILL: f64 = 0.5;
 
-/// Most seconds that can be owed. They come back before those who wait for a place give up.
+/// The budget's debt is at most this many seconds. They are earned back before waiting readers give up.
 const MOST_OWED: f64 = 2.0;
 
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// Below 0 if a query took longer than was left.
+    /// Query seconds that are left. Below 0 if a query took longer than was left.
     seconds: f64,
     burst: f64,
     at: Instant,
@@ -62,13 +62,13 @@ mod tests {
         // Asking costs nothing.
         assert_eq!(budget.wait(at(2.0)), Duration::from_secs(2));
         assert_eq!(budget.wait(at(4.0)), Duration::ZERO);
-        // A quiet hour is worth a burst, not more.
+        // A quiet hour earns one burst and no more.
         assert_eq!(budget.wait(at(3_604.0)), Duration::ZERO);
         budget.spend(Duration::from_secs(60));
         assert_eq!(budget.wait(at(3_604.0)), Duration::from_secs(4));
     }
 
-    /// Clocks of two threads may be read in another order than they wait.
+    /// Two threads may read the clock in a different order than they wait.
     #[test]
     fn an_earlier_moment_gives_nothing() {
         let start = Instant::now();

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{ReadError, StoreReader, filtered};
 
-/// Certificates in a list at most.
+/// Most certificates in a list.
 pub(crate) const MOST: usize = 500;
 
 /// A certificate: a model's version on one chipset and firmware with one runtime.
@@ -20,11 +20,11 @@ pub(crate) struct CertificateRow {
     pub(crate) firmware: String,
     /// Versions of ONNX Runtime and of the EP.
     pub(crate) runtime: String,
-    /// Of the model file; empty if the certifier gave none.
+    /// Hash of the model file; empty if the certifier gave none.
     pub(crate) model_sha256: String,
     pub(crate) certified_by: String,
     pub(crate) stored_at_ms: i64,
-    /// Of the MACs, in [0, 1]; `None` if they are not known.
+    /// Share of the MACs that run on the NPU, in [0, 1]; `None` if it is not known.
     pub(crate) npu_macs_share: Option<f32>,
     pub(crate) npu_partitions: u32,
     /// Nodes that compute on the CPU.
@@ -32,7 +32,7 @@ pub(crate) struct CertificateRow {
     /// Launches that were measured; 0 without any.
     pub(crate) latency_launches: u32,
     pub(crate) latency_p50_us: u64,
-    /// Whether the latest certificate of this version is of another model file.
+    /// Whether a later certificate of this version is for another model file.
     pub(crate) is_replaced: bool,
 }
 

@@ -1,5 +1,5 @@
-//! What changed before and while a model got slower: what devices reported first, and what people did. Pages draw it on the
-//! time axis of their charts.
+//! Changes before and while a model got slower: names that devices reported for the first time, and people's actions.
+//! Pages draw it on the time axis of their charts.
 
 use std::collections::BTreeMap;
 
@@ -104,8 +104,8 @@ WHERE d.app_id IN ('', ?) AND d.model_id IN ('', ?) AND d.chipset IN ('', ?)
 ORDER BY at DESC, what
 LIMIT 100";
 
-/// How long before the first window that shows something its cause may lie. A server is deployed before devices report.
-/// A version is reported before its first window ends.
+/// The cause may be this much older than the first window that shows its effect. A server is deployed before devices
+/// report. A version is reported before its first window ends.
 const BEFORE: SignedDuration = SignedDuration::from_hours(1);
 
 /// Returns the time from which changes are listed next to a chart that begins at `from`.

@@ -12,13 +12,14 @@ use super::store::{ReadError, StoreReader};
 pub(crate) struct Choice {
     pub(crate) app: String,
     pub(crate) environment: String,
-    /// Most devices of one of its cohorts in a window.
+    /// Devices in the largest window of any of its cohorts.
     pub(crate) devices: u64,
     /// Its open incidents of severity `page`.
     pub(crate) pages: u64,
 }
 
-/// What was judged in the last day, and the apps with open incidents: an app in an environment has a row of each.
+/// Apps that were judged in the last day, and apps with open incidents. An app in an environment has a row of each
+/// kind.
 const SQL: &str = "
 SELECT w.app_id AS app, w.environment AS environment, max(w.devices) AS devices, toUInt64(0) AS pages
 FROM cohort_windows_v1 AS w
@@ -34,7 +35,7 @@ GROUP BY app, environment
 ORDER BY pages DESC
 LIMIT 500";
 
-/// Returns what was judged in the last day or has an open incident: open pages first, then by devices.
+/// Returns the apps that were judged in the last day or have an open incident: open pages first, then by devices.
 pub(crate) async fn choices(
     store: &StoreReader,
     progress: &Progress,
@@ -70,7 +71,7 @@ fn merged(rows: Vec<Choice>) -> Vec<Choice> {
     choices
 }
 
-/// Returns the choice that was asked for; without one, or with an app alone, the first that fits.
+/// Returns the requested choice. If the request is empty or names an app alone, returns the first that fits.
 pub(crate) fn chosen(
     choices: &[Choice],
     app: Option<&str>,
@@ -81,7 +82,7 @@ pub(crate) fn chosen(
             && environment.is_none_or(|environment| choice.environment == environment)
     };
     let found = choices.iter().find(fits);
-    // An app in an environment that it does not have is shown in one that it has.
+    // If the app does not have the environment, it is shown in an environment that it has.
     let found = found.or_else(|| choices.iter().find(|choice| app == Some(&*choice.app)));
     let of = |choice: &Choice| (choice.app.clone(), choice.environment.clone());
     match (found, app) {

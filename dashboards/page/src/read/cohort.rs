@@ -41,7 +41,7 @@ pub(crate) struct CohortPage {
     /// The same version on other chipsets: the control group.
     pub(crate) others: Vec<CohortRow>,
     pub(crate) incident: Option<IncidentRow>,
-    /// The incident's document, whose numbers stand in words.
+    /// The incident's document, whose numbers the page's sentences repeat.
     pub(crate) document: IncidentDocument,
     /// The evidence of the latest verdict.
     pub(crate) evidence: Option<PlottedEvidence>,
@@ -52,7 +52,7 @@ pub(crate) struct CohortPage {
     pub(crate) placement: Option<PlacementRow>,
     pub(crate) placement_before: Option<PlacementRow>,
     pub(crate) cpu_nodes: Vec<CpuNodeRow>,
-    /// Whether there are more.
+    /// Whether there are more nodes than `cpu_nodes` lists.
     pub(crate) cpu_nodes_cut: bool,
     pub(crate) slots: Vec<Slot>,
     pub(crate) slots_before: Vec<Slot>,
@@ -83,7 +83,7 @@ WHERE app_id = ? AND environment = ? AND model_id = ? AND model_version = ? AND 
 ORDER BY benign, macs_share DESC, op_type, name
 LIMIT 101";
 
-/// Nodes on the CPU that are listed, the costliest first.
+/// At most this many nodes on the CPU are listed, the costliest first.
 pub(crate) const MOST_CPU_NODES: usize = 100;
 
 /// Returns the page; `None` if the cohort was not judged in the last day.
@@ -173,7 +173,7 @@ pub(crate) async fn read(
     let reference = its_own.as_ref().and_then(|own| own.reference.as_ref());
     let in_window =
         reference.filter(|reference| Some(&reference.version) == version_before.as_ref());
-    // Where no device ran the version before in the window, its own last one stands for it.
+    // If no device ran the version before in this window, its own last window is shown instead.
     let latencies_before = match (in_window, &before_name) {
         (Some(reference), _) => Some(reference.latencies.clone()),
         (None, Some(name)) => evidence.remove(name).and_then(|last| last.latencies),
@@ -208,8 +208,9 @@ pub(crate) async fn read(
     }))
 }
 
-/// Returns the version before a cohort's on its chipset. It is the version that the verdict names, also if no device
-/// ran it in the last day. Otherwise it is the newest of the versions that were first judged before the cohort's.
+/// Returns the version before the cohort's version on its chipset. This is the version that the verdict names, even if
+/// no device ran it in the last day. If the verdict names none, it is the newest version that was first judged before
+/// the cohort's version.
 fn before(
     cohort: &CohortRow,
     all: &[CohortRow],

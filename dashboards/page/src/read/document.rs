@@ -4,13 +4,13 @@ use epwatch_model::{CohortVerdict, Incident, IncidentCohort, Orders, read_docume
 use epwatch_proto::error_chain;
 use serde::Serialize;
 
-/// What is known of an incident beyond its row.
+/// An incident's data beyond its row.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct IncidentDocument {
     /// `None` without a document, or if another version of epwatch made it.
     #[serde(flatten)]
     pub(crate) incident: Option<Incident>,
-    /// Whether another version of epwatch made it, so that it is not shown.
+    /// Whether another version of epwatch wrote the document, so it is not shown.
     pub(crate) is_of_another_version: bool,
 }
 
@@ -35,13 +35,13 @@ impl IncidentDocument {
         }
     }
 
-    /// Returns the versions that it is about: the row's own, and those that are parts of it.
+    /// Returns the versions that the incident is about: the row's own version, and the versions of its parts.
     pub(crate) fn versions<'a>(&'a self, own: &'a str) -> Vec<&'a str> {
         let incident = self.incident.as_ref();
         incident.map_or_else(|| vec![own], Incident::versions)
     }
 
-    /// Returns the clean versions that its devices have by now.
+    /// Returns the fault-free versions that the incident's devices run by now.
     pub(crate) fn moved(&self) -> Option<String> {
         self.incident.as_ref()?.moved()
     }
@@ -52,7 +52,7 @@ impl IncidentDocument {
             .map_or(&[], |incident| &incident.cohorts)
     }
 
-    /// Returns the orders that the detector has done.
+    /// Returns the orders that the detector has carried out.
     pub(crate) fn orders(&self) -> Orders {
         let incident = self.incident.as_ref();
         incident.map_or_else(Orders::default, |incident| incident.orders.clone())
@@ -63,7 +63,7 @@ impl IncidentDocument {
         self.incident.as_ref()?.lead()
     }
 
-    /// Returns the verdict on a whole chipset.
+    /// Returns the verdict on a chipset with all its firmwares.
     pub(crate) fn of_chipset(&self, chipset: &str) -> Option<&CohortVerdict> {
         let mut verdicts = self.cohorts().iter().map(|cohort| &cohort.verdict);
         verdicts.find(|verdict| verdict.key.chipset == chipset && verdict.key.firmware.is_none())

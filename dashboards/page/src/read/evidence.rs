@@ -1,4 +1,4 @@
-//! The evidence behind verdicts, as the detector kept it: what a plot draws and what was judged are the same.
+//! The evidence behind verdicts, as the detector stored it. So plots draw exactly the data that was judged.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::text::number;
 /// Days after which a version that is gone from a chipset is no longer shown.
 const DAYS: u32 = 30;
 
-/// What one window's verdict was made from.
+/// The data that one window's verdict was made from.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PlottedEvidence {
     pub(crate) window_end: Option<Timestamp>,
@@ -148,7 +148,7 @@ const OF_WINDOW: &str = select!(
      LIMIT 1"
 );
 
-/// The latest window of a version, of those until a window first.
+/// The latest window of a version up to a given window; if there is none, its latest of all.
 const BEFORE: &str = select!(
     "WHERE e.app_id = ? AND e.environment = ? AND e.model_id = ? AND e.chipset = ? AND e.model_version = ? AND e.runs > 0
      ORDER BY e.window_end <= fromUnixTimestamp64Milli(?) DESC, e.window_end DESC
@@ -166,7 +166,7 @@ fn split(row: EvidenceSelect) -> (CohortName, PlottedEvidence) {
     };
     let of = quantiles(row.p10_us, row.p50_us, row.p90_us);
     let latencies = of.and_then(|of| Latencies::of(of, row.hist_first, &row.hist_runs));
-    // Only the median of the reference is kept; its other quantiles come from its bins.
+    // Of the reference's quantiles only the median is stored; the others are computed from its bins.
     let bins = Latencies::of_bins(row.reference_hist_first, &row.reference_hist_runs);
     let reference = bins.map(|mut latencies| {
         let p50_us = row.reference_p50_us;
@@ -249,8 +249,8 @@ pub(crate) async fn of_cohort(
     Ok(rows.into_iter().map(split).collect())
 }
 
-/// Returns the evidence of one window, which has to have had a finding. If no device ran the version before in that
-/// window, the latest window of `follows` is its reference.
+/// Returns the evidence of one window with a finding. If no device ran the version before in that window, the latest
+/// window of `follows` is its reference.
 pub(crate) async fn of_window(
     store: &StoreReader,
     (app, environment): (&str, &str),

@@ -1,7 +1,7 @@
 //! When each version was first judged on each chipset, in the last 30 days.
 //!
-//! That hardly changes, so a server reads it again only some minutes of windows later. A version that came in between is
-//! absent here. Its first window is among its windows of the last day then, which pages read anyway.
+//! These times hardly change, so a server reads them again only after some minutes of windows. A version that appeared
+//! in between is missing here. Its first window is then within the last day, whose windows pages read anyway.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,24 +12,24 @@ use parking_lot::Mutex;
 /// A model's version on a chipset: model, chipset and version.
 pub(crate) type CohortName = (String, String, String);
 
-/// Ends of judged windows for which one reading counts.
+/// One read is valid for windows that end within this time of the read's last window.
 const READ_EVERY: SignedDuration = SignedDuration::from_mins(10);
 
-/// Models that are remembered.
+/// At most this many models are cached.
 const MAX_MODELS: usize = 64;
 
 /// The first window's end of each version on each chipset.
 pub(crate) type FirstWindows = Arc<HashMap<CohortName, Timestamp>>;
 
-/// App, environment and model; without a model all of them.
+/// App, environment and model; without a model, all models of the app.
 pub(super) type Model = (String, String, Option<String>);
 
-/// What was read so far, with the end of the window that was judged last then.
+/// The cached reads by model, each with the end of the last judged window at the time of the read.
 #[derive(Debug, Default)]
 pub(super) struct FirstJudged(Mutex<HashMap<Model, (Timestamp, FirstWindows)>>);
 
 impl FirstJudged {
-    /// Returns what a page of this window needs not read.
+    /// Returns the cached read, if it is still valid for a page of this window.
     pub(super) fn at(&self, model: &Model, until: Timestamp) -> Option<FirstWindows> {
         let known = self.0.lock();
         let (read, first) = known.get(model)?;

@@ -29,10 +29,10 @@ const SLOTS: i64 = 48;
 /// Rows of a page; the worst come first.
 const MAX_ROWS: usize = 400;
 
-/// Healthy chipsets of a model that have rows of their own.
+/// At most this many healthy chipsets of a model have rows of their own.
 pub(crate) const MAX_FINE: usize = 12;
 
-/// Chipsets with one device each from which they are folded.
+/// From this number on, chipsets with one device each are folded.
 const MIN_STRAYS: usize = 3;
 
 /// Parameters of the page.
@@ -40,9 +40,9 @@ const MIN_STRAYS: usize = 3;
 pub(crate) struct FleetQuery {
     pub(crate) app: Option<String>,
     pub(crate) environment: Option<String>,
-    /// Only what is open.
+    /// Shows only cohorts with an open incident.
     pub(crate) only_open: bool,
-    /// Text in a model's or a chipset's name.
+    /// Text to search in models' and chipsets' names.
     pub(crate) search: String,
 }
 
@@ -62,15 +62,15 @@ pub(crate) struct FleetPage {
     pub(crate) rows_left_out: usize,
     /// What became of the app's reports of the last days.
     pub(crate) ledger: Option<LedgerDay>,
-    /// While nothing was judged yet.
+    /// Arrivals of reports; only while nothing was judged yet.
     pub(crate) arrivals: Option<Arrivals>,
-    /// Facts of the servers that the reader of the page knows.
+    /// States of the server's parts, which the process that serves the page reports.
     pub(crate) facts: Vec<PartStatus>,
     pub(crate) left_out: LeftOut,
 }
 
 impl FleetPage {
-    /// Returns the open incidents that are sent to channels. An incident that is a part of another one is not sent.
+    /// Returns the open incidents whose notifications are sent. An incident that is a part of another one is not sent.
     pub(crate) fn told(&self) -> impl Iterator<Item = &OpenIncident> {
         self.open.iter().filter(|open| open.row.part_of.is_none())
     }
@@ -100,7 +100,7 @@ pub(crate) struct OpenIncident {
 #[derive(Debug, Serialize)]
 pub(crate) struct ModelGroup {
     pub(crate) model: String,
-    /// The version that was judged first last.
+    /// The version whose first judgement is the latest.
     pub(crate) newest: String,
     pub(crate) newest_since: Option<Timestamp>,
     /// Devices of the newest version, and of all versions, in the model's last window. A device that was updated within
@@ -221,7 +221,7 @@ fn window_seconds(cohorts: &[CohortRow]) -> f64 {
     last.map_or(0.0, |cohort| cohort.window_seconds)
 }
 
-/// What is drawn of each cohort.
+/// The drawn data of each cohort.
 struct Series {
     first: FirstWindows,
     slots: HashMap<CohortName, Vec<Slot>>,
@@ -248,7 +248,7 @@ fn groups(
     let mut groups = Vec::new();
     for (model, chipsets) in models {
         let mut rows = Vec::new();
-        // A device that took the next version is also in the last window of the one before.
+        // A device that updated to the next version is also in the last window of its earlier version.
         let last = chipsets
             .values()
             .flatten()
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(row.before.as_deref(), Some("2.0.0"));
     }
 
-    /// Checks that nothing looks bad after a right fix, although a fault was the last that was seen of older versions.
+    /// Checks that nothing looks bad after a fix, although the last windows of older versions had a fault.
     #[test]
     fn a_fault_that_all_devices_left_is_no_row_once_its_incident_is_over() {
         let series = Series {

@@ -67,7 +67,7 @@ pub(crate) async fn of_incident(
     Ok(rows)
 }
 
-/// Returns the same in words; empty without rows.
+/// Returns a sentence about the distances; empty without rows.
 pub(crate) fn words(rows: &[GoldenRow]) -> String {
     let chipsets = rows.iter().map(|row| {
         let (chipset, devices) = (

@@ -9,7 +9,7 @@ use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use crate::text::number;
 
-/// Whether data arrives and is judged: the store's progress, arrivals, and the facts of this process.
+/// Whether data arrives and is judged: the store's progress, arrivals, and the statuses of this process's parts.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct HealthPage {
     pub(crate) progress: Progress,
@@ -17,27 +17,27 @@ pub(crate) struct HealthPage {
     pub(crate) outcomes: Vec<OutcomeCount>,
     pub(crate) verdicts: Vec<VerdictCount>,
     pub(crate) last_window: Option<LastWindow>,
-    /// Facts of this process.
+    /// Statuses of the parts of this process.
     pub(crate) facts: Vec<PartStatus>,
     pub(crate) left_out: LeftOut,
 }
 
-/// A fact of the process that serves the page.
+/// The status of one part of the process that serves the page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartStatus {
     /// The part it is about, for example `Collector`.
     pub part: &'static str,
     /// A sentence or two.
     pub text: String,
-    /// A sentence that ages by itself, such as the seconds until something happens. Two facts that differ in nothing
-    /// else say the same.
+    /// A sentence that ages by itself, such as the seconds until something happens. Two statuses that differ only in
+    /// this sentence are equal.
     pub running: String,
     /// Whether the part works.
     pub is_fine: bool,
 }
 
 impl PartStatus {
-    /// Returns all that it says.
+    /// Returns both texts as one.
     pub(crate) fn whole(&self) -> String {
         let parts = [&*self.text, &self.running];
         let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -45,7 +45,7 @@ impl PartStatus {
     }
 }
 
-/// Returns facts of the process for the pages of health and of an empty store.
+/// Returns the statuses of the process's parts, for the health page and the page of an empty store.
 pub type ReadPartStatus = Box<dyn Fn() -> Vec<PartStatus> + Send + Sync>;
 
 /// Answers of the collectors other than a plain ack.
@@ -127,7 +127,7 @@ pub(crate) struct LastWindow {
 }
 
 impl HealthPage {
-    /// Returns the page with other facts of the process.
+    /// Returns the page with other statuses of the process's parts.
     pub(crate) fn with_facts(&self, facts: Vec<PartStatus>) -> Self {
         Self {
             facts,

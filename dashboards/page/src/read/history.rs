@@ -1,6 +1,6 @@
-//! What became of an incident: its changes, what people were told, and when each notifier had delivered it.
+//! The history of an incident: its changes, the news that people were sent, and when each notifier delivered it.
 //!
-//! Of a list that is too long the newest rows are kept, and `is_cut` says so.
+//! If a list is too long, only the newest rows are kept, and `is_cut` is true.
 
 use clickhouse::Row;
 use jiff::Timestamp;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use super::progress::time_of_ms;
 use super::store::{ReadError, StoreReader};
 
-/// Rows of each list.
+/// Most rows of each list.
 const MOST_CHANGES: usize = 500;
 const MOST_NEWS: usize = 30;
 const MOST_DELIVERIES: usize = 500;
 
-/// A state or severity that an incident came to.
+/// A change of an incident's state or severity.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentChange {
     #[serde(deserialize_with = "time_of_ms")]
@@ -25,17 +25,17 @@ pub(crate) struct IncidentChange {
     pub(crate) devices_seen: u64,
 }
 
-/// What people were told.
+/// News of an incident as it was sent to people.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentNews {
     pub(crate) news: u64,
     #[serde(deserialize_with = "time_of_ms")]
     pub(crate) at: Option<Timestamp>,
-    /// As notifications have it, with lines.
+    /// The text as in notifications, with line breaks.
     pub(crate) text: String,
 }
 
-/// A notifier had delivered the news up to a number, or its receiver had refused it for good.
+/// The time at which a notifier had delivered the news up to a number, or its receiver had refused it for good.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentDelivery {
     pub(crate) notifier: String,
@@ -45,7 +45,8 @@ pub(crate) struct IncidentDelivery {
     pub(crate) is_refused: bool,
 }
 
-/// All deliveries of one notifier. News that a later one overtook, and repeats of the same news, do not count.
+/// All deliveries of one notifier. News that was replaced by later news before it was sent does not count. Nor do
+/// repeats.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 pub(crate) struct IncidentChannel {
     pub(crate) notifier: String,
@@ -66,7 +67,7 @@ pub(crate) struct IncidentHistory {
     pub(crate) is_cut: bool,
 }
 
-/// The view has a row for each change of the devices hit too.
+/// The view also has a row for each change of the number of devices hit.
 const CHANGES: &str = "
 SELECT at, state, severity, devices_hit, devices_seen
 FROM (
@@ -108,7 +109,7 @@ pub(super) async fn read(
     store: &StoreReader,
     incident: &str,
 ) -> Result<IncidentHistory, ReadError> {
-    // One more than is kept shows whether there are more.
+    // Reads one row more than is kept, to see whether there are more.
     let of = |most: usize| {
         move |query: clickhouse::query::Query| query.bind(incident).bind(most as u64 + 1)
     };
@@ -130,7 +131,7 @@ pub(super) async fn read(
     })
 }
 
-/// Takes rows of which the newest is first. Returns the newest in order of time, and whether older ones are left out.
+/// Takes rows with the newest first. Returns the newest rows in order of time, and whether older ones are left out.
 pub(super) fn newest<T>(mut rows: Vec<T>, most: usize) -> (Vec<T>, bool) {
     let is_cut = rows.len() > most;
     rows.truncate(most);

@@ -46,13 +46,13 @@ pub(crate) struct IncidentPage {
     /// End of the last window that shows the fault of an open incident; `None` if the window that was judged last does.
     pub(crate) last_seen: Option<Timestamp>,
     pub(crate) slower: Option<Slower>,
-    /// What the worst cohort's verdict was made from. Its reference is of the last window that has one.
+    /// The evidence of the worst cohort's verdict. Its reference comes from the last window that has one.
     pub(crate) evidence: Option<PlottedEvidence>,
     /// Golden outputs of the version by chipset, if the incident is about outputs.
     pub(crate) golden: Vec<GoldenRow>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
-    /// Orders of people, the first first.
+    /// Orders of people, the oldest first.
     pub(crate) orders: Vec<OrderRow>,
     pub(crate) history: IncidentHistory,
     pub(crate) left_out: LeftOut,
@@ -77,8 +77,8 @@ impl IncidentPage {
         (self.row.is_open() || orders.hold.is_some()).then_some(orders.last)
     }
 
-    /// Returns the steps of the detector's next step, one a line. Names of devices hold neither line breaks nor backticks
-    /// there.
+    /// Returns the lines of the detector's next step, each a step. Names of devices in it have neither line breaks nor
+    /// backticks.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {
         let lead = self.lead();
         lead.map_or("", |lead| &*lead.next_step).lines()
@@ -94,7 +94,7 @@ struct ReasonsRow {
     compared: u64,
 }
 
-/// Of a signal that is not there, the devices are 0.
+/// For an absent signal, the numbers of devices are 0.
 const REASONS: &str = "
 SELECT w.reasons AS reasons, w.signal_hits[indexOf(w.signal_id, ?) AS at] AS slower, w.signal_devices[at] AS compared
 FROM cohort_windows_v1 AS w

@@ -1,4 +1,4 @@
-//! Incidents: the list, and those that other pages name.
+//! Incidents: the list, and the incidents that other pages name.
 
 use clickhouse::Row;
 use epwatch_model::{Severity, State, VerdictClass};
@@ -112,7 +112,7 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// Open ones are shown whatever their age.
+/// Open incidents are shown whatever their age.
 const LIST: &str = select!(
     "''",
     "WHERE (? = 1 OR has(?, i.app_id)) AND (? = 0 OR i.app_id = ?)
@@ -122,7 +122,7 @@ const LIST: &str = select!(
      LIMIT 500"
 );
 
-/// Rows of the list.
+/// Most rows of the list.
 pub(crate) const MOST: usize = 500;
 
 const OPEN: &str = select!(
@@ -144,7 +144,7 @@ pub(crate) struct IncidentsPage {
 }
 
 impl IncidentsPage {
-    /// Whether there may be more, which are older.
+    /// Whether older incidents may have been left out.
     pub(crate) fn is_cut(&self) -> bool {
         self.incidents.len() >= MOST
     }
@@ -163,7 +163,7 @@ impl IncidentRow {
         self.state().is_some_and(State::is_notified)
     }
 
-    /// Whether it is open, and is not a part of another incident: channels are sent this one.
+    /// Whether the incident is open and not a part of another one, so its notifications are sent.
     pub(crate) fn is_told(&self) -> bool {
         self.is_open() && self.part_of.is_none()
     }
@@ -172,12 +172,12 @@ impl IncidentRow {
         State::parse(&self.state)
     }
 
-    /// Returns the verdict; `None` for one of a newer detector.
+    /// Returns the verdict's class; `None` for a class that only a newer detector knows.
     pub(crate) fn class(&self) -> Option<VerdictClass> {
         VerdictClass::parse(&self.verdict)
     }
 
-    /// Whether a person has to look at it.
+    /// Whether a person has to look at the verdict.
     pub(crate) fn is_finding(&self) -> bool {
         Severity::parse(&self.severity).is_some_and(|severity| severity >= Severity::Ticket)
     }

@@ -1,17 +1,17 @@
-//! Installations: which reported lately, and what one of them sent.
+//! Installations: the list of recent ones, and the data that one of them sent.
 
 use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
 use super::store::{LeftOut, ReadError, StoreReader, filtered};
 
-/// Days in which an installation is looked for.
+/// Installations of this many last days are searched.
 pub(crate) const DAYS: u32 = 14;
 
-/// Installations in a list at most.
+/// Most installations in a list.
 pub(crate) const MOST: usize = 50;
 
-/// What one installation sent in the last [`DAYS`].
+/// The data that one installation sent in the last [`DAYS`].
 #[derive(Debug, Serialize)]
 pub(crate) struct InstallationPage {
     pub(crate) installation: InstallationRow,
@@ -44,7 +44,7 @@ pub(crate) struct InstallationRow {
     pub(crate) last_received_ms: i64,
 }
 
-// A copy of an open bucket may be listed twice; its stream and sequence count once.
+// An open bucket may list two copies of a report; counting stream and sequence counts it once.
 const INSTALLATIONS: &str = "
 SELECT lower(hex(r.installation)) AS id,
     toString(argMax(r.app_id, r.received_at)) AS app,
@@ -129,7 +129,7 @@ GROUP BY s.model_id, s.model_version
 ORDER BY model, version
 LIMIT 100";
 
-/// Returns what an installation sent.
+/// Returns the data that an installation sent.
 pub(crate) async fn read(store: &StoreReader, installation: InstallationRow) -> InstallationPage {
     let mut left_out = LeftOut::default();
     let of = |sql: clickhouse::query::Query| sql.bind(DAYS).bind(&*installation.id);

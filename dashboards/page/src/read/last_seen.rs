@@ -1,5 +1,5 @@
-//! When the fault of an open incident was seen last, if the last judged window no longer shows it. Sentences about it are in
-//! the past then.
+//! When the fault of an open incident was last seen, if the last judged window no longer shows it. Pages then write
+//! about it in the past tense.
 
 use epwatch_model::VerdictClass;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ pub(super) fn last_seen(
     latest: &[CohortRow],
     judged_until: Option<Timestamp>,
 ) -> Option<Timestamp> {
-    // An app that went quiet has no cohort whose windows go on.
+    // A silent app has no cohort with new windows.
     if row.class() == Some(VerdictClass::DataQuality) {
         return None;
     }
@@ -41,7 +41,8 @@ mod tests {
     use super::*;
     use crate::read::incident::tests::fallback;
 
-    /// Checks [O3]: a fault is in the present while a version with it is judged, and in the past afterwards.
+    /// Checks [O3]: texts are in the present tense while a version with the fault is judged, and in the past tense
+    /// afterwards.
     #[test]
     fn a_fault_is_over_once_no_version_with_it_is_in_the_last_window() {
         let page = fallback("");

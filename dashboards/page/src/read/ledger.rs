@@ -12,7 +12,7 @@ use super::progress::time;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader, filtered};
 
-/// Days that can be asked for.
+/// Most days that a query may cover.
 pub(crate) const MAX_DAYS: u32 = 14;
 
 /// Parameters of the page.
@@ -23,7 +23,7 @@ pub(crate) struct LedgerQuery {
     pub(crate) days: u32,
     /// Counts the runs within the reports.
     pub(crate) runs: bool,
-    /// Also names the installation that brings most of each figure, which is read from raw.
+    /// Also names the installation that brings most of each figure, which is read from raw tables.
     pub(crate) largest: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct LargestRow {
     /// In hexadecimal digits.
     pub(crate) installation: String,
     pub(crate) of_installation: u64,
-    /// Of all installations that have some.
+    /// The figure's reports of all installations.
     pub(crate) reports: u64,
 }
 
@@ -182,7 +182,7 @@ pub(crate) async fn read(
     let (app, environment) = (query.app.as_deref(), query.environment.as_deref());
     let scope = |sql: Query| filtered(filtered(allowed.bind(sql), app), environment);
     let mut left_out = LeftOut::default();
-    // A store that is away is an error; a part that is long to read is left out.
+    // An unreachable store is an error; a part that takes too long is left out.
     let deletions: Vec<DeletionsRow> = store.rows(DELETIONS, |sql| sql).await?;
     let by_day = match query.runs {
         true => RUNS_BY_DAY,
@@ -195,7 +195,7 @@ pub(crate) async fn read(
     let answers = store.rows(ANSWERS, |sql| scope(sql.bind(query.days))).await;
     let apps: Vec<AppRow> = left_out.part("apps", apps);
     let changed = apps.iter().map(|row| row.changed_at).max();
-    // Answers without a known app have an empty one.
+    // Answers without a known app have an empty app name.
     let apps = apps.into_iter().map(|row| row.app);
     let apps = apps.filter(|app| !app.is_empty()).collect();
     let installations: Result<Vec<InstallationsRow>, _> = store.rows(INSTALLATIONS, scope).await;
@@ -211,7 +211,7 @@ pub(crate) async fn read(
         answers: left_out.part("answers", answers),
         changed_at: changed.and_then(time),
         installations: left_out.part("installations", installations).pop(),
-        // They are of all apps.
+        // Deletions are not split by app, so only readers of all apps see them.
         deletions: deletions.into_iter().next().filter(|_| allowed.is_all()),
         left_out,
         query,

@@ -56,7 +56,7 @@ macro_rules! select {
     };
 }
 
-/// Orders of one incident that are shown.
+/// Most orders of one incident that are shown.
 const MOST: usize = 1_000;
 
 const OF_INCIDENT: &str = select!(
@@ -74,7 +74,7 @@ pub(crate) struct OrdersPage {
     pub(crate) orders: Vec<OrderRow>,
 }
 
-/// Returns the latest orders of an incident, the first first. An order to come is the next after the last of them.
+/// Returns the latest orders of an incident in order of time. A new order's number follows the last of them.
 pub(crate) async fn of_incident(
     store: &StoreReader,
     incident: &str,

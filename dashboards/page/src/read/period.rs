@@ -17,7 +17,7 @@ pub(crate) struct Period {
 }
 
 impl Period {
-    /// Ends with the last judged window, and begins with the first one, at most a day before.
+    /// Returns the period from the first judged window, at most a day back, to the last one.
     pub(crate) fn of(first: Timestamp, last: Timestamp, slots: i64) -> Self {
         let earliest = last.as_second() - DAY_SECONDS;
         let from = first.as_second().max(earliest).min(last.as_second() - 1);
@@ -32,12 +32,12 @@ impl Period {
         (self.to.as_second() - self.from.as_second()).max(1)
     }
 
-    /// Returns where a time lies, 0 at the begin and 1 at the end.
+    /// Returns the position of a time, 0 at the start and 1 at the end.
     pub(crate) fn at(self, time: Timestamp) -> f64 {
         (time.as_second() - self.from.as_second()) as f64 / self.seconds() as f64
     }
 
-    /// Returns times for an axis, each text once: within a second all times read alike.
+    /// Returns labels for an axis, each text once, because times within a second have equal texts.
     pub(crate) fn labels(self, now: Timestamp) -> Vec<(f64, String)> {
         const N: i64 = 4;
         let label = |step: i64| {

@@ -1,4 +1,4 @@
-//! How far the store has come: closed buckets and judged windows. Pages are read again when it moves.
+//! The store's progress: closed buckets and judged windows. When it moves on, pages are read again.
 
 use clickhouse::Row;
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::store::{ReadError, StoreReader};
 
-/// Ends of what is closed and judged.
+/// Ends of the closed buckets and of the judged windows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Progress {
     /// Buckets that start before this are closed.
@@ -17,7 +17,7 @@ pub(crate) struct Progress {
     pub(crate) judged_until: Option<Timestamp>,
     /// When an incident changed last, or a person ordered something.
     pub(crate) handled_at: Option<Timestamp>,
-    /// Seconds from one judged window to the next, as far as they can be seen.
+    /// Seconds from one judged window to the next; `None` if they are unknown.
     pub(crate) step_seconds: Option<i64>,
 }
 
@@ -36,7 +36,7 @@ SELECT p.closed_until AS closed_until, p.judged_at AS judged_at, p.judged_until 
     p.judged_before AS judged_before, p.handled_at AS handled_at
 FROM store_progress_v1 AS p";
 
-/// Returns a time in milliseconds; the store's zero means none.
+/// Returns a time from milliseconds; the store writes zero for none.
 pub(crate) fn time(ms: i64) -> Option<Timestamp> {
     Some(ms)
         .filter(|ms| *ms > 0)

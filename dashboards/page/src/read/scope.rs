@@ -1,5 +1,5 @@
-//! The apps that a reader may see. Each query that is not about one app takes it as a condition; a page about one app
-//! asks first.
+//! The apps that a reader may see. A query over several apps takes the scope as a condition. A page about one app
+//! checks the scope first.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl Scope {
 
     /// Binds the two parameters of `(? = 1 OR has(?, app_id))`.
     pub(crate) fn bind(&self, query: Query) -> Query {
-        // An empty list has no type.
+        // ClickHouse gives an empty list no usable type.
         let apps: Vec<&str> = match &self.0 {
             Some(apps) => apps.iter().map(String::as_str).collect(),
             None => vec![""],

@@ -15,14 +15,14 @@ use crate::text::name::visible_sentence;
 /// Queries of a page server that the store runs at once.
 const AT_ONCE: usize = 2;
 
-/// Queries of a command that the store runs at once: the most that a page has between two steps that wait for each
-/// other. A command reads one page.
+/// Queries of a command that the store runs at once: the largest number that a page runs in parallel. A command reads
+/// one page.
 const AT_ONCE_OF_A_COMMAND: usize = 9;
 
-/// A command waits longer than a page: its reader has no older answer, and nobody waits behind it.
+/// A command waits longer than a page: its reader has no older answer, and no other reader waits for it.
 const TIMES_OF_A_COMMAND: u32 = 3;
 
-/// Longest wait for a place among them.
+/// Longest wait until a query may run.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest time of a query, as the store counts it.
@@ -34,22 +34,22 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Memory of a query.
 const QUERY_MEMORY_BYTES: &str = "1000000000";
 
-/// Why a query gave no rows.
+/// The reasons for which a query returned no rows.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// Nothing answers at its address.
+    /// No server answers at the store's address.
     #[error("the store does not answer: {0}")]
     Away(String),
-    /// It takes too long, or more memory than a page may use.
+    /// The query takes too long, or more memory than a page may use.
     #[error("the store did not answer in time")]
     Slow,
-    /// Other pages wait for it already.
+    /// Too many other queries wait for the store already.
     #[error("too many pages wait for the store")]
     Busy,
-    /// Its tables are not the ones that this program reads.
+    /// The store's schema is not the one that this program reads.
     #[error("the store's schema does not fit this program: {0}")]
     Schema(String),
-    /// It refused the query.
+    /// The store refused the query.
     #[error("the store refused: {0}")]
     Refused(String),
 }
@@ -77,7 +77,7 @@ impl From<clickhouse::error::Error> for ReadError {
     }
 }
 
-/// Returns the code of ClickHouse's `Code: 60. DB::Exception: ...`.
+/// Returns the error code from ClickHouse's text `Code: 60. DB::Exception: ...`.
 fn code(text: &str) -> Option<u32> {
     let (_, rest) = text.split_once("Code: ")?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -94,7 +94,7 @@ pub(crate) struct StoreReader {
     pub(super) first_judged: FirstJudged,
 }
 
-/// The client prints nothing about itself.
+/// Hides the client in debug output, because it has secrets.
 struct Handle(Client);
 
 impl std::fmt::Debug for Handle {
@@ -104,7 +104,7 @@ impl std::fmt::Debug for Handle {
 }
 
 impl StoreReader {
-    /// All times are multiplied by `timeout_factor`.
+    /// Returns the access of a page server, with all time limits multiplied by `timeout_factor`.
     pub(crate) fn new(client: Client, timeout_factor: u32) -> Self {
         Self::with_places(client, AT_ONCE, timeout_factor)
     }
@@ -128,10 +128,10 @@ impl StoreReader {
         self.timeout_factor
     }
 
-    /// Returns the rows of a query whose parameters `bind` binds. The SQL has a limit of its own.
+    /// Returns the rows of a query whose parameters `bind` binds. The SQL must have a `LIMIT` of its own.
     ///
     /// # Errors
-    /// The store is away, slow, busy, of another schema, or refuses.
+    /// The store is unreachable, slow, busy, has another schema, or refuses the query.
     pub(crate) async fn rows<T>(
         &self,
         sql: &'static str,
@@ -152,7 +152,7 @@ impl StoreReader {
         rows.map_err(|_| ReadError::Slow)?.map_err(ReadError::from)
     }
 
-    /// Waits for a place among the queries that run at once, and for the budget.
+    /// Waits until the query may run and the budget allows it.
     async fn permit(&self) -> Option<QueryPermit<'_>> {
         let permit = self.permits.acquire().await.ok()?;
         let wait = locked(&self.budget).wait(Instant::now());
@@ -165,7 +165,7 @@ impl StoreReader {
     }
 }
 
-/// A query's place. It is paid for even if nobody waits for the rows any more.
+/// The permission to run one query. Its time is charged even if the caller has stopped waiting for the rows.
 struct QueryPermit<'a> {
     _permit: SemaphorePermit<'a>,
     budget: &'a Mutex<Budget>,
@@ -196,7 +196,7 @@ pub(crate) struct LeftOut(Vec<LeftOutPart>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct LeftOutPart {
     name: &'static str,
-    /// The store had no time for it, so another try may do. Otherwise its query failed.
+    /// The store did not answer in time, so another try may succeed. Otherwise its query failed.
     is_late: bool,
 }
 
@@ -216,7 +216,7 @@ impl LeftOutPart {
 }
 
 impl LeftOut {
-    /// Returns a part, or nothing and its name among those left out.
+    /// Returns a part. If it was not read, returns an empty one and records its name.
     pub(crate) fn part<T: Default>(&mut self, name: &'static str, read: Result<T, ReadError>) -> T {
         match read {
             Ok(part) => part,
@@ -237,13 +237,14 @@ impl LeftOut {
         self.0.is_empty()
     }
 
-    /// Returns the words that follow "could not be read" for a part that was left out, and nothing for others.
+    /// Returns the words that follow "could not be read" for a part that was left out, and an empty text for other
+    /// parts.
     pub(crate) fn how(&self, name: &str) -> &'static str {
         let part = self.0.iter().find(|part| part.name == name);
         part.map_or("", LeftOutPart::how)
     }
 
-    /// Returns a line for each part, for a shell.
+    /// Returns a line for each part that was left out, for a terminal.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         let line = |part: &LeftOutPart| format!("could not be read{}: {}", part.how(), part.name);
         self.0.iter().map(line)

@@ -31,7 +31,7 @@ pub(crate) struct CohortRow {
     pub(crate) devices: u64,
     /// The version that most of its devices ran before; empty where none is known.
     pub(crate) follows: String,
-    /// Of all versions of the model on the chipset, each device once.
+    /// Devices of all versions of the model on the chipset, each once.
     pub(crate) devices_on_chipset: u64,
     pub(crate) eligible: u64,
     pub(crate) hit: u64,
@@ -42,7 +42,7 @@ pub(crate) struct CohortRow {
     pub(crate) latency_ratio: Option<f64>,
     /// The model's deadline in the detector's config.
     pub(crate) deadline_us: Option<f64>,
-    /// Share of the runs that take longer.
+    /// Share of the runs that take longer than the deadline.
     pub(crate) late_share: Option<f64>,
     pub(crate) cv_within: Option<f64>,
     pub(crate) cv_between: Option<f64>,
@@ -55,7 +55,7 @@ pub(crate) struct CohortRow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct Slower {
     pub(crate) devices: u64,
-    /// All devices with a past.
+    /// All devices that were compared with their own past.
     pub(crate) compared: u64,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct SignalRow {
     pub(crate) p: f64,
     pub(crate) hits: u64,
     pub(crate) devices: u64,
-    /// Whether the detector took it as a finding.
+    /// Whether the signal fires, which makes it a finding.
     pub(crate) fires: bool,
 }
 
@@ -123,9 +123,9 @@ pub(super) fn compared<'a>(
     devices.fold(eligible, |most, (_, devices)| most.max(devices))
 }
 
-/// The columns of each cohort's latest window are in three tuples, because ClickHouse plans one aggregate for a tuple. Planning
-/// is most of the query. `signal_fires` is the youngest column of the signals, and empty in rows from
-/// before it was added. The chipset's windows go to its own page, so that it needs no second query for them.
+/// The columns of each cohort's latest window are in three tuples, because ClickHouse plans one aggregate for a tuple.
+/// Planning is most of the query. `signal_fires` is the newest column of the signals. It is empty in rows that are
+/// older than the column. The chipset's windows go to its own page, so that it needs no second query for them.
 const LATEST: &str = "
 SELECT
     w.model_id AS model, w.model_version AS version, w.chipset AS chipset,
@@ -256,19 +256,19 @@ impl CohortRow {
         self.signals.iter().find(|signal| signal.id == id)
     }
 
-    /// Returns the verdict; `None` for one of a newer detector.
+    /// Returns the verdict's class; `None` for a class that only a newer detector knows.
     pub(crate) fn class(&self) -> Option<VerdictClass> {
         VerdictClass::parse(&self.verdict)
     }
 
-    /// Whether a person has to look at it.
+    /// Whether a person has to look at the verdict.
     pub(crate) fn is_finding(&self) -> bool {
         Severity::parse(&self.severity).is_some_and(|severity| severity >= Severity::Ticket)
     }
 }
 
-/// Returns the latest judgement of each cohort in the day before `until`, the worst first; of all models without
-/// `model`.
+/// Returns the latest judgement of each cohort in the day before `until`, the worst first; without `model`, of all
+/// models.
 pub(crate) async fn latest(
     store: &StoreReader,
     of: (&str, &str),
@@ -388,7 +388,7 @@ pub(crate) struct Slot {
     pub(crate) verdict: String,
     pub(crate) severity: String,
     pub(crate) hit: u64,
-    /// Windows in it whose verdict is a ticket or a page.
+    /// Windows in the slot whose verdict is a ticket or a page.
     pub(crate) windows_at_fault: u64,
 }
 
@@ -396,7 +396,7 @@ pub(crate) struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) struct SeenIn {
     pub(crate) windows: u64,
-    /// Whether it lasted longer than the period in which they are counted.
+    /// Whether the incident lasted longer than the period, so only the last day is counted.
     pub(crate) is_last_day: bool,
 }
 

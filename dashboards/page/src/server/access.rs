@@ -1,8 +1,10 @@
-//! Who may read the page, and who may order: a request must name this machine, and hold a token if there are any.
+//! Who may read the page, and who may order: a request must name this machine, and present a token if any is
+//! configured.
 //!
-//! A page in a browser reaches loopback too, so `Host` is checked (DNS rebinding). The token comes by a form of the
-//! same origin, and is kept as a random id in a cookie; programs send it as `Authorization: Bearer`. It is never in an
-//! address. An order needs the other token, and by a cookie also the same origin and the token of the session's forms.
+//! A page in a browser reaches loopback too, so `Host` is checked (DNS rebinding). A browser sends the token once, by a
+//! form of the same origin. It then holds a cookie with a random session id. Programs send the token as
+//! `Authorization: Bearer`. No URL contains it. An order needs the token for orders. With a cookie it also needs the
+//! same origin and the session's form token.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,7 +30,7 @@ const COOKIE: &str = "epwatch_page";
 /// Life of a cookie.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
 
-/// Open sessions; the oldest ends first.
+/// Most open sessions; the oldest ends first.
 const MAX_SESSIONS: usize = 256;
 
 /// Largest body of a form that is read, in bytes.
@@ -46,12 +48,12 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; img
 /// The rules of access.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// Tokens that may read; `None` on loopback without a file of them.
+    /// Tokens that may read; `None` on loopback without a token file.
     tokens: Option<Tokens>,
-    /// Of those who may order too.
+    /// Tokens that may also order.
     orders_tokens: Option<Tokens>,
     hosts: Vec<String>,
-    /// By the digests of their cookies.
+    /// Open sessions, by the digests of their cookies.
     sessions: Mutex<HashMap<[u8; 32], Session>>,
     tries: Mutex<LoginThrottle>,
     trusted_proxies: Vec<AddressBlock>,
@@ -78,7 +80,7 @@ struct Session {
     holder: Holder,
 }
 
-/// A refusal is boxed, because it is larger than what it refuses.
+/// Boxed, because the response is larger than the value in `Ok`.
 type Refusal = Box<Response>;
 
 impl Access {
@@ -108,7 +110,7 @@ impl Access {
         })
     }
 
-    /// Returns a request that may be answered with what its sender may see and do, or the answer to one that may not.
+    /// Returns an admitted request with its sender's rights, or the answer to a refused one.
     pub(crate) async fn admit(
         &self,
         peer: IpAddr,
@@ -156,7 +158,7 @@ impl Access {
             let scope = holder.scope;
             return Ok((request, Admitted { scope, right }));
         }
-        // The form needs its style.
+        // The sign-in form needs its style sheet, so it is served without a token.
         if self.tokens.is_none() || path == "/style.css" {
             let scope = Scope::all();
             return Ok((request, Admitted { scope, right }));
@@ -172,7 +174,7 @@ impl Access {
         }
     }
 
-    /// Returns the right of an order's sender: by a bearer token, or by a session that the request's own page holds.
+    /// Returns the rights of an order's sender, from a bearer token or from a session whose own page sent the request.
     fn check_order(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Admitted, Refusal> {
         let forbidden =
             |text: &'static str| Box::new((StatusCode::FORBIDDEN, text).into_response());
@@ -183,7 +185,7 @@ impl Access {
             ));
         }
         if let Some(token) = bearer(headers) {
-            // A browser sends no such header by itself, so there is no form to check.
+            // A browser does not send this header by itself, so no form token is needed.
             let holder = self.check_token(peer, token, "/order.json")?;
             let form = String::new();
             return match holder.may_order {
@@ -247,8 +249,8 @@ impl Access {
 
     /// Returns what the holder of a token may see and do; refuses an unknown token.
     ///
-    /// A right token gets in whatever came from its address before, because a stranger behind the same proxy must not lock
-    /// anybody out. The form of a refusal leads on to the address `to`.
+    /// The right token is accepted after any number of wrong tries from its address. So a stranger behind the same
+    /// proxy locks nobody out. The form of a refusal leads on to the address `to`.
     fn check_token(&self, peer: IpAddr, presented: &str, to: &str) -> Result<Holder, Refusal> {
         for (tokens, may_order) in [(&self.orders_tokens, true), (&self.tokens, false)] {
             let tokens = tokens.as_ref();
@@ -354,7 +356,7 @@ fn form_token(session: &str) -> String {
 /// Whether a request comes from a page of this server.
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let site = headers.get("sec-fetch-site");
-    // Browsers that do not send the header send Origin with a POST.
+    // Browsers without this header send `Origin` with a POST.
     match site.and_then(|site| site.to_str().ok()) {
         Some(site) => site == "same-origin",
         None => has_own_origin(headers),
@@ -389,7 +391,7 @@ fn own_path(to: &str) -> String {
     }
 }
 
-/// Returns the form for a token; for an address of a program, whose path ends with `.json`, its error as JSON.
+/// Returns the form for a token. Programs use paths that end with `.json`, and get the error as JSON.
 fn form(status: StatusCode, path: &str, problem: &str) -> Response {
     let asks_for_json = path
         .split('?')
@@ -432,7 +434,7 @@ pub(crate) fn secured(mut answer: Response<Body>) -> Response {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // A drawing has a stricter one.
+    // A drawing already has a stricter policy.
     if !headers.contains_key(header::CONTENT_SECURITY_POLICY) {
         let policy = HeaderValue::from_static(CONTENT_SECURITY_POLICY);
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);

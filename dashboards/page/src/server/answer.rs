@@ -33,16 +33,16 @@ use crate::read::scope::Scope;
 use crate::read::store::{LeftOut, ReadError, StoreReader};
 use crate::text::terms::linked;
 
-/// How long the store's progress is taken as read.
+/// The store's progress is read again once the last read is this old.
 const PROGRESS_AGE: Duration = Duration::from_secs(1);
 
 /// Longest time of all queries of a page.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Seconds of the refresh that a page offers.
+/// Seconds of the refresh whose link a page offers.
 const OFFERED_REFRESH: u32 = 10;
 
-/// Seconds that `refresh` may be.
+/// Allowed values of `refresh`, in seconds.
 const REFRESH: std::ops::RangeInclusive<u32> = 5..=3_600;
 
 /// An address that has a page, with its parameters.
@@ -109,8 +109,8 @@ impl Page {
 }
 
 impl Page {
-    /// Returns one of its drawings, for wide screens, by name; `None` without such a drawing or its data. The page links
-    /// each of them.
+    /// Returns one of the page's drawings by name, for wide screens. `None` without such a drawing or its data. The
+    /// page links to each drawing.
     fn drawing(&self, frame: &Frame, name: &str) -> Option<Drawing> {
         match self {
             Self::Fleet(page) => html::fleet_drawing(page, name),
@@ -151,10 +151,10 @@ fn document(read_at: Timestamp, progress: &Progress, page: &Page) -> Bytes {
     serde_json::to_vec(&document).unwrap_or_default().into()
 }
 
-/// Why there is no page.
+/// The reasons for which a page cannot be returned.
 #[derive(Debug)]
 pub(crate) enum Missing {
-    /// Nothing has this name.
+    /// The name is unknown.
     Unknown,
     Store(ReadError),
 }
@@ -175,11 +175,11 @@ pub(crate) struct Pages {
     cache: Cache<Read>,
     /// When the store last answered, by this process.
     answered: parking_lot::Mutex<Option<Timestamp>>,
-    /// Address of the Grafana that pages link.
+    /// Address of the Grafana that pages link to.
     grafana: Option<String>,
 }
 
-/// A request's parameters. The first of a name counts.
+/// A request's parameters. If a name occurs twice, the first counts.
 struct Parameters(HashMap<String, String>);
 
 impl Parameters {
@@ -207,16 +207,16 @@ impl Parameters {
         self.0.get(name).cloned()
     }
 
-    /// Returns a parameter; none if it is empty, as a form sends a field that nobody filled in.
+    /// Returns a parameter. `None` if it is empty, because a form sends blank fields as empty parameters.
     fn filled(&self, name: &str) -> Option<String> {
         self.get(name).filter(|value| !value.is_empty())
     }
 }
 
 impl Target {
-    /// Returns the page at a path. `None` if there is none, or a parameter is missing.
+    /// Returns the page at a path. `None` if the path has no page, or a parameter is missing.
     fn of(path: &str, parameters: &Parameters) -> Option<Self> {
-        // A name may be empty, so a parameter that is there counts.
+        // A name may be empty, so a parameter counts even without a value.
         let name = |key| parameters.get(key);
         Some(match path {
             "/" | "/fleet" => Self::Fleet(FleetQuery {
@@ -294,7 +294,7 @@ impl Pages {
         Self::over(StoreReader::new(client, timeout_factor), facts, clock)
     }
 
-    /// Returns the pages that a reader reads.
+    /// Returns the pages that are read through `store`.
     pub(crate) fn over(store: StoreReader, facts: ReadPartStatus, clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
@@ -308,12 +308,12 @@ impl Pages {
         }
     }
 
-    /// Makes pages link the dashboards of the Grafana at this address.
+    /// Makes pages link to the dashboards of the Grafana at this address.
     pub(crate) fn with_grafana(self, grafana: Option<String>) -> Self {
         Self { grafana, ..self }
     }
 
-    /// Answers a request that may be answered.
+    /// Answers an admitted request.
     pub(crate) async fn answer(
         &self,
         uri: &Uri,
@@ -356,7 +356,7 @@ impl Pages {
             .query()
             .map_or_else(String::new, |query| format!("?{query}"));
         frame.json = Some(format!("{path}.json{query}"));
-        // A page that reads itself again would take the form for orders from under its author.
+        // An automatic refresh would clear the form for orders while a person fills it in.
         let has_form = matches!(target, Target::Incident { .. })
             && matches!(frame.orders, OrderRight::May { .. });
         match has_form {
@@ -391,7 +391,7 @@ impl Pages {
                 };
                 answer_error(&frame, is_json, NoPage::Unknown(what))
             }
-            // Old verdicts are better than none, as long as the page says so.
+            // Old verdicts are better than none, as long as the page says that they are old.
             Err((Missing::Store(error), Some(cached))) if !is_json => {
                 frame.progress = Some(cached.progress);
                 frame.stale = Some(html::Stale {
@@ -414,7 +414,7 @@ impl Pages {
         answer
     }
 
-    /// Returns what pages read with, for an order.
+    /// Returns the store's reader, which an order uses as well.
     pub(crate) fn store(&self) -> &StoreReader {
         &self.store
     }
@@ -498,7 +498,7 @@ impl Pages {
         form: Form<'_>,
         headers: &HeaderMap,
     ) -> Response {
-        // Facts of this process change while the store stands, above all when it is away.
+        // This process's part statuses change even if the store does not, above all when the store is unreachable.
         let live = match &cached.page.page {
             Page::Health(page) => Some(Page::Health(page.with_facts((self.facts)()))),
             _ => None,
@@ -554,7 +554,7 @@ impl Pages {
 
 pub(super) const HTML: &str = "text/html; charset=utf-8";
 
-/// Returns when a test page was sent, by its incident's id: `test-` and milliseconds.
+/// Returns when a test notification was sent, from its incident's id: `test-` and milliseconds.
 fn sent_as_test(id: &str) -> Option<Timestamp> {
     let millis = id.strip_prefix("test-")?.parse().ok()?;
     Timestamp::from_millisecond(millis).ok()

@@ -1,4 +1,5 @@
-//! Pages that were read, by address: each is read once however many ask for it, and again when the store has moved.
+//! Cached pages by address. However many requests ask for a page, it is read once, and again when the store's progress
+//! moves on.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,24 +11,24 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::read::progress::Progress;
 
-/// Memory of all pages, by the length of their JSON.
+/// Most bytes of all pages, by the length of their JSON.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Addresses that are remembered, also those without a page.
+/// Most addresses in the cache, including addresses without a page.
 const MAX_ENTRIES: usize = 2_000;
 
-/// Pages change with the store's progress; the ledger and open buckets change in between.
+/// A page is also read again at this age, because the ledger and open buckets change without progress.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
-/// A page with parts left out may be asked again after this.
+/// A page with parts left out is read again at this age.
 const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(2);
 
-/// What a reading returns.
+/// The result of one read.
 #[derive(Debug)]
 pub(crate) struct Reading<P> {
     pub(crate) page: P,
     pub(crate) read_at: jiff::Timestamp,
-    /// Memory that it takes.
+    /// Bytes that the page counts for.
     pub(crate) bytes: usize,
     /// Whether no part was left out.
     pub(crate) is_whole: bool,
@@ -45,7 +46,7 @@ pub(crate) struct Cached<P> {
 
 type CacheSlot<P> = Arc<AsyncMutex<Option<Arc<Cached<P>>>>>;
 
-/// An address that was asked for.
+/// A requested address.
 #[derive(Debug)]
 struct Entry<P> {
     slot: CacheSlot<P>,
@@ -68,7 +69,7 @@ impl<P> Default for Cache<P> {
 }
 
 impl<P> Cache<P> {
-    /// Returns a page of this progress, or reads it. Requests for the same page wait for one reading.
+    /// Returns the cached page of this progress, or reads it. Requests for the same page wait for one read.
     ///
     /// # Errors
     /// The error of `read`, with the last page that was read before it, if there is one.
@@ -112,7 +113,7 @@ impl<P> Cache<P> {
         }
     }
 
-    /// Returns the last page that was read, of whatever progress.
+    /// Returns the last page that was read, whatever its progress.
     pub(crate) async fn last(&self, address: &str) -> Option<Arc<Cached<P>>> {
         let slot = self
             .entries
@@ -136,7 +137,7 @@ impl<P> Cache<P> {
         entry.slot.clone()
     }
 
-    /// Notes the size of a page that was read, and drops the pages that were asked for longest ago until all fit.
+    /// Notes the size of a page that was read, and drops the least recently requested pages until the others fit.
     fn note(&self, address: &str, bytes: Option<usize>) {
         let mut entries = self.entries.lock();
         if let (Some(entry), Some(bytes)) = (entries.get_mut(address), bytes) {

@@ -1,15 +1,16 @@
-//! Limit of wrong tokens: ten a minute for each address are answered as such, others with 429. A right one is not counted.
+//! Limits wrong tokens. For each address, ten a minute are answered as wrong, and further ones with 429. A right token
+//! is not counted.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Wrong tokens of a peer in a minute.
+/// Most wrong tokens of a peer in a minute.
 const MAX_TRIES: u32 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Peers that are remembered; beyond that all others share one count.
+/// Most peers with a count of their own; all further peers share one count.
 const MAX_PEERS: usize = 1024;
 
 /// Wrong tokens by peer.
@@ -20,7 +21,7 @@ pub(crate) struct LoginThrottle {
 }
 
 impl LoginThrottle {
-    /// Whether a peer's wrong token is answered as one.
+    /// Whether a peer's wrong token is answered as wrong; otherwise it gets 429.
     pub(crate) fn may_try(&self, peer: IpAddr, now: Instant) -> bool {
         let of_peer = self.peers.get(&peer).or(self.others.as_ref());
         of_peer.is_none_or(|(since, n)| now.duration_since(*since) >= MINUTE || *n < MAX_TRIES)

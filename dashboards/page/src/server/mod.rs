@@ -26,11 +26,11 @@ use access::Access;
 use answer::Pages;
 use tokens::TokenError;
 
-/// Why the page cannot be served.
+/// The reasons for which the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PageError {
-    /// The address is taken or not one of this machine.
+    /// The address is in use, or is not an address of this machine.
     #[error(transparent)]
     Listen(#[from] BindError),
     /// The token cannot be used.
@@ -48,7 +48,7 @@ pub struct PageServer {
 struct Shared {
     access: Access,
     pages: Pages,
-    /// Orders are written with it.
+    /// Client that writes orders.
     store: Client,
 }
 
@@ -59,11 +59,11 @@ impl fmt::Debug for Shared {
 }
 
 impl PageServer {
-    /// Listens on the address of `config`, and reads through `store`, whose database has the migrations. Its present is the
-    /// clock's.
+    /// Listens on the address of `config`, and reads through `store`, whose database has the migrations. It takes the
+    /// current time from `clock`.
     ///
     /// # Errors
-    /// The address is taken, or the token's file cannot be read or is too short.
+    /// The address is in use, or the token file cannot be read or has too short a token.
     pub async fn start(
         config: &PageConfig,
         store: Client,
@@ -74,7 +74,7 @@ impl PageServer {
         Self::start_in(TaskSet::default(), config, store, facts, clock, stop).await
     }
 
-    /// As [`PageServer::start`], with its task in the set of the process.
+    /// Starts like [`PageServer::start`], with the server's task in the process's task set.
     ///
     /// # Errors
     /// As [`PageServer::start`].
@@ -101,7 +101,7 @@ impl PageServer {
         Ok(Self { address, task })
     }
 
-    /// Returns the config key and the text of what is wrong with the files of `config`, if anything is.
+    /// Returns the first problem with the files of `config`, as config key and text; `None` without one.
     #[must_use]
     pub fn check_files(config: &PageConfig) -> Option<(&'static str, String)> {
         let error = Access::of(config).err()?;
@@ -120,7 +120,7 @@ impl PageServer {
         self.address
     }
 
-    /// Waits for the end after the token was cancelled, a second at most.
+    /// Waits, for at most a second, until the server has ended. Call it after cancelling the token.
     pub async fn stopped(mut self) {
         let stopped = tokio::time::timeout(std::time::Duration::from_secs(1), &mut self.task);
         if stopped.await.is_err() {

@@ -1,4 +1,4 @@
-//! The form of orders: from a POST to an order in the store, or a page that says why not.
+//! The form of orders: from a POST to an order in the store, or a page with the reason of a refusal.
 
 use std::collections::HashMap;
 
@@ -21,13 +21,13 @@ use crate::text::name::Link;
 /// Bound of a form's body: its texts have some 600 characters, each up to twelve bytes when percent-encoded.
 const MAX_FORM_BYTES: usize = 16 << 10;
 
-/// The JSON of an order that was not taken.
+/// The JSON of a refused order.
 #[derive(Serialize)]
 struct Refused {
     error: String,
 }
 
-/// Answers a POST that may be answered: places the order, and leads back to the incident.
+/// Answers an admitted POST: stores the order, and redirects to the incident.
 pub(super) async fn answer(
     client: &Client,
     pages: &Pages,
@@ -85,7 +85,7 @@ pub(super) async fn answer(
     refused(status, &incident, &error.to_string(), is_json)
 }
 
-/// The first of a name counts.
+/// Returns the fields of a form. If a name occurs twice, the first counts.
 fn form_fields(body: &[u8]) -> HashMap<String, String> {
     let mut fields = HashMap::new();
     for (name, value) in url::form_urlencoded::parse(body) {
@@ -121,7 +121,7 @@ fn new_order(fields: &HashMap<String, String>) -> Result<NewOrder, BadField> {
         let names: Vec<&str> = OrderKind::ALL.iter().map(|kind| kind.as_str()).collect();
         bad("kind", format!("must be one of {}", names.join(", ")))
     })?;
-    // The form sends the length with every button.
+    // The form sends the length of a mute with every button, so other kinds ignore it.
     let mute_for = match kind {
         OrderKind::Mute => {
             let length = field("for").parse::<Period>();

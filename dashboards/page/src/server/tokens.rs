@@ -1,5 +1,6 @@
-//! The tokens of `page.token_file` or `page.orders_token_file`, a line each: the token, then the apps that it is limited to, as `app=ID`. Without an
-//! app it gives access to all. Empty lines and those that begin with `#` are skipped.
+//! The tokens of `page.token_file` or `page.orders_token_file`. A line has one token, followed by the apps that it is
+//! limited to, as `app=ID`. A token without an app gives access to all apps. Empty lines and those that begin with `#`
+//! are skipped.
 //!
 //! Only digests are kept and compared, so that the time of a comparison does not depend on the token.
 
@@ -12,10 +13,10 @@ use sha2::{Digest as _, Sha256};
 use crate::config::MIN_TOKEN_BYTES;
 use crate::read::scope::Scope;
 
-/// Tokens of a file.
+/// Most tokens in a file.
 const MAX_TOKENS: usize = 1_000;
 
-/// Why the tokens cannot be used.
+/// The reasons for which tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -26,11 +27,11 @@ pub enum TokenError {
         key: &'static str,
         /// As the config names it.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// A token can be guessed, or the file has no token.
+    /// A token is so short that it can be guessed, or the file has no token.
     #[error(
         "{key} {path} must hold tokens of {MIN_TOKEN_BYTES} bytes or more, one a line; make them at random"
     )]
@@ -52,7 +53,7 @@ pub enum TokenError {
         /// What is expected.
         problem: &'static str,
     },
-    /// Whoever may read could order.
+    /// Both files share a token, so readers could give orders.
     #[error("page.orders_token_file must hold other tokens than page.token_file")]
     Same,
 }
@@ -60,7 +61,7 @@ pub enum TokenError {
 /// The digest of a token.
 type TokenDigest = [u8; 32];
 
-/// Tokens with what their holders may see.
+/// Tokens, each with the apps that its holder may see.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(Vec<(TokenDigest, Scope)>);
 
@@ -125,13 +126,13 @@ impl Tokens {
         }
     }
 
-    /// Whether a token is among others too.
+    /// Whether one of these tokens is also among `others`.
     pub(crate) fn shares_one_with(&self, others: &Self) -> bool {
         let mut digests = self.0.iter().map(|(digest, _)| digest);
         digests.any(|digest| others.0.iter().any(|(other, _)| other == digest))
     }
 
-    /// Returns what the holder of a token may see; `None` if it is not one of the tokens.
+    /// Returns the apps that the holder of a token may see; `None` for an unknown token.
     pub(crate) fn scope_of(&self, presented: &str) -> Option<&Scope> {
         let presented = digest(presented);
         let found = self.0.iter().find(|(digest, _)| *digest == presented);

@@ -128,7 +128,7 @@ fn evidence_lines(evidence: &PlottedEvidence, slower: Option<Slower>, chipset: &
     text
 }
 
-/// Bins of an octave in text.
+/// Number of bins in an octave of the text.
 const BINS_PER_OCTAVE: f64 = 4.0;
 
 /// Returns the shares of the runs in bins of a quarter octave, now and before.
@@ -170,7 +170,7 @@ fn distribution(now: Option<&Latencies>, before: Option<&Latencies>) -> String {
     format!("\n{}", table(&rows))
 }
 
-/// Returns the length of a bar. What is there is never less than a mark.
+/// Returns the length of a bar. A share above zero gets at least one mark.
 fn marks(share: f64, width: usize) -> usize {
     #[expect(
         clippy::cast_possible_truncation,

@@ -1,25 +1,25 @@
-//! Why a shell has no answer.
+//! The errors that a terminal shows instead of an answer.
 
 use crate::read::store::ReadError;
 use crate::server::answer::Missing;
 
-/// Why there is no answer.
+/// The reasons for which a command has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TerminalError {
-    /// Nothing has this name.
+    /// The name is unknown.
     #[error(
         "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
     )]
     Unknown,
-    /// A name that nothing judged in the last day has.
+    /// Nothing that was judged in the last day has this name.
     #[error("no {what} that was judged in the last day is called {asked}; {hint}")]
     NoSuch {
         /// For example `model`.
         what: &'static str,
         /// The name as it was typed.
         asked: String,
-        /// The nearest name, or where names are listed.
+        /// The nearest known name, or the command that lists names.
         hint: String,
     },
     /// No window is over yet, or the detector does not run.
@@ -27,7 +27,7 @@ pub enum TerminalError {
         "nothing is judged yet: a window is judged once it is over; `epwatch health` shows whether the detector runs"
     )]
     NothingJudged,
-    /// The detector has judged nothing for too long.
+    /// The detector's last judgement is too old.
     #[error(
         "nothing was judged after {0}: the detector is late or down, so nobody knows; `epwatch health` shows why"
     )]
@@ -50,7 +50,7 @@ pub enum TerminalError {
     /// Several installations have an id with this beginning.
     #[error("several devices' ids begin with {0}: use more digits")]
     Several(String),
-    /// The store is away, slow, or of another schema.
+    /// The store is unreachable, slow, or has another schema.
     #[error("failed to read the store: {0}")]
     Store(String),
 }

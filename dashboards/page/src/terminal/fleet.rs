@@ -14,7 +14,7 @@ use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
 use crate::text::words;
 
-/// Returns what is open, each model by chipset, and what is known of the servers here.
+/// Returns the open incidents, each model by chipset, and the statuses of this machine's servers.
 pub(super) fn fleet(page: &FleetPage) -> String {
     let (Some(app), Some(environment)) = (&page.app, &page.environment) else {
         let nothing = "Nothing is judged yet: a window is judged once it is over. `epwatch devices` lists what has reported.";
@@ -67,7 +67,7 @@ pub(super) fn fleet(page: &FleetPage) -> String {
     text
 }
 
-/// Returns a line for each fact.
+/// Returns a line for each status.
 pub(super) fn facts(facts: &[PartStatus]) -> String {
     let row = |fact: &PartStatus| {
         let mark = if fact.is_fine { "" } else { "LOOK: " };
@@ -103,7 +103,7 @@ pub(super) fn versions(document: &IncidentDocument, own: &str) -> String {
     }
 }
 
-/// Returns when a fault was seen last that the last window no longer shows, and where its devices are by now.
+/// Returns when a past fault was last seen, and which versions its devices run by now.
 pub(super) fn past(last_seen: Option<Timestamp>, document: &IncidentDocument) -> String {
     let Some(at) = last_seen else {
         return String::new();
@@ -115,7 +115,7 @@ pub(super) fn past(last_seen: Option<Timestamp>, document: &IncidentDocument) ->
     format!(", last seen in the window until {at:.0}{moved}")
 }
 
-/// Names the chipsets; an incident about all of them has none.
+/// Names the chipsets. An incident about all chipsets lists none.
 pub(super) fn on(chipsets: &[String]) -> String {
     match chipsets.is_empty() {
         true => String::new(),

@@ -1,4 +1,5 @@
-//! Incidents as text: the list, and one as Markdown, whose marks are escaped only for a ticket.
+//! Incidents as text: the list, and one incident as Markdown. Markdown characters in names are escaped only for a
+//! ticket.
 
 use std::fmt::Write as _;
 
@@ -233,7 +234,8 @@ fn order_line(
     )
 }
 
-/// How names are written: as they are at a shell, and so that they open no link, image, element or code in a ticket.
+/// The way names are written. A terminal shows them unchanged. In a ticket they are escaped, so they cannot become a
+/// link, image, element or code.
 #[derive(Debug, Clone, Copy)]
 struct TextForm {
     is_ticket: bool,
@@ -248,7 +250,7 @@ impl TextForm {
         self.escaped(visible_sentence(text))
     }
 
-    /// A step of the detector, whose backticks stand around code only: Markdown takes marks in code as they are.
+    /// Writes a step of the detector. Its backticks only enclose code, in which Markdown needs no escapes.
     fn step(self, step: &str) -> String {
         let parts = step.split('`').enumerate();
         let parts = parts.map(|(at, part)| match at % 2 {
@@ -297,7 +299,7 @@ mod tests {
         assert_eq!(shell.name(name), "![x](http://tracker)<img>`[U+202E]");
     }
 
-    /// The command is pasted, from a ticket too.
+    /// People paste the command, also from a ticket.
     #[test]
     fn a_command_has_the_name_without_marks() {
         let command = "`epwatch directive make --npu-off --model='face [int8] <b>'`";

@@ -1,4 +1,4 @@
-//! Pages for a shell: the structs of the read model as JSON, and as text.
+//! Pages for a terminal: the structs of the read model as JSON, and as text.
 
 mod cohort;
 mod error;
@@ -38,19 +38,19 @@ pub use question::TerminalPage;
 pub(crate) use rollout::rollout_text;
 pub(crate) use table::{head, table};
 
-/// A page in the forms that a shell prints.
+/// A page in the forms that a command prints.
 #[derive(Debug)]
 pub struct TerminalAnswer {
-    /// The JSON of the page's `.json`.
+    /// The JSON that the page also returns at its address with `.json`.
     pub json: Bytes,
-    /// Lines for people; the list of an incident is Markdown too.
+    /// Lines for people; an incident's text is also valid Markdown.
     pub text: String,
-    /// The same for two answers that differ only in what ages by itself: when they were read, and running times.
+    /// Equal for two answers that differ only in values that age: the time of the read, and running times.
     pub state: Bytes,
 }
 
 impl Page {
-    /// Returns its JSON without what ages by itself.
+    /// Returns the answer with the `state` of its JSON, without the values that age.
     fn state(mut self) -> Bytes {
         let facts = match &mut self {
             Self::Fleet(page) => Some(&mut page.facts),
@@ -64,13 +64,13 @@ impl Page {
     }
 }
 
-/// Facts about servers that the caller knows, which are read while the store answers.
+/// Statuses of servers that the caller reads while the store answers.
 pub type FactsRead<'a> = Pin<Box<dyn Future<Output = Vec<PartStatus>> + 'a>>;
 
-/// Reads a page and returns its forms. Ages in them are up to the clock's present.
+/// Reads a page and returns its forms. Ages in them are relative to the clock's current time.
 ///
 /// # Errors
-/// Nothing has the name, or the store does not answer.
+/// The name is unknown, or the store does not answer.
 pub async fn ask(
     store: Client,
     question: TerminalPage,
@@ -80,8 +80,8 @@ pub async fn ask(
     answer(StoreReader::for_command(store), question, facts, clock).await
 }
 
-/// Each query waits for a part of the store's time. On a busy machine that is the time of a command, so queries that do
-/// not need each other's rows wait together.
+/// On a busy machine a command mostly waits for the store. So queries that do not need each other's rows run at the
+/// same time.
 async fn answer(
     store: StoreReader,
     question: TerminalPage,
@@ -146,7 +146,7 @@ async fn answer(
         last.extend(judged(&read.page, progress, now));
     }
     last.extend(read.page.left_out().into_iter().flat_map(LeftOut::lines));
-    // A shell ends the text with a line's end of its own.
+    // The command prints the final line break itself.
     text.truncate(text.trim_end().len());
     if !last.is_empty() {
         _ = write!(text, "\n\n{}", last.join("; "));
@@ -158,7 +158,7 @@ async fn answer(
     })
 }
 
-/// Returns when the detector judged last; `None` if the page's text says itself that it has not.
+/// Returns a sentence about the last judgement. `None` if the page's text already says that nothing was judged.
 fn judged(page: &Page, progress: Progress, now: Timestamp) -> Option<String> {
     match (progress.judged_at, page) {
         (Some(at), _) => Some(format!("judged {}", ago(at, now))),
@@ -216,7 +216,7 @@ mod tests {
     use crate::read::fleet::FleetPage;
     use crate::read::incidents::IncidentsPage;
 
-    /// The texts of the fleet and of health say it in place of their figures.
+    /// The fleet's and the health page's texts say it instead of their numbers.
     #[test]
     fn that_nothing_is_judged_is_said_once() {
         let now = Timestamp::from_second(1_800_000_000).unwrap();

@@ -1,4 +1,4 @@
-//! Names that a shell asked for and that were not judged in the last day, with the nearest name that was.
+//! Errors for names in a command that were not judged in the last day, with the nearest name that was.
 
 use strsim::damerau_levenshtein;
 
@@ -9,8 +9,8 @@ use crate::read::progress::Progress;
 use crate::read::scope::Scope;
 use crate::server::answer::{Missing, Page, Pages, Target};
 
-/// Returns the error for the first name of the question that does not exist; `found` is the fleet page, if that was asked
-/// for. Before anything is judged each name may still come.
+/// Returns the error for the first name of the question that does not exist; `found` is the fleet page, if the question
+/// is about it. Before the first judgement it returns `None`, because any name may still appear.
 pub(super) async fn unknown(
     pages: &Pages,
     progress: Progress,
@@ -65,7 +65,7 @@ pub(super) async fn unknown(
         .map(|asked| no_such("chipset", asked, chipsets.into_iter())))
 }
 
-/// Returns the error for a name that does not exist, with the nearest of those that do.
+/// Returns the error for a name that does not exist, with the nearest existing name.
 pub(crate) fn no_such<'a>(
     what: &'static str,
     asked: &str,
@@ -81,7 +81,7 @@ pub(crate) fn no_such<'a>(
     }
 }
 
-/// Returns the known name that differs least, if at most every second letter differs.
+/// Returns the most similar known name, if at most half of its letters differ.
 fn nearest<'a>(asked: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |known: &str| damerau_levenshtein(&asked.to_lowercase(), &known.to_lowercase());
     let (distance, near) = known.map(|known| (distance(known), known)).min()?;

@@ -56,7 +56,7 @@ pub(super) fn ledger(page: &LedgerPage) -> String {
     text
 }
 
-/// Returns the installations that bring most of a figure. `epwatch devices` takes their ids.
+/// Returns the installations with the largest part of each figure. `epwatch devices` accepts their ids.
 fn largest(rows: &[LargestRow]) -> String {
     if rows.is_empty() {
         return String::new();

@@ -1,15 +1,15 @@
-//! What a shell asks for.
+//! The pages that a command can print.
 
-/// A page that a shell prints.
+/// A page that a command prints, with its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TerminalPage {
     /// Open incidents, and each model by chipset with its verdict.
     Fleet {
-        /// The app; without it the one with an open page, or the most devices.
+        /// The app. The default is the app with an open page, else the one with most devices.
         app: Option<String>,
         /// The environment, chosen like the app.
         environment: Option<String>,
-        /// Text in a model's or chipset's name.
+        /// Text to search in models' and chipsets' names.
         search: String,
     },
     /// The list of incidents.
@@ -19,11 +19,11 @@ pub enum TerminalPage {
     },
     /// An incident with its evidence, devices, history and orders.
     Incident {
-        /// The id, whole, as lists and notifications have it.
+        /// The full id, as in lists and notifications.
         id: String,
-        /// Address of its page, for the text.
+        /// Address of the incident's page, which the text shows.
         link: Option<String>,
-        /// Whether the text is for a ticket: nothing in it ages.
+        /// Whether the text is for a ticket, and so has no ages.
         is_ticket: bool,
     },
     /// Reports by what became of them.
@@ -50,9 +50,9 @@ pub enum TerminalPage {
         environment: String,
         /// The model's name in the app.
         model: String,
-        /// As the app named it.
+        /// The version's name in the app.
         version: String,
-        /// Normalised, for example `SM8635`.
+        /// The chipset's normalised name, for example `SM8635`.
         chipset: String,
     },
 }

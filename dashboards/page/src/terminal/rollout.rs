@@ -1,4 +1,4 @@
-//! The answer on a roll-out at a shell.
+//! The answer on a roll-out, as text for a terminal.
 
 use std::fmt::Write as _;
 

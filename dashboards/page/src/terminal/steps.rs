@@ -1,4 +1,4 @@
-//! The queries of a command that wait for each other, counted at a store that holds its answers back.
+//! Counts a command's sequential queries against a fake store that delays its answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::{TerminalPage, answer};
 use crate::read::store::StoreReader;
 
-/// Each query of `status`, by the first text that it has.
+/// The queries of `status`, each recognised by the first of these texts in it.
 const NAMES: [(&str, &str); 8] = [
     ("progress", "FROM store_progress_v1"),
     ("choices", "UNION ALL"),
@@ -25,7 +25,7 @@ const NAMES: [(&str, &str); 8] = [
     ("open incidents", "i.document AS document"),
 ];
 
-/// A test on a busy machine ends long before.
+/// Even on a busy machine, a test ends long before this.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// A query that waits for its answer.
@@ -104,8 +104,7 @@ fn answer_to(name: &str) -> Vec<u8> {
     }
 }
 
-/// Nothing is answered before all queries of a step wait, so a query that waits for another one of its step would wait
-/// for ever.
+/// The fake store answers only when all queries of a step wait. A query that needs another one of its step would hang.
 #[tokio::test]
 async fn queries_that_do_not_need_each_other_wait_together() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! The loss ledger's sums as a table: of the ledger's own page, and of the app that the fleet's is about.
+//! The loss ledger's sums as a table, for the ledger page and for the fleet page's app.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Text for people: numbers with units, times, names of devices' own making, and the words of verdicts. Pure.
+//! Text for people: numbers with units, times, names that devices chose, and the words of verdicts. Pure.
 
 pub(crate) mod name;
 pub(crate) mod number;

@@ -16,21 +16,21 @@ const MAX_SHOWN: usize = 96;
 /// bytes in two commands, is shorter.
 pub(crate) const MAX_SENTENCE: usize = 4_000;
 
-/// A name's first characters that are shown if it is longer.
+/// Number of first characters that a longer name shows.
 const HEAD: usize = 72;
 
-/// A name's last characters that are shown then.
+/// Number of last characters that a longer name shows.
 const TAIL: usize = 16;
 
-/// Characters that stay as they are in a link.
+/// Characters that are not encoded in a link.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
     .remove(b'.')
     .remove(b'~');
 
-/// Returns the name with invisible characters as their code points, cut in the middle if it is long. A name of
-/// spaces, or of nothing, says so.
+/// Returns the name with invisible characters as their code points, cut in the middle if it is long. An empty name, or
+/// one of spaces only, becomes a text that says so.
 pub(crate) fn visible(name: &str) -> String {
     if name.trim().is_empty() {
         return "(empty name)".to_owned();
@@ -49,7 +49,7 @@ pub(crate) fn visible(name: &str) -> String {
     text
 }
 
-/// As [`visible`], for sentences of the detector, which hold names but are longer than one.
+/// Works like [`visible`] for the detector's sentences, which contain names and may be longer.
 pub(crate) fn visible_sentence(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for (at, c) in text.chars().enumerate() {
@@ -105,7 +105,7 @@ impl fmt::Display for Sentence<'_> {
 
 impl HtmlSafe for Sentence<'_> {}
 
-/// The address of a page with its parameters. Percent-encoded, so that it needs no escape in an attribute.
+/// The address of a page with its parameters. It is percent-encoded, so it needs no escape in an attribute.
 #[derive(Debug, Clone)]
 pub(crate) struct Link(String);
 
@@ -119,7 +119,7 @@ impl Link {
         Self(format!("{}{path}", address.trim_end_matches('/')))
     }
 
-    /// Adds a variable of a dashboard. Variables hold names percent-encoded, so a link has them encoded once more.
+    /// Adds a variable of a dashboard. Variables contain percent-encoded names, so a link encodes them a second time.
     #[must_use]
     pub(crate) fn with_variable(self, key: &'static str, name: &str) -> Self {
         self.with(key, &utf8_percent_encode(name, KEPT).to_string())
@@ -143,7 +143,7 @@ impl Link {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `&` stands between parameters.
+        // `&` separates parameters and needs an escape in HTML.
         escape(f, &self.0)
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers as people read them: three digits that matter, and a unit after a thin space.
+//! Numbers for people: three significant digits, and a unit after a thin space.
 //!
 //! Every number of a page passes [`shown`], which refuses NaN and infinity.
 
@@ -8,7 +8,7 @@ pub(crate) const NONE: &str = "\u{2013}";
 /// Separates a number from its unit.
 const THIN: char = '\u{202f}';
 
-/// Largest share that is not called one, and smallest that is not called zero.
+/// Shares below 1 but above this are shown as nearly 1; [`NEARLY_ZERO`] does the same for 0.
 const NEARLY_ONE: f64 = 0.995;
 const NEARLY_ZERO: f64 = 0.005;
 
@@ -23,7 +23,7 @@ fn shown(value: Option<f64>, text: impl FnOnce(f64) -> String) -> String {
     finite(value).map_or_else(|| NONE.to_owned(), text)
 }
 
-/// Returns three digits that matter: `181`, `60.5`, `9.04`.
+/// Returns three significant digits: `181`, `60.5`, `9.04`.
 fn three_digits(value: f64) -> String {
     match value.abs() {
         large if large >= 99.95 => format!("{value:.0}"),
@@ -47,10 +47,10 @@ pub(crate) fn times(ratio: Option<f64>) -> String {
     shown(ratio, |ratio| format!("{ratio:.1}\u{d7}"))
 }
 
-/// Least ratio that is called slower: one that reads as more than once.
+/// Least ratio that is called slower, because it is shown as more than 1.0.
 const SLOWER: f64 = 1.05;
 
-/// A ratio in words: `4.0 times slower`. `None` where it does not read as slower.
+/// A ratio in words: `4.0 times slower`. `None` for a ratio that is not called slower.
 pub(crate) fn times_slower(ratio: Option<f64>) -> Option<String> {
     let ratio = finite(ratio).filter(|ratio| *ratio >= SLOWER)?;
     Some(format!("{ratio:.1} times slower"))
@@ -61,7 +61,7 @@ pub(crate) fn cv(cv: Option<f64>) -> String {
     shown(cv, |cv| format!("{cv:.3}"))
 }
 
-/// A share in `[0, 1]`: `26 %`. A share that rounds to 100 or 0 but is not says so.
+/// A share in `[0, 1]`: `26 %`. A share that only rounds to 100 or 0 is marked as such.
 pub(crate) fn share(share: Option<f64>) -> String {
     shown(share, |share| {
         let (sign, percent) = match share {
@@ -87,7 +87,7 @@ pub(crate) fn count(n: impl Into<i128>) -> String {
     text
 }
 
-/// A count in words up to twelve, as a sentence needs it.
+/// A count for a sentence, in words up to twelve.
 pub(crate) fn in_words(n: usize) -> String {
     const WORDS: [&str; 13] = [
         "no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
@@ -106,7 +106,7 @@ pub(crate) fn of_them(n: u64, noun: &str) -> String {
     }
 }
 
-/// A chance in `[0, 1]`, as one in so many.
+/// A chance in `[0, 1]`, as "one in n".
 pub(crate) fn chance(p: Option<f64>) -> String {
     shown(p, |p| match p {
         p if p < 1e-9 => "1 in a billion or less".to_owned(),

@@ -54,7 +54,8 @@ pub(crate) fn headline(found: &Rollout) -> String {
     }
 }
 
-/// Returns how far the version is in the app's roll-out groups; `None` if the app labels none of its devices.
+/// Returns the version's share of devices in each of the app's roll-out groups; `None` if the app labels none of its
+/// devices.
 pub(crate) fn groups(found: &Rollout) -> Option<String> {
     let groups = found.groups.as_ref()?;
     let each = groups.iter().map(|of| {

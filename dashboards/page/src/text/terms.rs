@@ -1,14 +1,14 @@
-//! Terms of the pages, each with a line of explanation. A page links each term where it stands first, to the line at its
-//! foot. The foot lists no term that the page does not have.
+//! Terms of the pages, each with a line of explanation. A page links the first occurrence of each term to that line at
+//! its foot. The foot lists no term that the page does not have.
 
 /// A term.
 #[derive(Debug)]
 pub(crate) struct Term {
-    /// Its place at the foot of the page: `term-` and this.
+    /// The term's anchor at the foot of the page is `term-` and this id.
     pub(crate) id: &'static str,
-    /// As the foot has it.
+    /// The term as the foot of a page writes it.
     pub(crate) word: &'static str,
-    /// As text has it; the first letter may be a capital, too.
+    /// The term's spellings in text; the first letter may also be a capital.
     spelt: &'static [&'static str],
     /// Its explanation in one line, at the foot of the page.
     pub(crate) line: &'static str,
@@ -113,16 +113,17 @@ const WITHOUT: [&str; 11] = [
     "a", "bdi", "h1", "svg", "pre", "option", "select", "button", "label", "summary", "textarea",
 ];
 
-/// The element around a sentence of the detector, which holds names. Its terms are linked; terms in a name alone are not.
+/// The element around a sentence of the detector, which contains names. Its terms are linked; terms in a name alone are
+/// not.
 pub(crate) const SENTENCE: &str = r#"<bdi class="say">"#;
 
-/// Returns a term by its place.
+/// Returns a term by its id.
 pub(crate) fn term(id: &str) -> Option<&'static Term> {
     TERMS.iter().find(|term| term.id == id)
 }
 
-/// Links each term where it first stands in the content of a page to its line at the foot, and shows the line on hover.
-/// Takes the lines of other terms out of the foot.
+/// Links the first occurrence of each term in a page's content to its line at the foot. Hovering shows the line.
+/// Removes the lines of other terms from the foot.
 pub(crate) fn linked(html: &str) -> String {
     let main = html.find("<main").zip(html.find("</main>"));
     let Some((begin, end)) = main.filter(|(begin, end)| begin < end) else {
@@ -131,13 +132,13 @@ pub(crate) fn linked(html: &str) -> String {
     let mut out = String::with_capacity(html.len() + 4_096);
     out.push_str(&html[..begin]);
     let mut unlinked: Vec<&Term> = TERMS.iter().collect();
-    // Open elements of those names, and whether their text gets no link. A sentence's text gets links.
+    // The open elements of `WITHOUT` and `SENTENCE`, and whether their text gets no link. A sentence's text gets links.
     let mut open: Vec<bool> = Vec::new();
     let mut rest = &html[begin..end];
     while let Some(at) = rest.find('<') {
         let (text, tagged) = rest.split_at(at);
         push_text(&mut out, text, !open.contains(&true), &mut unlinked);
-        // Text and attributes have their `>` escaped.
+        // Every `>` in text and attributes is escaped, so this one ends the tag.
         let tag_end = tagged.find('>').map_or(tagged.len(), |end| end + 1);
         let (tag, after) = tagged.split_at(tag_end);
         out.push_str(tag);
@@ -197,10 +198,10 @@ fn push_text(out: &mut String, text: &str, may_link: bool, unlinked: &mut Vec<&T
     out.push_str(rest);
 }
 
-/// Returns where a term first stands in text as a whole word, and how long it is there.
+/// Returns the position of a term's first occurrence as a whole word, and its length there.
 fn first_of(text: &str, term: &Term) -> Option<(usize, usize)> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
-    // The begin of an escape, such as `&amp;`.
+    // The start of an escape, such as `&amp;`.
     let is_escape = |c: char| matches!(c, '&' | '#');
     let is_same = |found: &str, spelt: &str| {
         let mut capital = spelt.chars();
@@ -285,7 +286,7 @@ mod tests {
         ] {
             check(main, main);
         }
-        // After such an element links go on.
+        // After an element without links, terms are linked again.
         check(
             "<h1>dip</h1>dip",
             &format!("<h1>dip</h1>{}", link("dip", "dip")),

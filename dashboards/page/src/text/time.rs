@@ -1,8 +1,8 @@
-//! Times as people read them: UTC, with how long ago they were.
+//! Times for people: in UTC, with their age.
 
 use jiff::Timestamp;
 
-/// `13:12:49`, with the day if it is not the day of `now`.
+/// Returns a time such as `13:12:49`, with the date if it is not the date of `now`.
 pub(crate) fn clock(at: Timestamp, now: Timestamp) -> String {
     let day = |time: Timestamp| time.strftime("%Y-%m-%d").to_string();
     match day(at) == day(now) {
@@ -11,7 +11,7 @@ pub(crate) fn clock(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// `2 min 22 s`: the two largest units.
+/// Returns a length in its two largest units, such as `2 min 22 s`.
 pub(crate) fn length(seconds: i64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];
     let mut left = seconds.max(0);

@@ -1,5 +1,5 @@
-//! The words of verdicts, severities, signals and outcomes, by their names in the store. An unknown name, of a newer
-//! detector, is shown as it is.
+//! The words of verdicts, severities, signals and outcomes, by their names in the store. An unknown name, from a newer
+//! detector, is shown unchanged.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,8 @@ pub(crate) fn verdict(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the verdict of an incident as a title. Of data quality there is one kind: next to no devices report.
+/// Returns the verdict of an incident as a title. Incidents of data quality have one kind only: hardly any devices
+/// report.
 pub(crate) fn fault(name: &str) -> Cow<'_, str> {
     match VerdictClass::parse(name) {
         Some(VerdictClass::DataQuality) => Cow::Borrowed("Next to no reports"),
@@ -27,7 +28,7 @@ pub(crate) fn fault(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns a severity as the begin of a label.
+/// Returns a severity as the start of a label.
 pub(crate) fn severity(name: &str) -> &str {
     match Severity::parse(name) {
         Some(Severity::Page) => "Page",
@@ -58,13 +59,13 @@ pub(crate) fn capital(text: &str) -> String {
         .collect()
 }
 
-/// Returns a number of things: `one page`, `three tickets`.
+/// Returns a count with its noun: `one page`, `three tickets`.
 pub(crate) fn things(n: usize, noun: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {noun}{s}", number::in_words(n))
 }
 
-/// Returns all of a number of things: `both chipsets`, `all three chipsets`.
+/// Returns a phrase for all of several things: `both chipsets`, `all three chipsets`.
 pub(crate) fn all_things(n: usize, noun: &str) -> String {
     match n {
         2 => format!("both {noun}s"),
@@ -72,7 +73,7 @@ pub(crate) fn all_things(n: usize, noun: &str) -> String {
     }
 }
 
-/// Returns the pages and tickets that are open, as the begin of a sentence.
+/// Returns the pages and tickets that are open, as the start of a sentence.
 pub(crate) fn open(pages: usize, tickets: usize) -> String {
     let are = |n| if n == 1 { "is" } else { "are" };
     match (pages, tickets) {
@@ -83,7 +84,7 @@ pub(crate) fn open(pages: usize, tickets: usize) -> String {
     }
 }
 
-/// Returns the verb of so many versions.
+/// Returns the verb form of "run" for a number of versions.
 pub(crate) fn runs(versions: usize, is_past: bool) -> &'static str {
     match (is_past, versions) {
         (true, _) => "ran",
@@ -92,7 +93,7 @@ pub(crate) fn runs(versions: usize, is_past: bool) -> &'static str {
     }
 }
 
-/// How loud a verdict is on a page. Differs in colour, in shape and in words.
+/// The emphasis of a verdict on a page. Tones differ in colour, shape and words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
     Page,
@@ -137,7 +138,7 @@ impl Tone {
     }
 }
 
-/// A small drawing beside a word. Its words say the same.
+/// A small drawing next to a word that says the same.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Icon(&'static str);
 
@@ -227,7 +228,7 @@ pub(crate) fn cause_of_answer(outcome: &str) -> Option<(&'static str, &'static s
     })
 }
 
-/// Returns the market name of a chipset, without the maker's.
+/// Returns the market name of a chipset, without the maker's name.
 pub(crate) fn chipset_name(chipset: &str) -> &'static str {
     let (chipset, _) = accelerator::split_cohort(chipset);
     let known = SOCS.iter().find(|soc| soc.soc == chipset);
@@ -236,7 +237,7 @@ pub(crate) fn chipset_name(chipset: &str) -> &'static str {
     })
 }
 
-/// Returns a text about the NPU as a text about the accelerator of this chipset's cohort.
+/// Returns a text about the NPU, with the word for the accelerator of this chipset's cohort.
 pub(crate) fn of_accelerator(chipset: &str, text: &str) -> String {
     accelerator::of_cohort(chipset).in_words(text).into_owned()
 }

@@ -10,12 +10,12 @@ use crate::{
     verdict::{CrossingWay, Crossings, EpNumbers, PartitionSize, PlacementNumbers, Uncounted},
 };
 
-/// EP of Qualcomm's NPU, as ONNX Runtime names it. Documents that do not say what was asked for are of it.
+/// EP of Qualcomm's NPU, as ONNX Runtime names it. A document that does not name the requested EP counts as one for it.
 pub(crate) const NPU: &str = "QNNExecutionProvider";
-/// Error of sums of shares.
+/// Rounding error that sums of shares may have.
 const ROUNDING: f64 = 1e-6;
 
-/// The document of `inspect --json`, as far as it is judged.
+/// The document of `inspect --json`, reduced to the fields that are judged.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct Inspected {
@@ -35,7 +35,7 @@ pub struct Counted {
     pub uncounted: Vec<Uncounted>,
 }
 
-/// A chipset of `inspect --json`.
+/// The result for one chipset in `inspect --json`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
 pub struct InspectedChipset {
@@ -46,7 +46,7 @@ pub struct InspectedChipset {
     /// EPs that the session asked for; empty: QNN's.
     #[serde(default)]
     pub requested: Vec<String>,
-    /// QNN's back end, of recorded reports.
+    /// QNN's back end; only recorded reports have it.
     #[serde(skip)]
     pub backend: EpBackend,
     pub eps: BTreeMap<String, EpNumbers>,
@@ -57,10 +57,10 @@ pub struct InspectedChipset {
     pub npu_partitions: Vec<PartitionSize>,
     #[serde(default)]
     pub crossings: Option<CrossingTensors>,
-    /// Of a session that failed.
+    /// Further fields if the session failed.
     #[serde(default)]
     pub no_session: NoSession,
-    /// The message `Placement` in base64, of launches; else empty.
+    /// The message `Placement` in base64, for launches; otherwise empty.
     #[serde(default)]
     pub encoded: String,
     /// Of the model.
@@ -100,7 +100,7 @@ pub struct InspectedNode {
     pub time: Option<TimeRange>,
 }
 
-/// Where a node of the CPU stands in the graph, as `inspect --json` names it.
+/// Position of a CPU node in the graph, as `inspect --json` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "docs/gate.md has them")]
@@ -235,14 +235,14 @@ impl InspectedChipset {
         })
     }
 
-    /// Time of these nodes on the CPU together; `None` if there are none, or one has no estimate.
+    /// Total time of these nodes on the CPU; `None` if there are none, or one has no estimate.
     pub(super) fn cpu_time(&self, keep: impl Fn(&InspectedNode) -> bool) -> Option<TimeRange> {
         let mut kept = self.cpu_nodes.iter().filter(|node| keep(node)).peekable();
         kept.peek()?;
         kept.try_fold(TimeRange::default(), |sum, node| Some(sum + node.time?))
     }
 
-    /// Calls of the NPU in a run after the first.
+    /// Calls of the NPU in one run, without the first call.
     pub(super) fn further_calls(&self) -> u32 {
         let partitions = self.npu().and_then(|npu| npu.partitions);
         partitions.unwrap_or(0).saturating_sub(1)
@@ -252,13 +252,14 @@ impl InspectedChipset {
         self.cpu_nodes.iter().filter(|node| !node.benign)
     }
 
-    /// Nodes off the NPU that the list of the CPU's nodes lacks: it may be cut, and other EPs have none.
+    /// Number of nodes off the NPU that are missing from the list of CPU nodes. The list may be cut, and other EPs have
+    /// no list.
     pub(crate) fn unlisted(&self) -> u64 {
         let off: u64 = self.off_npu().map(|ep| u64::from(ep.nodes)).sum();
         off.saturating_sub(self.cpu_nodes.len() as u64)
     }
 
-    /// The share on the NPU, also where no MACs are known but one side has every node that computes.
+    /// The share of MACs on the NPU. It is also known without MACs, if one side has every node that computes.
     pub(super) fn npu_macs(&self) -> Option<f64> {
         let npu = self.npu().filter(|npu| npu.nodes > 0);
         match (npu, self.computing().next()) {
@@ -277,13 +278,13 @@ impl InspectedChipset {
 }
 
 impl CrossingTensors {
-    /// Bytes of both ways; `None` if a tensor has no fixed size.
+    /// Bytes in both directions; `None` if a tensor has no fixed size.
     pub(super) fn bytes(&self) -> Option<u64> {
         let mut all = self.to_npu.iter().chain(&self.to_cpu);
         all.try_fold(0_u64, |sum, tensor| Some(sum.saturating_add(tensor.bytes?)))
     }
 
-    /// Time of both ways; `None` if a tensor has no fixed size.
+    /// Time for both directions; `None` if a tensor has no fixed size.
     pub(super) fn time(&self, further_calls: u32) -> Option<TimeRange> {
         let is_empty = self.to_npu.is_empty() && self.to_cpu.is_empty();
         let calls = if is_empty { 0 } else { further_calls };

@@ -21,11 +21,11 @@ pub use inspected::{
     InspectedReason, NamedNode, NoSession, Place,
 };
 
-/// Partitions in a sentence.
+/// Most partitions that a sentence lists.
 const SHOWN_PARTITIONS: usize = 4;
-/// Nodes without a rule in a sentence.
+/// Most nodes without a counting rule that a sentence lists.
 const SHOWN_UNCOUNTED: usize = 3;
-/// Tensors of each way in a sentence.
+/// Most tensors of each direction that a sentence lists.
 const SHOWN_TENSORS: usize = 4;
 
 pub(crate) fn percent(share: f64) -> String {
@@ -77,7 +77,8 @@ impl InspectedChipset {
         }
     }
 
-    /// The node that the error names comes first, with the way out; ONNX Runtime's paragraph is last.
+    /// Writes the check of a failed session. The node that the error names comes first, with the fix; ONNX Runtime's
+    /// paragraph is last.
     fn no_session(&self, error: &str) -> Check {
         // QNN ends its sentence before its number: `Memory allocation related error., Code: 1002`.
         let error = error.replace("., Code:", ", code");
@@ -95,7 +96,7 @@ impl InspectedChipset {
             op_type,
             types: Vec::new(),
             reason: reason.map_or("unknown", |why| &why.code).to_owned(),
-            // What follows in ONNX Runtime's paragraph is a guess at bugs of its own.
+            // The rest of ONNX Runtime's paragraph guesses at its own bugs, and is left out.
             reason_text: (!is_told).then(|| {
                 match error.split_once(" This means the graph is now invalid") {
                     Some((said, _)) => said.to_owned(),
@@ -203,7 +204,7 @@ impl InspectedChipset {
         }
     }
 
-    /// The reason why a placement with nodes on the CPU has no share of MACs, and the way out.
+    /// The reason why a placement with nodes on the CPU has no share of MACs, and what to do about it.
     fn no_share(&self) -> String {
         match self.counted.total_macs {
             Some(0) => "the model has no MACs, so that it has no share of them; judge it by its ops: allowed_cpu_ops, with \
@@ -213,8 +214,8 @@ impl InspectedChipset {
         .to_owned()
     }
 
-    /// Judges a share of the counted MACs where others are not counted. On the NPU the uncounted MACs can only raise
-    /// the share, on the CPU only lower it.
+    /// Judges a share of the counted MACs if other MACs could not be counted. On the NPU the uncounted MACs can only
+    /// raise the share, on the CPU only lower it.
     fn bounded(&self, share: f64, limit: f64) -> (Outcome, String) {
         let on_cpu: HashSet<&str> = self
             .cpu_nodes
@@ -265,7 +266,7 @@ impl InspectedChipset {
         check
     }
 
-    /// More partitions than one, each of which a policy allows by its ops, are by choice.
+    /// Whether several partitions are the policy's choice: it allows every op on the CPU that splits them.
     fn is_split_by_choice(&self, limits: &PlacementLimits) -> bool {
         let mut computing = self.computing();
         limits.max_partitions.is_none()
@@ -472,7 +473,7 @@ impl Counted {
         self.uncounted.iter().find(|work| work.unknown_turns)
     }
 
-    /// What is not counted, the largest first; `None` if all is.
+    /// Names the work that is not counted, the largest first; `None` if all is counted.
     fn sentence(&self) -> Option<String> {
         if let Some(work) = self.unknown_turns() {
             let Uncounted {
@@ -566,7 +567,7 @@ fn compute(n: usize) -> String {
     format!("{} {verb}", nodes_in_words(n))
 }
 
-/// Leaves each node in one check: the one with the worst result, then the one that says most of it.
+/// Leaves each node in one check: the check with the worst result, and among equals the first in `ORDER`.
 fn list_once(checks: &mut [Check]) {
     const ORDER: [&str; 3] = ["npu_macs", "cpu_ops", "partitions"];
     let mut listed: HashSet<(String, String)> = HashSet::new();
@@ -579,7 +580,7 @@ fn list_once(checks: &mut [Check]) {
         for id in ORDER {
             let is_it = |check: &&mut Check| check.id == id && check.result == result;
             for check in checks.iter_mut().filter(is_it) {
-                // Nodes without a name are told apart by nothing.
+                // Nodes without a name cannot be told apart, so all of them stay.
                 let is_new = |node: &FailingNode| (node.name.clone(), node.op_type.clone());
                 let before = listed.clone();
                 check

@@ -69,7 +69,7 @@ pub(super) fn is_job_result(head: &[u8]) -> bool {
     let [0x0a | 0x12, rest @ ..] = head else {
         return false;
     };
-    // Its length, then the id's key.
+    // The result's length comes first, then the key of the id's field.
     let length = rest.iter().take(5).position(|byte| byte & 0x80 == 0);
     length.is_some_and(|last| rest.get(last + 1) == Some(&0x0a))
 }
@@ -122,7 +122,7 @@ pub(super) fn job_result(bytes: &[u8]) -> Result<Run, ReadError> {
     Ok(run)
 }
 
-/// A time that was measured: 0 stands for none.
+/// Returns a measured time; 0 stands for none.
 fn load_us(us: u64) -> Option<f64> {
     let us = us as f64;
     micros(us).map(|_| us)
@@ -214,7 +214,7 @@ mod tests {
         read(bytes, ReadOptions::default()).map(|mut runs| runs.remove(0))
     }
 
-    /// Both were written by AI Hub's own library.
+    /// AI Hub's own library wrote both fixtures.
     #[test]
     fn the_message_and_the_json_of_it_are_the_same_launch() {
         let (message, json) = (only(RESULT).unwrap(), only(PROFILE).unwrap());
@@ -231,7 +231,7 @@ mod tests {
             cpu: 1,
         };
         assert_eq!((message.layers, json.layers), (Some(layers), Some(layers)));
-        // The JSON drops these.
+        // The JSON does not have partitions and tool versions.
         assert_eq!((message.partitions, json.partitions), (Some(1), None));
         assert_eq!(
             message.target.runtime.as_deref(),

@@ -1,4 +1,4 @@
-//! A line of comma-separated values, with quotes as RFC 4180 has them.
+//! A line of comma-separated values, with quotes as in RFC 4180.
 
 /// Returns the cells of a line.
 pub(super) fn cells(line: &str) -> Vec<String> {

@@ -1,5 +1,5 @@
 //! HdrHistogram's log (`HistogramLogWriter`): intervals with compressed V2 histograms, added up. The log does not say
-//! the unit of its values, so that the command line does.
+//! the unit of its values, so the command line names it.
 
 use std::{io::BufRead, str::FromStr};
 

@@ -4,31 +4,31 @@ use std::io::{self, BufRead, Read};
 
 /// Largest document that is read whole.
 const MOST_BYTES: u64 = 16 << 20;
-/// Longest line of a text of lines.
+/// Longest line of a text that is read line by line.
 const MOST_LINE_BYTES: u64 = 1 << 20;
 /// Longest run time: an hour, in microseconds.
 pub(super) const MOST_US: f64 = 3.6e9;
 
-/// A file that cannot be read, with its place and the way out.
+/// A file that cannot be read: where it is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file system's.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Something of a known kind that does not hold together.
+    /// The file is of a known kind, but its content is wrong.
     #[error("{kind}: {what}; expected {expected}")]
     Malformed {
         /// Kind of the file.
         kind: &'static str,
-        /// The place and what is there.
+        /// What the file has, and where.
         what: String,
-        /// The expected text, or the way out.
+        /// The expected text, or what to do instead.
         expected: &'static str,
     },
     /// A document of more than 16 MiB.
     #[error("expected ONNX Runtime's profile, QNN's CSV, a log, or a document of at most 16 MiB")]
     TooLarge,
-    /// Nothing that is known.
+    /// The file is of no known kind.
     #[error(
         "the file is of no known kind: expected ONNX Runtime's profile, QNN's CSV, AI Hub's result, perf.yaml, latencies \
          (JSON array, CSV, HDR log), the output of benchmark_model, coreml_compute_plan.py, trtexec or winml perf, recorded \

@@ -22,7 +22,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {
         if let Some(rest) = after(line, "Graph: [") {
             rest.trim_end_matches(']').clone_into(&mut run.target.row);
         }
-        // The first line of this kind is the warm-up's.
+        // The first line of this kind is the warm-up's, so a later line replaces its time.
         if line.contains("count=") {
             let median = number(line, "median=");
             run.time_us = median.or_else(|| number(line, "avg=")).or(run.time_us);
@@ -35,7 +35,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {
                 let (npu, gpu) = if is_gpu { (0, taken) } else { (taken, 0) };
                 let cpu = all.saturating_sub(taken);
                 let is_xnnpack = rest.to_ascii_lowercase().contains("xnnpack");
-                // It takes what another delegate has left.
+                // XNNPACK takes only what another delegate has left, so the other delegate's counts stay.
                 if is_xnnpack && run.layers.is_some() {
                     return Ok(());
                 }

@@ -1,6 +1,6 @@
-//! Reads what was measured elsewhere: a file of any kind below, recognised by its content, as [`Run`]s.
+//! Reads measurements that were made elsewhere: a file of any kind below becomes [`Run`]s. Its content shows its kind.
 //!
-//! A file is read once from its beginning, so that it may be a pipe. Files of events or lines may have any size; documents
+//! A file is read once from its beginning, so it may be a pipe. Files of events or lines may have any size; documents
 //! have at most 16 MiB.
 
 mod aihub;
@@ -43,7 +43,7 @@ pub struct ReadOptions {
 /// Reads a file. A table gives one run for each of its rows, recorded reports one for each session.
 ///
 /// # Errors
-/// The file is of no known kind, cut off, too large, or holds what cannot be.
+/// The file is of no known kind, cut off, too large, or holds impossible values.
 pub fn read(mut input: impl Read, options: ReadOptions) -> Result<Vec<Run>, ReadError> {
     let mut head = Vec::new();
     input.by_ref().take(HEAD).read_to_end(&mut head)?;
@@ -120,7 +120,7 @@ fn kind_of(head: &[u8]) -> Option<Kind> {
             Some(Kind::Csv)
         }
         _ if head.contains(&0) => None,
-        // Its error names the header.
+        // The CSV reader's error names the expected header.
         _ => Some(Kind::Csv),
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn read(input: impl Read) -> Result<Run, ReadError> {
         let what = format!("a run of {us} us");
         return Err(malformed(KIND, what, "runs of an hour at most"));
     }
-    // What is left out could be on the CPU.
+    // Nodes that were left out could be on the CPU.
     if found.is_beyond {
         let what = format!(
             "more than {MOST_NODES} nodes or {MOST_EPS} EPs, or a name of more than {MOST_NAME_BYTES} bytes"
@@ -93,14 +93,14 @@ struct Found {
     eps: BTreeSet<String>,
     /// Nodes by EP and name, each with its number of events.
     nodes: BTreeMap<(String, String), RunNode>,
-    /// Events of each node of the session, by EP and the profile's own name and number. Several of them have one name in
-    /// the model: ONNX Runtime adds nodes that lay out tensors anew.
+    /// Events of each node of the session, by EP and the profile's own name and number. Several nodes of the session
+    /// may have one name in the model, because ONNX Runtime adds nodes that change the layout of tensors.
     events: BTreeMap<(String, String, String), u64>,
     /// Time of each of `nodes`, in microseconds.
     us: BTreeMap<(String, String), u64>,
     /// A node or an EP was left out.
     is_beyond: bool,
-    /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so that 0 is possible.
+    /// A duration that no run can have. ONNX Runtime's clock has whole microseconds, so 0 is possible.
     wrong_us: Option<i64>,
 }
 
@@ -167,7 +167,7 @@ impl Found {
         if nodes.iter().any(|node| node.op_type == "EPContext") {
             mistakes.push(Mistake::ep_context());
         }
-        // A node that runs once in a run has as many events.
+        // A node that runs once per run has as many events as there are runs.
         let body = nodes
             .iter()
             .find(|node| node.unit != Unit::Npu && node.events > runs);
@@ -230,7 +230,7 @@ fn macs_by_shapes(op: &str, inputs: &Value, outputs: &Value) -> Option<u64> {
     out.checked_mul(per_element)
 }
 
-/// Dimensions of one of the shapes, each an object of type and dimensions.
+/// Dimensions of the shape at index `at`. Each shape is an object of type and dimensions.
 fn shape(shapes: &Value, at: usize) -> Option<Vec<u64>> {
     let dims = shapes.get(at)?.as_object()?.values().next()?.as_array()?;
     dims.iter().map(Value::as_u64).collect()
@@ -316,7 +316,7 @@ mod tests {
             (&*node.name, &*node.op_type, node.events),
             ("fc1", "FusedGemm", 1)
         );
-        // Nothing has a field `flops`, and the shapes are missing here.
+        // No event has a field `flops`, and this one has no shapes.
         assert_eq!(node.macs_by_shapes, None);
     }
 
@@ -366,7 +366,7 @@ mod tests {
             count("Gemm", r#"[{"float":[1,1024]}]"#, r#"[{"float":[1,256]}]"#),
             Some(262_144)
         );
-        // Prepacked weights, other ops, and shapes of a stranger.
+        // No MACs: prepacked weights, other ops, and hostile shapes.
         assert_eq!(count("Conv", &format!("[{input}]"), out), None);
         assert_eq!(
             count("Relu", r#"[{"float":[1,4]}]"#, r#"[{"float":[1,4]}]"#),
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(count("Gemm", "3", r#"["x"]"#), None);
     }
 
-    /// What is left out could be on the CPU, so that a share without it would be too good.
+    /// Nodes that are left out could be on the CPU, so a share without them would be too high.
     #[test]
     fn names_beyond_the_bound_are_refused() {
         let long = NODE.replace("fused fc1", &"x".repeat(MOST_NAME_BYTES + 1));
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// A reader that read on would not end.
+    /// A reader without a bound would never end.
     #[test]
     fn an_endless_text_is_refused() {
         for text in ["[{\"name\": \"", "[{\"other\": \"", "[", "[{}]"] {
@@ -432,7 +432,7 @@ mod tests {
         }
     }
 
-    /// The reader makes up each event, so that nothing else holds the profile.
+    /// The test's input generates each event when it is read, so the profile is never in memory.
     #[test]
     fn a_full_profile_is_refused() {
         struct Endless(usize);

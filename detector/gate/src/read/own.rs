@@ -43,7 +43,7 @@ struct RunDocument {
     #[serde(default)]
     runtime: MeasuredRuntime,
     source: Option<String>,
-    /// Options of the command that made it, for its next call.
+    /// Options of the command that made the file. That command reads them again in its next call.
     #[serde(default, rename = "settings")]
     _settings: BTreeMap<String, String>,
     launch: Option<u64>,
@@ -138,7 +138,8 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
     let on = placed.map(InspectedChipset::shown);
     let mistakes = document.mistakes();
     let mut eps: BTreeSet<String> = document.per_op.iter().map(|op| op.ep.clone()).collect();
-    // A session may give nodes to other EPs than the one it asks for, but not to an NPU's if it asks for the CPU's.
+    // A session may give nodes to other EPs than the requested one. But a session that requests the CPU gives none to
+    // an NPU.
     let runtime = document.runtime.parts();
     let asked = document.runtime.ep.as_ref();
     eps.extend(asked.filter(|ep| Unit::of_ep(ep) == Unit::Cpu).cloned());
@@ -191,7 +192,7 @@ impl MeasuredRuntime {
         }
     }
 
-    /// All that must be the same for two launches to compare, the program that measured them too.
+    /// Names all versions that must be equal for two launches to compare, including the program that measured them.
     fn name(&self, source: Option<String>) -> Option<String> {
         let with = |what: &str, version: &Option<String>| {
             let version = version.as_ref()?;
@@ -392,7 +393,7 @@ mod tests {
         }
     }
 
-    /// A placement in a document is as much of a stranger as its run times.
+    /// A placement in a document is as untrusted as its run times.
     #[test]
     fn placements_that_contradict_themselves_are_refused() {
         let document = |eps: &str, nodes: &str| {

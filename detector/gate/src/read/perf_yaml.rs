@@ -1,5 +1,5 @@
-//! `perf.yaml` of qai-hub-models: a row for each precision, component, device and runtime. Only this shape of YAML is
-//! read: nested maps with a scalar a line, as the tool writes them.
+//! `perf.yaml` of qai-hub-models: a row for each precision, component, device and runtime. Only this form of YAML is
+//! read: nested maps with one scalar on each line, as the tool writes them.
 
 use std::{collections::BTreeMap, io::BufRead};
 
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(runtime, Some("onnx_runtime 1.23.0"));
     }
 
-    /// As qai-hub-models writes the tables of its language models.
+    /// A table of a language model, in the format of qai-hub-models.
     const LLM: &str = "supported_devices:\n  - Snapdragon 8 Elite QRD\nprecisions:\n  w4a16:\n    components:\n      Llama:\n        \
         performance_metrics:\n          Snapdragon 8 Elite QRD:\n            genie:\n              llm_metrics:\n                \
         - context_length: 4096\n                  tokens_per_second: 23.4718\n";

@@ -1,10 +1,11 @@
-//! The wire format of protocol buffers, as far as a reader of single fields needs it: fields by number, without a schema.
+//! The part of the protocol buffers wire format that a reader of single fields needs: fields by number, without a
+//! schema.
 
 pub(super) use epwatch_proto::wire::{Value as FieldValue, varint};
 
 use epwatch_proto::wire::each_field;
 
-/// Returns each field of a message, in its order; `None` if the bytes are no message.
+/// Returns each field of a message, in its order; `None` if the bytes are not a message.
 pub(super) fn fields(bytes: &[u8]) -> Option<Vec<(u64, FieldValue<'_>)>> {
     let mut fields = Vec::new();
     each_field(bytes, |number, value| {

@@ -1,8 +1,9 @@
-//! Files of recorded reports: what the SDK in an app reported of each session, as a collector received it
+//! Files of recorded reports: the SDK's reports of each session, as a collector received them
 //! (`epwatch collector dump`), plain or gzip.
 //!
-//! A session is a launch. Each report has a part of its runs; parts are added up, each report once. Only clean runs count:
-//! warm, at most lightly hot, without power save. A session that was not made is a launch without runs. Reports, sessions, their input shapes and placements are bounded, and memory with them.
+//! A session is a launch. Each report has a part of the session's runs; the parts are added up, and each report counts
+//! once. Only clean runs count: warm, at most lightly hot, without power save. A session that was not made is a launch
+//! without runs. The numbers of reports, sessions, input shapes and placements are bounded, and so is memory.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -34,15 +35,15 @@ const KIND: &str = "recorded reports";
 /// [`Run::source`] of these files.
 pub(crate) const SOURCE: &str = "recorded_reports";
 
-/// Most reports of a file: of a thousand sessions a hundred each.
+/// Most reports of a file: a hundred of each of a thousand sessions.
 const MOST_REPORTS: usize = 100_000;
 /// Input shapes of a session whose runs are kept. With more than one, none is judged.
 const MOST_SHAPES: usize = 16;
-/// Most sessions of a file: a bench's, or a small fleet's of a day.
+/// Most sessions of a file: enough for a bench, or a small fleet's day.
 const MOST_SESSIONS: usize = 1_000;
 /// Most placements that differ. Each has at most 256 nodes.
 const MOST_PLACEMENTS: usize = 64;
-/// Runs that are kept of a session. Of more an even sample has the same quantiles.
+/// Most runs that are kept of a session. An even sample of more runs has the same quantiles.
 const MOST_RUNS: u64 = 2_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -79,7 +80,7 @@ struct Sessions {
     most_reports: usize,
     seen: HashSet<ReportKey>,
     of: BTreeMap<(InstallationId, SessionUid), Launched>,
-    /// Sessions that were not made.
+    /// Sessions that could not be made.
     failed: Vec<Launched>,
     /// Those that differ.
     placements: Vec<Arc<InspectedChipset>>,
@@ -188,7 +189,7 @@ impl Sessions {
         failure: &StartFailure,
         cohort: &str,
     ) -> Result<Launched, ReadError> {
-        // A session for the CPU is in no cohort.
+        // A session for the CPU belongs to no cohort.
         let chipset = match cohort.is_empty() {
             true => report.device.chipset.as_str(),
             false => cohort,
@@ -232,7 +233,7 @@ impl Sessions {
         let placement = &session.placement;
         let is_precompiled = placement.graph_kind == GraphKind::EpContext;
         let is_known = placement.source != PlacementSource::Unavailable && !is_precompiled;
-        // A directive takes EPs out of the request.
+        // A directive removes EPs from the request. The session's own list has the EPs that the app requested.
         let requested = match session.directive_id.is_empty() {
             true => &placement.requested_eps,
             false => &session.requested_eps,
@@ -249,7 +250,7 @@ impl Sessions {
         })
     }
 
-    /// The same placement once in memory.
+    /// Keeps equal placements once in memory.
     fn shared(&mut self, placed: InspectedChipset) -> Result<Arc<InspectedChipset>, ReadError> {
         if let Some(known) = self.placements.iter().find(|known| ***known == placed) {
             return Ok(Arc::clone(known));
@@ -315,7 +316,8 @@ impl Launched {
         }
     }
 
-    /// Keeps the worst of several golden inputs. A test that could not be made, or beyond the owner's tolerance, is wrong.
+    /// Keeps the worst result of several golden inputs. A test that could not run, or is beyond the owner's tolerance,
+    /// counts as wrong.
     fn add_test(&mut self, test: &SelfTest) {
         let outputs = self.outputs.get_or_insert_default();
         let id = &test.input_id;
@@ -367,7 +369,7 @@ impl Launched {
         Run {
             source: SOURCE,
             target: self.target,
-            // Too few are left out with their number, as sessions of the field often are.
+            // Sessions with too few runs keep no run times. They are common in the field.
             runs_us: Some(runs_us)
                 .filter(|runs| runs.len() >= LEAST_RUNS)
                 .unwrap_or_default(),
@@ -452,8 +454,8 @@ mod tests {
     use super::*;
     use crate::read::{ReadOptions, read as read_any};
 
-    /// The report of the wire's golden file: a session of "mixed 2" on SM8635. One node in two that compute is
-    /// on the CPU.
+    /// The report of the wire's golden file: a session of "mixed 2" on SM8635. One of its two computing nodes is on the
+    /// CPU.
     fn golden() -> (RecordedReport, Report) {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
@@ -585,7 +587,7 @@ mod tests {
         assert!(error.contains("no session"), "{error}");
     }
 
-    /// What an app could not start, run or answer is in its reports, and nowhere among its run times.
+    /// Reports have starts, runs and outputs that failed, which run times do not show.
     #[test]
     fn starts_runs_and_answers_that_failed_are_read() {
         let mut report = with_runs(1, 1_000, 30);

@@ -37,7 +37,7 @@ pub fn annotations(verdict: &Verdict) -> String {
     lines.join("\n")
 }
 
-/// The line of a gate that judged nothing, because it was called in a wrong way.
+/// The line of a gate that judged nothing, because its arguments were wrong.
 pub fn wrong_use(why: &str) -> String {
     format!("::error title=epwatch gate::{}", data(why))
 }

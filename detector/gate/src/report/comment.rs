@@ -45,8 +45,8 @@ pub fn comment(verdict: &Verdict) -> String {
     text
 }
 
-/// Returns a table for each model: what of it is on the NPU of each chipset, before and now. A table beyond `most` bytes
-/// ends early.
+/// Returns a table for each model, with its share on the NPU of each chipset, before and now. A table beyond `most`
+/// bytes ends early.
 pub(super) fn numbers(verdict: &Verdict, most: usize) -> String {
     let mut files: Vec<&str> = Vec::new();
     for target in &verdict.targets {
@@ -63,7 +63,7 @@ pub(super) fn numbers(verdict: &Verdict, most: usize) -> String {
         let of_file = || verdict.targets.iter().filter(|on| on.file() == *file);
         let mut befores = of_file().filter_map(|on| on.before.as_ref());
         if let Some(before) = befores.next() {
-            // A pipeline keeps it in a temporary folder.
+            // Only the file name is shown, because a pipeline keeps the file in a temporary folder.
             let name = before.model.path.rsplit('/').next().unwrap_or_default();
             let digits = before.model.sha256.get(..HASH_DIGITS);
             text.push_str(&format!(
@@ -157,17 +157,17 @@ struct Problem<'a> {
     fixes: Vec<Fix>,
 }
 
-/// A way out, with the chipsets that it is of.
+/// A fix, with the chipsets that it is for.
 struct Fix {
     /// [`CHIPSET`] stands for the chipset.
     text: String,
     on: Vec<String>,
 }
 
-/// A character that is in no text.
+/// Placeholder of the chipset: a character that no text has.
 const CHIPSET: &str = "\u{0}";
 
-/// Checks that failed, then those that are undecided, one for all chipsets of a sentence.
+/// Checks that failed, then checks that are undecided. Chipsets with the same sentence share one problem.
 fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
     let mut found: Vec<Problem<'_>> = Vec::new();
     for outcome in [Outcome::Fail, Outcome::Undecided] {
@@ -192,13 +192,13 @@ fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
             }
         }
     }
-    // What the change brought comes first.
+    // Problems that the change caused come first.
     found.sort_by_key(|problem| problem.check.id != change::ID);
     found
 }
 
 impl Problem<'_> {
-    /// Adds a way out; those that differ by the chipset alone are one.
+    /// Adds a fix. Fixes that differ only in the chipset become one.
     fn add_fix(&mut self, fix: &str, chipset: &str) {
         let text = match chipset {
             "" => fix.to_owned(),

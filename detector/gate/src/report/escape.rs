@@ -1,8 +1,8 @@
-//! Text of strangers in Markdown.
+//! Escapes text from strangers for Markdown.
 
 use super::clean;
 
-/// Escapes all that Markdown and HTML give a meaning.
+/// Escapes every character that has a meaning in Markdown or HTML.
 pub(super) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in clean(text).chars() {
@@ -18,13 +18,13 @@ pub(super) fn escaped(text: &str) -> String {
     out
 }
 
-/// The same, with what stands between backticks as code.
+/// Escapes a text, but keeps the parts between backticks as code.
 pub(super) fn with_code(text: &str) -> String {
     let text = clean(text);
     let parts: Vec<&str> = text.split('`').collect();
     let mut codes = parts.iter().skip(1).step_by(2);
     let is_code = |part: &&str| !part.trim().is_empty();
-    // A name with a backtick of its own may leave one without a partner.
+    // A name that contains a backtick may leave a backtick without a partner.
     if parts.len().is_multiple_of(2) || !codes.all(is_code) {
         return escaped(&text);
     }

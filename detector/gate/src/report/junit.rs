@@ -4,7 +4,7 @@ use epwatch_proto::push_visible;
 
 use crate::verdict::{Check, Outcome, Verdict};
 
-/// Returns the verdict as one XML document. What was not checked is a skipped case of each suite.
+/// Returns the verdict as one XML document. Each suite has a skipped case for each part that was not checked.
 pub fn junit(verdict: &Verdict) -> String {
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
     for target in &verdict.targets {
@@ -60,7 +60,7 @@ fn inner(check: &Check) -> String {
     }
 }
 
-/// Escapes markup and what nobody sees, and drops characters that XML 1.0 does not have.
+/// Escapes markup and invisible characters, and drops characters that XML 1.0 does not allow.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

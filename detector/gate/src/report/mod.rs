@@ -1,4 +1,4 @@
-//! Reports of a verdict, each as one text. Names of nodes come from a model of a stranger, so each report escapes them.
+//! Reports of a verdict, each as one text. Names of nodes come from a stranger's model, so each report escapes them.
 
 pub mod annotations;
 pub mod comment;
@@ -18,7 +18,7 @@ use crate::{
 /// Most nodes of a check in a report for people; the JSON has all.
 const SHOWN_NODES: usize = 10;
 
-/// Returns the text on one line, with what nobody sees as its code point.
+/// Returns the text on one line, with each invisible character written as its code point.
 fn clean(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " "))
 }
@@ -27,7 +27,7 @@ fn clean(text: &str) -> String {
 fn not_checked(verdict: &Verdict) -> String {
     let each = verdict.not_checked.iter();
     let each = each.map(|NotChecked { id, why }| format!("{id} ({why})"));
-    // Rows of a stranger's table are among them.
+    // Some of these ids are rows of a stranger's table, so they are cleaned.
     clean(&each.collect::<Vec<_>>().join(", "))
 }
 
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    /// A check of one id, of which two name the same node.
+    /// A verdict on two chipsets. The two checks of the first name the same nodes.
     fn verdict() -> Verdict {
         let target = |chipset: &str, session: bool| {
             let nodes = || {
@@ -131,7 +131,7 @@ mod tests {
         Verdict::new("1", None, Vec::new(), targets)
     }
 
-    /// A reader of one report alone must find the way out.
+    /// A reader of a single report must find the fix in it.
     #[test]
     fn each_report_carries_each_fix() {
         let verdict = verdict();
@@ -145,11 +145,11 @@ mod tests {
         ];
         for (name, report) in reports {
             for words in ["split the graph", "Reshape to one last axis"] {
-                // Of both chipsets, one of which has no session.
+                // The fix is there for both chipsets, although one has no session.
                 let n = report.matches(words).count();
                 assert!(n >= 2, "{name} has {words:?} {n} times: {report}");
             }
-            // What was measured comes before advice in general.
+            // A measured form replaces the general advice, except in JSON.
             let has_both = report.contains("read the sentence");
             assert_eq!(has_both, name == "json", "{name}: {report}");
             assert!(

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use super::not_checked;
 use crate::verdict::{Outcome, Verdict};
 
-/// Most results of a run that GitHub takes.
+/// Most results that GitHub accepts in a run.
 const MOST_RESULTS: usize = 5_000;
 
-/// Returns the verdict's nodes as one SARIF document. A check without nodes is a result on the model. A node that several
-/// checks of a target name is one result, of the gravest check.
+/// Returns the verdict's nodes as one SARIF document. A check without nodes is a result on the model. If several checks
+/// of a target name a node, it is one result, under the gravest check.
 pub fn sarif(verdict: &Verdict) -> Value {
     let mut results = Vec::new();
     let mut told = BTreeSet::new();
@@ -21,7 +21,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
         ("warning", Outcome::Warn),
     ] {
         for (target, check) in verdict.with(outcome) {
-            // A model has no lines, and readers want a region.
+            // A model file has no lines, but readers of SARIF need a region.
             let artifact = json!({
                 "artifactLocation": {"uri": uri(target.file())},
                 "region": {"startLine": 1},

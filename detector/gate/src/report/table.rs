@@ -6,9 +6,9 @@ use crate::{
     verdict::{Outcome, Verdict},
 };
 
-/// Columns below which nothing is wrapped: a terminal so narrow shows one word a line.
+/// Nothing is wrapped below this number of columns, because so narrow a terminal would show one word per line.
 const LEAST_COLUMNS: usize = 40;
-/// Column of nodes and ways out, and of a check's further lines.
+/// Column at which nodes, fixes and the further lines of a check begin.
 const INDENT: usize = 12;
 
 /// Returns the verdict as lines of text, without colours. On a terminal they end at a word before its last column.
@@ -64,19 +64,19 @@ pub fn table(verdict: &Verdict, columns: Option<usize>) -> String {
     text.text
 }
 
-/// Lines of at most so many columns. A word that is longer stays whole, so that it can be copied.
+/// Writes lines of at most `columns` columns. A longer word stays whole, so that it can be copied.
 struct Lines {
     text: String,
     columns: usize,
 }
 
 impl Lines {
-    /// Adds the words behind `head`; further lines begin at the column `indent`.
+    /// Adds the words after `head`; further lines begin at the column `indent`.
     fn line(&mut self, head: &str, words: &str, indent: usize) {
         self.text.push_str(head);
         let mut at = head.chars().count();
         let mut is_first = true;
-        // Two spaces next to one another are a part of the text.
+        // Two spaces in a row are a part of the text, so both are kept.
         for word in words.split(' ') {
             let width = word.chars().count();
             if !is_first && at + 1 + width > self.columns {

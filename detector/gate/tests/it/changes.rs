@@ -1,5 +1,5 @@
-//! A placement against the one of the model before: nodes that are new on the CPU, also where an exporter numbered all
-//! names anew.
+//! Compares a placement with the placement of the model before. Nodes that are new on the CPU are found even if an
+//! exporter numbered all names anew.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +97,7 @@ fn nodes_partitions_and_bytes_that_are_new_fail_unless_the_policy_sets_them() {
     assert_eq!(check.nodes[0].fix.as_deref(), Some("Read the sentence."));
     let all = "[placement]\nallowed_cpu_ops = ['LayerNormalization', 'TopK']\nmax_partitions = 2\nmax_crossing_bytes = 900";
     judged((&now, &none), (&before, &none), all, Outcome::Warn);
-    // Any one of them alone is red.
+    // Each of these changes fails on its own.
     for (now, policy) in [
         (on(1, &[NORM], 0), ""),
         (on(2, &[], 0), ""),
@@ -105,14 +105,14 @@ fn nodes_partitions_and_bytes_that_are_new_fail_unless_the_policy_sets_them() {
         (on(1, &[], 901), "[placement]\nmax_crossing_bytes = 900"),
         (on(3, &[], 0), "[placement]\nmax_partitions = 2"),
         (on(1, &[NORM], 0), "[placement]\nallowed_cpu_ops = ['TopK']"),
-        // The presets allow no more of them than before.
+        // No preset allows more nodes on the CPU than before.
         (on(1, &[NORM], 0), "preset = 'macs-only'"),
     ] {
         judged((&now, &none), (&before, &none), policy, Outcome::Fail);
     }
 }
 
-/// Exporters number all nodes of an op: one that is put in shifts the names behind it.
+/// Exporters number all nodes of an op, so an inserted node shifts the names after it.
 #[test]
 fn nodes_with_new_names_are_paired_by_what_stands_around_them() {
     let before = graph(&[
@@ -138,7 +138,7 @@ fn nodes_with_new_names_are_paired_by_what_stands_around_them() {
     );
     let check = judged((&more, &now), (&was, &before), "", Outcome::Fail);
     assert_eq!(check.nodes.len(), 1, "{check:#?}");
-    // As many of the op, but at another place: said, not red.
+    // The op has as many nodes as before, but one is at another place: the check warns and does not fail.
     let moved = on(2, &[("Add_1", "Add"), ("Erf_1", "Erf")], 0);
     let check = judged((&moved, &now), (&was, &before), "", Outcome::Warn);
     assert!(
@@ -148,7 +148,7 @@ fn nodes_with_new_names_are_paired_by_what_stands_around_them() {
         "{}",
         check.why
     );
-    // Without names only the op is left.
+    // Without names, nodes can only be paired by op.
     let unnamed = |n: usize| on(2, &vec![("", "Erf"); n], 0);
     let none = Graph::new();
     judged(
@@ -200,7 +200,7 @@ fn sessions_that_were_not_made_compare_with_nothing() {
         "",
         Outcome::Undecided,
     );
-    // It was wholly on the CPU: partitions and crossings are progress.
+    // The model before was wholly on the CPU, so partitions and crossings are progress.
     let cpu = on(0, &[NORM], 0);
     judged((&now, &none), (&cpu, &none), "", Outcome::Pass);
     let side = |on| Side { on, nodes: &none };
@@ -268,7 +268,7 @@ fn a_comment_has_each_chipset_before_and_now() {
         "| SM8650 | pass | 100.0 % | 1 | 0 | 0 |",
         "| SM8635 | **fail** | 100.0 % | 1 → 2 | 0 → 1 | 0 → 1,505,600 |",
         "| SM8450 | pass | no session → 100.0 % | no session → 1 | no session → 0 | no session → 0 |",
-        // Both chipsets have one sentence.
+        // Both chipsets share one sentence.
         "- **SM8635, SM8350** placement\\_change: 1 node is new on the CPU: LayerNormalization ln",
         "Fix: Read the sentence.",
         "Runtime: 1.31.1/2.7.0.",

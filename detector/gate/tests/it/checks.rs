@@ -1,4 +1,4 @@
-//! Judges files, and checks what they came to, for several files of tests.
+//! Judges files and checks the results, for several files of tests.
 
 use epwatch_gate::{
     launches::{JudgedBy, JudgedLaunches, LaunchesError, MeasuredFile, judged},
@@ -8,11 +8,11 @@ use epwatch_gate::{
     verdict::{Check, GatedFile, Outcome},
 };
 
-/// What files are judged by.
+/// The inputs by which files are judged.
 #[derive(Default)]
 pub(crate) struct By<'a> {
     pub(crate) policy: &'a str,
-    /// `hash of ` this is the SHA-256 of MODEL.
+    /// The SHA-256 of MODEL is `hash of ` and this text.
     pub(crate) model: Option<&'a str>,
     pub(crate) macs: Option<&'a ModelMacs>,
     pub(crate) chipset: Option<&'a str>,

@@ -1,4 +1,4 @@
-//! Limits that a gate has without a policy: the document of `inspect` with nodes at each place of the graph, by preset.
+//! The limits of a gate without a policy, by preset. The document of `inspect` has nodes at each place of the graph.
 
 use epwatch_gate::{
     launches::JudgedLaunches,
@@ -106,7 +106,7 @@ fn an_error_without_a_node_is_one_sentence() {
     );
 }
 
-/// A loop may turn never or a million times: neither side has a bound, so no number is printed for one.
+/// A loop may turn never or a million times. No share has a bound then, so no number is printed.
 #[test]
 fn a_loop_with_an_unknown_number_of_turns_makes_the_share_undecided() {
     let uncounted = |total: u64, loops: &[(&str, &str, u64)]| {
@@ -130,7 +130,7 @@ fn a_loop_with_an_unknown_number_of_turns_makes_the_share_undecided() {
     for (nodes, fields, policy, expected) in [
         (looped, uncounted(1_000, &[one]), "", Undecided),
         (looped, uncounted(0, &[one]), "", Undecided),
-        // A bound of one turn made this red.
+        // Counting one turn as a bound once made this case fail.
         (looped, uncounted(1_000, &[one, of_body]), "", Undecided),
         (also_gemm, uncounted(1_000, &[one]), "", Undecided),
         (looped, uncounted(1_000, &[one]), free, Skip),
@@ -193,7 +193,7 @@ fn tensors_that_cross_are_named_with_and_without_a_limit() {
     check(&alone(files(&end), ""), "crossings", Outcome::Pass);
 }
 
-/// A share of the MACs that are counted is a bound where others are not.
+/// If some MACs are not counted, the share of the counted ones is only a bound.
 #[test]
 fn work_without_a_rule_makes_the_share_a_bound() {
     let uncounted = |name: &str, macs: u64| {
@@ -207,7 +207,7 @@ fn work_without_a_rule_makes_the_share_a_bound() {
         // n0 is on the CPU: the share can only be smaller.
         ("n0", 10, Outcome::Undecided),
         ("n0", 1_000, Outcome::Fail),
-        // On the NPU it can only be larger.
+        // The uncounted node is on the NPU: the share can only be larger.
         ("npu", 1_000, Outcome::Pass),
         ("(unnamed, makes y)", 10, Outcome::Undecided),
     ] {

@@ -95,7 +95,7 @@ fn normal(rng: &mut Rng) -> f64 {
     radius * (std::f64::consts::TAU * rng.f64()).cos()
 }
 
-/// A phone of a range of noises, from calm to bad, that was assumed by another reader of the rules.
+/// A phone with noise from calm to bad. Another reader of the rules assumed this range.
 pub(crate) struct AnyPhone {
     offset: f64,
     governor: f64,
@@ -147,7 +147,7 @@ impl AnyPhone {
         Launch::new(&runs, WARMUP).unwrap()
     }
 
-    /// Pairs of a model that takes `times` as long as the one before.
+    /// Pairs of launches in which the model takes `times` as long as the baseline.
     pub(crate) fn pairs(&self, rng: &mut Rng, times: f64, n: usize) -> Vec<Pair> {
         let mut pair = |_| Pair {
             baseline: self.launch(rng, 1.0),

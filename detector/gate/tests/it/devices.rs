@@ -1,4 +1,4 @@
-//! Launches of several devices, and what documents `epwatch.run/1` have next to run times.
+//! Launches of several devices, and fields of documents `epwatch.run/1` other than run times.
 
 use epwatch_gate::{
     launches::{JudgedLaunches, MeasuredFile},
@@ -69,7 +69,7 @@ fn each_device_votes_once() {
     );
 }
 
-/// A firmware may change what the driver does, so that each has its own answer.
+/// A firmware may change the driver, so each firmware has its own result.
 #[test]
 fn each_firmware_of_a_device_is_a_cell() {
     let on = |firmware: &str, side: &str, us: u64| {
@@ -97,7 +97,7 @@ fn each_firmware_of_a_device_is_a_cell() {
     );
 }
 
-/// Ten of twelve pairs are slower: of one device that is a regression, of ten devices one does so by chance.
+/// Ten of twelve pairs are slower. With one device that is a regression; among ten devices, one shows it by chance.
 #[test]
 fn chances_are_adjusted_for_the_number_of_devices() {
     let slower = [
@@ -160,7 +160,7 @@ fn a_launch_says_its_side_its_chipset_and_its_clock() {
     assert!(why.contains("over 6 pairs"), "{why}");
 }
 
-/// Files come in the order of a shell's pattern; launches pair up in the order of measuring.
+/// A shell's pattern sorts files by name, but launches pair up in the order of measuring.
 #[test]
 fn launches_pair_up_by_their_start() {
     let side = |name: &str, shift: i64, step: i64| -> Vec<MeasuredFile> {
@@ -298,7 +298,7 @@ fn layers_join_the_macs_of_the_model() {
     let why = check(&found, "npu_macs", Outcome::Undecided).why;
     assert!(why.contains("60.0 % of them have a layer"), "{why}");
     check(&found, "layers", Outcome::Warn);
-    // A node that is several layers is where the worst of them is.
+    // A node that became several layers counts as on the CPU if one of them is there.
     let found = by
         .judge(job(["conv0", "head", "conv0"]), Vec::new())
         .unwrap();
@@ -343,13 +343,13 @@ fn a_placement_is_judged_by_the_one_before() {
     check(&found, "placement_change", Outcome::Warn);
     let found = judged(inspected(0.11, "1", "1:bb"), before());
     check(&found, "placement_change", Outcome::Warn);
-    // The files differ, the placements do not.
+    // The files differ, but their placements are equal.
     let found = judged(inspected(0.101, "1", "1:aa"), before());
     check(&found, "placement_change", Outcome::Pass);
     let eps = &found.targets[0].placement.as_ref().unwrap().eps;
     assert_eq!(eps["QNNExecutionProvider"].nodes, 9);
 
-    // The same from launches.
+    // Placements of launches give the same results.
     let of = |name: &str, share: f64| {
         let placed = on_chipset(share, "null", "1:aa").replace("SM8635", "SM8650");
         let placement = format!(r#", "placement": {placed}"#);
@@ -363,7 +363,7 @@ fn a_placement_is_judged_by_the_one_before() {
     check(&found, "partitions", Outcome::Undecided);
 }
 
-/// What a table does not have cannot keep a limit.
+/// A table without single runs cannot pass limits on them.
 #[test]
 fn limits_of_single_runs_are_undecided_without_them() {
     let table = "precisions:\n  float:\n    components:\n      M:\n        performance_metrics:\n          Phone:\n            onnx:\n              \
@@ -373,7 +373,7 @@ fn limits_of_single_runs_are_undecided_without_them() {
     check(&found, "p95", Outcome::Undecided);
 }
 
-/// A farm's result names the op on the CPU, without MACs too.
+/// A farm's result names the op on the CPU, even without MACs.
 #[test]
 fn layers_on_the_cpu_are_ops_with_names() {
     let runs: Vec<u64> = (0..100).map(|run| 8_000 + run % 13).collect();

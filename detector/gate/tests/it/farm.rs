@@ -14,7 +14,7 @@ struct Measured {
     ms: f64,
 }
 
-/// Before and after, both ways.
+/// Changes between the two releases, in both directions.
 fn changes(runtime: Option<&str>) -> Vec<(Measured, Measured)> {
     let rows = PAIRS
         .lines()
@@ -70,7 +70,7 @@ fn placement_alone_costs_and_placement_with_latency_does_not() {
     }
 }
 
-/// What gets slower with layers that are new on the CPU is red by latency and by placement.
+/// Models that get slower with new layers on the CPU fail by latency and by placement.
 #[test]
 fn new_cpu_layers_that_are_slower_are_all_red() {
     let mut found = 0;

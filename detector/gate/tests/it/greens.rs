@@ -1,4 +1,4 @@
-//! What a gate could not find out is not green: files and policies that used to pass, or could.
+//! A gate does not pass what it could not check. These files and policies once passed wrongly, or could have.
 
 use epwatch_gate::{
     launches::{JudgedLaunches, MeasuredFile},
@@ -71,7 +71,7 @@ fn a_session_that_was_not_made_fails() {
     check(&found, "latency", Outcome::Undecided);
 }
 
-/// What nothing shows keeps no limit.
+/// A limit does not pass if no file shows its number.
 #[test]
 fn a_limit_without_a_number_is_undecided() {
     let all = "[latency]\nmedian_ms = 10\np95_ms = 10\ndeadline_ms = 33\ncv_max = 0.2\n[load]\ncold_ms = 900\n\
@@ -97,7 +97,7 @@ fn a_limit_without_a_number_is_undecided() {
     check(&found, "npu_macs", Outcome::Pass);
     check(&found, "median", Outcome::Undecided);
     check(&found, "crossings", Outcome::Undecided);
-    // Without limits the parts are named, and no more.
+    // Without limits, parts that were not checked are only named.
     let found = alone(launches(&[8_000], ""), MEDIAN);
     assert!(found.not_checked.iter().any(|part| part.id == "placement"));
     assert_eq!(result(found), Outcome::Pass);
@@ -148,7 +148,7 @@ fn macs_that_do_not_join_are_undecided() {
         macs: Some(&macs),
         ..By::default()
     };
-    // All of it on the NPU, and of another model, or a part of it.
+    // All layers are on the NPU, but they are of another model, or only a part of this one.
     for names in [&["x", "y"][..], &["conv"]] {
         let of: Vec<_> = names.iter().map(|name| (*name, "Conv", NPU, "")).collect();
         let found = by.judge(ops(&of), Vec::new()).unwrap();
@@ -178,7 +178,7 @@ fn macs_that_do_not_join_are_undecided() {
     );
 }
 
-/// A list that is cut hides what it lacks.
+/// A list of nodes that was cut does not show the missing ones.
 #[test]
 fn nodes_that_are_not_listed_are_not_on_the_npu() {
     let cut = |policy: &str, share: &str| {
@@ -196,7 +196,7 @@ fn nodes_that_are_not_listed_are_not_on_the_npu() {
     check(&found, "cpu_ops", Outcome::Undecided);
 }
 
-/// The median over launches shows neither two of twelve that are far beyond a limit, nor one.
+/// The median over twelve launches shows neither one nor two that are far beyond a limit.
 #[test]
 fn launches_far_beyond_a_limit_do_not_hide_behind_the_median() {
     let of = |far: usize, us: u64| {
@@ -292,7 +292,7 @@ fn every_placement_of_a_target_is_judged() {
     let documents = [inspected(&[&good]), inspected(&[&bad])].concat();
     let found = alone(documents.clone(), "");
     assert_eq!((found.targets.len(), result(found)), (2, Outcome::Fail));
-    // The best of the model before is what this one may not fall behind.
+    // The model may not be worse than the best placement of the model before.
     let hybrid = "[placement]\nmin_npu_macs = 0.5";
     let found = judge(inspected(&[&bad]), documents[..1].to_vec(), hybrid).unwrap();
     check(&found, "placement_change", Outcome::Fail);
@@ -306,7 +306,7 @@ fn every_placement_of_a_target_is_judged() {
     check(&found, "placement_change", Outcome::Undecided);
     assert!(found.not_checked.iter().any(|part| part.id == "SM8650"));
 
-    // Of launches, one of which says less.
+    // Placements of three launches, one of which has none.
     let mut mixed = launches(&[8_000; 2], &with_placement("ok", 0.0));
     mixed.extend(launches(&[8_001], ""));
     let found = alone(mixed.clone(), "");
@@ -319,7 +319,7 @@ fn every_placement_of_a_target_is_judged() {
     check_mistake(&found, "placements_differ");
     assert!(found.targets[0].mistakes[0].why.contains("of bad.json"));
 
-    // Layers of several jobs.
+    // Several jobs of a farm, with layers.
     let job = |unit: &str, us: u64| {
         files(&format!(
             r#"{{"execution_summary": {{"estimated_inference_time": {us}}}, "execution_detail":
@@ -346,7 +346,7 @@ fn ops_of_launches_are_compared() {
     check(&found, "placement_change", Outcome::Fail);
 }
 
-/// Heat changes times, and no answers.
+/// Heat changes run times, but not outputs.
 #[test]
 fn outputs_of_launches_that_are_left_out_are_judged() {
     let fine = r#", "outputs": {"cosine": 0.999}"#;
@@ -359,7 +359,7 @@ fn outputs_of_launches_that_are_left_out_are_judged() {
     check(&found, "median", Outcome::Pass);
     let why = check(&found, "outputs", Outcome::Fail).why;
     assert!(why.contains("7 launches is 0.1000, of hot.json"), "{why}");
-    // No limit, no pass.
+    // Without a limit there are no checks of outputs.
     let found = alone(files, MEDIAN);
     assert!(
         found.targets[0]
@@ -379,7 +379,7 @@ fn runs_that_failed_fail() {
     assert!(why.contains("3 runs ended with an error, in 1"), "{why}");
 }
 
-/// Each file compares with each, also where the first names less than the others.
+/// Every file is compared with every other, even if the first names fewer parts than the others.
 #[test]
 fn launches_of_other_devices_hide_behind_none_that_names_none() {
     let of = |device: &str| launches(&[8_000], &format!(r#", "target": {{"os": "{device}"}}"#));
@@ -443,7 +443,7 @@ fn an_emulator_keeps_no_limit_of_latency() {
     check(&found, "npu_used", Outcome::Fail);
 }
 
-/// A phone on which the job failed has no row.
+/// A table has no row for a phone on which the job failed.
 #[test]
 fn a_row_that_is_gone_is_undecided() {
     let row = |device: &str, ms: f64| {
@@ -471,7 +471,7 @@ fn a_row_that_is_gone_is_undecided() {
     assert_eq!(result(found), Outcome::Pass);
 }
 
-/// What was not looked at comes first in each report, and what is undecided is in each.
+/// Each report begins with the parts that were not checked, and has the undecided checks.
 #[test]
 fn reports_say_what_was_not_found_out() {
     let mut timed = launches(&[8_000; 6], "");
@@ -500,7 +500,7 @@ fn on_ep(ep: &str) -> Vec<MeasuredFile> {
     run(&around(8_000), &format!(r#", "per_op": {node}"#))
 }
 
-/// The CPU may well be fast enough: that says nothing of the NPU.
+/// The CPU may well be fast enough, but that does not show that the NPU is.
 #[test]
 fn times_of_a_model_that_left_the_npu_keep_no_limit() {
     let all = "[latency]\nmedian_ms = 10\np95_ms = 20\ncv_max = 0.5";

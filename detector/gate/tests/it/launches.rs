@@ -93,7 +93,7 @@ fn one_launch_and_a_warm_up_among_its_runs_are_named() {
     cold[0].run.runs_us[..4].fill(14_000);
     let judged = alone(cold.clone(), limits);
     check_mistake(&judged, "warm_up_in_runs");
-    // Dropped, or one spike.
+    // The slow first runs are dropped, or there is only one spike.
     let judged = alone(cold, "[latency]\nmedian_ms = 10\nwarmup = 4");
     assert_eq!(judged.targets[0].mistakes.len(), 1);
     let mut spike = launches(8_000, 1, "");
@@ -137,7 +137,7 @@ fn five_runs_are_refused_and_kinds_are_not_mixed() {
     check_refused(judge(twice, Vec::new()), "are the same launch");
 }
 
-/// One job of a farm is one launch, on some phone of the kind.
+/// Each job of a farm is one launch, on some phone of one kind.
 #[test]
 fn jobs_of_a_farm_are_not_paired() {
     let job = |us: u64, units: [&str; 2]| {
@@ -160,19 +160,20 @@ fn jobs_of_a_farm_are_not_paired() {
         "regression",
         Outcome::Fail,
     );
-    // Worse and slower fails; worse alone is a warning, as an eighth of the harmless changes would be.
+    // Fewer layers on the NPU and slower fails. Fewer layers alone are a warning, which an eighth of the harmless
+    // changes would get.
     let worse = judge(job(10_400, ["NPU", "CPU"]), job(8_000, npu)).unwrap();
     check(&worse, "layers", Outcome::Fail);
     let worse = judge(job(8_000, ["NPU", "CPU"]), job(8_001, npu)).unwrap();
     check(&worse, "layers", Outcome::Warn);
-    // 100 % of a unit that it never had.
+    // The model has 100 % of its layers on the CPU, and had none on the NPU before.
     let never = judge(job(8_000, ["CPU"; 2]), job(8_001, ["CPU"; 2])).unwrap();
     let why = check(&never, "layers", Outcome::Fail).why;
     assert!(why.contains("it was never there"), "{why}");
     assert!(!judged.not_checked.iter().any(|part| part.id == "placement"));
 }
 
-/// Rows of two tables by device and runtime.
+/// Rows of two tables are compared by device and runtime.
 #[test]
 fn tables_compare_row_by_row() {
     let table = |ms: &str, cpu: u32| {
@@ -211,7 +212,7 @@ fn a_plan_of_core_ml_has_layers_and_no_latency() {
     );
 }
 
-/// A profile without MODEL has no shares, and says why; none has a field `flops` to divide by.
+/// A profile without MODEL gives no shares, and the report says why. No profile has a field `flops` to divide by.
 #[test]
 fn a_profile_needs_the_model_for_its_placement() {
     let profile = include_str!("../fixtures/profiles/e_mixed.q8head32.SM8635.json");
@@ -228,7 +229,7 @@ fn a_profile_needs_the_model_for_its_placement() {
     check_mistake(&judged, "partition_as_node");
     assert!(judged.not_checked.iter().any(|part| part.id == "placement"));
     assert!(judged.targets[0].placement.is_none());
-    // With it two runs do, since their times are not judged.
+    // With MODEL, two runs are enough, because their times are not judged.
     let macs = ModelMacs {
         total: 1_000_000,
         by_name: [
@@ -244,7 +245,7 @@ fn a_profile_needs_the_model_for_its_placement() {
     assert!(judged.targets[0].latency.is_none());
 }
 
-/// What an emulator says of placements is judged as `gate --soc` judges it.
+/// An emulator's placement is judged as `gate --soc` judges it.
 #[test]
 fn the_document_of_inspect_is_a_placement() {
     let document = r#"{"macs_error": null, "chipsets": [{"chipset": "SM8635", "soc_model": "68", "session": "ok", "error": null,

@@ -1,4 +1,4 @@
-//! The rules on launches of a simulated device, and on what a device farm measured in two releases.
+//! Tests the rules on launches of a simulated device, and on a device farm's measurements of two releases.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

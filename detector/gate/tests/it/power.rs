@@ -254,8 +254,8 @@ fn rendered(power: &[Vec<f64>]) -> String {
 #[test]
 fn power_is_the_one_that_is_documented() {
     let power = power();
-    // A simulation with another generator: the share called red, within a few points. The last one is by the chance of four
-    // slow launches of twelve, after two of six.
+    // `expected` comes from a simulation with another generator, and holds within a few points. Its last value is the
+    // chance of four slow launches of twelve, after two of six.
     let ours = power.last().unwrap();
     let expected = [0.0, 4.6, 81.3, 99.3, 100.0, 98.9, 43.0];
     for ((ours, expected), (change, _)) in ours.iter().zip(expected).zip(CHANGES) {

@@ -1,6 +1,6 @@
 //! How often six pairs, twelve, and six that twelve follow are red and green, on two assumed noises: a table of
-//! `docs/gate-proof.md`. `EPWATCH_BLESS=1` writes it from 20,000 models a cell, `EPWATCH_SEED=N` with other ones. Without these the
-//! test holds fewer models against the table, and the table against its goals.
+//! `docs/gate-proof.md`. `EPWATCH_BLESS=1` writes it from 20,000 models per cell, and `EPWATCH_SEED=N` draws other
+//! models. Without these the test compares fewer models with the table, and the table with its goals.
 
 use epwatch_gate::{
     Judged,
@@ -14,7 +14,7 @@ use crate::device::{AnyPhone, Change, pairs};
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gate-proof.md");
 const BEGIN: &str = "<!-- rates -->\n";
 const END: &str = "<!-- end of rates -->\n";
-/// Models a cell of the table, and of a test.
+/// Models for each cell of the table, and for each cell in a test.
 const MODELS: u64 = 20_000;
 const MODELS_OF_A_TEST: u64 = 500;
 /// Chance below which a count contradicts the table. The test has 36 counts.
@@ -128,7 +128,8 @@ fn check_goals(table: &[Vec<[f64; 2]>]) {
     }
 }
 
-/// What is before the table, the table, and what is after it. The test of the other table writes the same file.
+/// The document's text before the table, the table, and the text after it. The test of the other table writes the same
+/// file.
 fn document() -> [String; 3] {
     let document = std::fs::read_to_string(DOCUMENT).unwrap();
     let (head, rest) = document.split_once(BEGIN).unwrap();

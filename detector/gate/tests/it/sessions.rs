@@ -133,7 +133,7 @@ fn phones_do_not_pair_up_and_sessions_without_runs_are_not_green() {
         sessions("old", 8_000, 6, "b"),
     );
     check_refused(judge(a.clone(), b, None, None), "phone a against b");
-    // The placement of many phones is judged without their times.
+    // The placement is judged for many phones together, without their times.
     let many = [a.clone(), sessions("new", 8_000, 6, "b")].concat();
     check(
         &judge(many, Vec::new(), None, None).unwrap(),

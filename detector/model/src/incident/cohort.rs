@@ -18,11 +18,11 @@ pub const CLEAN_WINDOWS: u32 = 3;
 pub struct IncidentCohort {
     /// Its latest verdict of this cause.
     pub verdict: CohortVerdict,
-    /// Each signal that fired, when it had the most hits: once a fault is repaired, they become fewer.
+    /// Each signal that fired, as it was with the most hits. Once a fault is repaired, its hits become fewer.
     pub peaks: Vec<Signal>,
-    /// Start of the window it was seen in first.
+    /// Start of the first window in which the fault was seen.
     pub began: Timestamp,
-    /// Ends and severities of the windows it was seen in that still count.
+    /// Ends and severities of the windows in which the fault was seen and that still count.
     pub sightings: Vec<(Timestamp, Severity)>,
     /// The confirmed severity; `None` while it is pending.
     pub confirmed: Severity,
@@ -30,25 +30,25 @@ pub struct IncidentCohort {
     pub clean_windows: u32,
     /// End of the last window that was counted, seen or clean.
     pub counted_until: Timestamp,
-    /// End of the first window without it in which a directive held its devices; `None` if it was seen since,
-    /// or no directive did.
+    /// End of the first window without the fault in which a directive covered the devices. `None` if the fault was seen
+    /// since, or no directive covers them.
     pub mitigated_since: Option<Timestamp>,
-    /// Clean windows of the next version since then, or since it was seen last.
+    /// Clean windows of the next version since `mitigated_since`, or since the fault was last seen.
     pub clean_successors: u32,
-    /// End of the last of those.
+    /// End of the last of these clean windows.
     pub successor_until: Option<Timestamp>,
-    /// Clean versions that its devices have by now, as of that window.
+    /// Clean versions that its devices now have, as of the window that ends at `successor_until`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moved_to: Vec<MovedTo>,
 }
 
-/// A clean version that devices of a cohort have by now.
+/// A clean version that devices of a cohort now have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MovedTo {
     /// Its name.
     pub version: String,
-    /// Devices of the cohort that reported it last.
+    /// Devices of the cohort whose last report was of this version.
     pub devices: u64,
     /// All devices of the cohort.
     pub of: u64,
@@ -63,7 +63,7 @@ pub fn start_of(window_end: Timestamp, window: Duration) -> Timestamp {
 }
 
 impl IncidentCohort {
-    /// Returns the cohort of a first verdict, which nothing has confirmed.
+    /// Returns the cohort of a first verdict, which is not confirmed yet.
     #[must_use]
     pub fn new(verdict: &CohortVerdict) -> Self {
         IncidentCohort {
@@ -81,7 +81,7 @@ impl IncidentCohort {
         }
     }
 
-    /// Whether it is over: clean for long enough, or never confirmed and out of sight.
+    /// Whether the fault is over: clean for long enough, or never confirmed and no longer seen.
     #[must_use]
     pub fn is_cleared(&self) -> bool {
         let pending_over = self.confirmed == Severity::None && self.sightings.is_empty();
@@ -99,7 +99,7 @@ impl IncidentCohort {
     }
 }
 
-/// Returns a duration that can be added to a time; the longest one if it is longer.
+/// Returns the duration as one that can be added to a time, capped at the longest such duration.
 #[must_use]
 pub fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)

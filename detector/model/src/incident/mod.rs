@@ -23,8 +23,8 @@ pub use order::{HeldEffect, Hold, Order, OrderKind, OrderNews, Orders};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
-    /// Slower, or work moved to the CPU. A fallback may show first in latency, or in some runs of some devices,
-    /// before a placement shows it.
+    /// Devices are slower, or work moved to the CPU. A fallback may show first in latency, or in some runs of some
+    /// devices, before a placement shows it.
     Slower,
     /// The NPU does not start.
     NpuStartFailure,
@@ -34,7 +34,7 @@ pub enum Cause {
     WrongOutputs,
     /// Latency varies more.
     CvSpike,
-    /// Next to no devices report.
+    /// Almost no devices report.
     DataQuality,
 }
 
@@ -118,7 +118,7 @@ pub struct IncidentKey {
 }
 
 impl IncidentKey {
-    /// Returns 16 hex digits that stay the same for this key, over restarts and detectors.
+    /// Returns 16 hex digits that are the same for this key after restarts and in every detector.
     #[must_use]
     pub fn fingerprint(&self) -> String {
         let ModelKey {
@@ -140,7 +140,7 @@ impl IncidentKey {
 named! {
     /// The state of an incident.
     pub enum State {
-        /// It was pending and was not confirmed.
+        /// The fault was pending and was never confirmed.
         Inactive = "inactive",
         /// Seen, but not yet confirmed.
         Pending = "pending",
@@ -184,9 +184,9 @@ pub struct Incident {
     pub started_at: Timestamp,
     /// When that window was judged.
     pub detected_at: Option<Timestamp>,
-    /// When enough windows had confirmed it; people are notified from then on.
+    /// Time at which enough windows had confirmed the incident; people are notified from then on.
     pub fired_at: Option<Timestamp>,
-    /// Since when it is mitigated; `None` while it is not.
+    /// Time since which the incident is mitigated; `None` while it is not.
     pub mitigated_at: Option<Timestamp>,
     /// When it came back after it was mitigated.
     pub returned_at: Option<Timestamp>,
@@ -194,13 +194,13 @@ pub struct Incident {
     pub resolved_at: Option<Timestamp>,
     /// The cohorts that show it.
     pub cohorts: Vec<IncidentCohort>,
-    /// SHA-256 of the model's file in hex, as most sessions loaded it; `None` if no device sent it.
+    /// SHA-256 in hex of the model file that most sessions loaded; `None` if no device sent it.
     pub model_sha256: Option<String>,
     /// The headline that people were sent last; unchanged until there is news.
     pub headline: Option<Headline>,
     /// The headline before that.
     pub superseded: Option<Headline>,
-    /// The incident that it is a part of: both have one cause, and that one is sent.
+    /// Id of the incident that this one is a part of. Both have one cause, and only the other one is sent.
     pub part_of: Option<String>,
     /// Model and version of the incidents that are or were parts of it.
     pub parts: BTreeSet<String>,
@@ -208,11 +208,11 @@ pub struct Incident {
     pub news: u64,
     /// The last news that each notifier delivered or gave up, by name.
     pub delivered: BTreeMap<String, u64>,
-    /// The last news that a notifier gave up, by its name: the receiver refused them until the incident was over for a day.
-    /// They are in `delivered` too, so that they are not sent again.
+    /// The last news that each notifier gave up, by its name, because the receiver refused it until the incident was
+    /// over for a day. It is in `delivered` too, so that it is not sent again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refused: BTreeMap<String, u64>,
-    /// The attempts of a notifier that failed since the last one that its receiver took, by the notifier's name.
+    /// Failed attempts of each notifier since the last success, by the notifier's name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failing: BTreeMap<String, FailedAttempts>,
     /// People's orders.
@@ -223,7 +223,7 @@ pub struct Incident {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailedAttempts {
-    /// Time of the first one that was recorded.
+    /// Time of the first failed attempt that was recorded.
     pub since: Timestamp,
     /// Their number.
     pub times: u64,
@@ -252,7 +252,7 @@ pub enum EvidenceStrength {
     Devices,
     /// Devices are slower, and their placement shows the op types on the CPU.
     Placement,
-    /// The same, and nothing is left on the NPU.
+    /// Devices are slower, and nothing of the model is left on the NPU.
     Total,
 }
 
@@ -273,7 +273,7 @@ impl Incident {
     /// App id of a test page; real ones have no blank.
     pub const TEST_APP: &'static str = "epwatch test";
 
-    /// Returns the incident of a first window, which nothing has confirmed.
+    /// Returns the incident of a first window, which is not confirmed yet.
     #[must_use]
     pub fn begin(
         key: IncidentKey,
@@ -320,7 +320,7 @@ impl Incident {
         worst.map(|cohort| &cohort.verdict)
     }
 
-    /// Returns its version, and each version of its model that is or was a part of it.
+    /// Returns the incident's version, and each version of its model that is or was a part of the incident.
     #[must_use]
     pub fn versions(&self) -> Vec<&str> {
         let of_model = format!("{} ", self.key.model.model_id);
@@ -331,7 +331,7 @@ impl Incident {
             .collect()
     }
 
-    /// Returns the clean versions that its devices have by now, by chipset; `None` if none left its version.
+    /// Returns the clean versions that its devices now have, by chipset; `None` if no device left its version.
     #[must_use]
     pub fn moved(&self) -> Option<String> {
         let mut chipsets: Vec<String> = Vec::new();
@@ -352,7 +352,7 @@ impl Incident {
         (!chipsets.is_empty()).then(|| chipsets.join("; "))
     }
 
-    /// Whether all that was confirmed is load that lasts.
+    /// Whether all confirmed cohorts show only load that lasts.
     #[must_use]
     pub fn is_of_load(&self) -> bool {
         let confirmed = self.cohorts.iter();
@@ -446,13 +446,13 @@ impl Incident {
     pub fn has_news_for(&self, notifier: &str) -> bool {
         self.delivered.get(notifier).copied().unwrap_or(0) < self.news
     }
-    /// Whether a person or a repair ended it and its fault stays quiet.
+    /// Whether a person or a repair ended the incident, and its fault does not notify for now.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.orders.hold.is_some()
     }
 
-    /// While it is quiet after its recovery: the first moment in which it speaks again.
+    /// Returns the time from which a recovered fault notifies again; `None` if it is not quiet.
     #[must_use]
     pub fn quiet_until(&self) -> Option<Timestamp> {
         self.orders.hold.as_ref()?.until

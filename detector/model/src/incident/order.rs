@@ -1,4 +1,4 @@
-//! Orders of people as the store and an incident's document have them, and the size of a fault that one of them ended.
+//! Orders of people, as in the store and in an incident's document, and the size of a fault that an order ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use crate::named;
 named! {
     /// Kind of a person's order.
     pub enum OrderKind {
-        /// Somebody works on it.
+        /// Somebody works on the incident.
         Ack = "ack",
         /// Channels are silent until a time.
         Mute = "mute",
-        /// It is over; the same fault notifies again if it grows by half, or after a clean window.
+        /// The incident is over; the same fault notifies again if it grows by half, or after a clean window.
         Resolve = "resolve",
-        /// It is meant so; this version's state becomes its reference.
+        /// The state is intended; it becomes this version's reference.
         Accept = "accept",
-        /// It never was a fault: it ends as with a resolve, and is counted as a false alarm.
+        /// There was never a fault. The incident ends as with a resolve, and counts as a false alarm.
         False = "false",
-        /// Takes back what is in force.
+        /// Cancels the orders that are in force.
         Reopen = "reopen",
     }
 }
@@ -70,25 +70,25 @@ pub struct Orders {
     pub last: u64,
     /// The person who works on it.
     pub ack: Option<Order>,
-    /// While channels are silent.
+    /// The mute that keeps channels silent, while it is in force.
     pub mute: Option<Order>,
-    /// Whether it was ever muted, so that an Alertmanager may hold a silence of it.
+    /// Whether the incident was ever muted. An Alertmanager may then have a silence for it.
     pub was_muted: bool,
-    /// The resolve, accept or false that ended it.
+    /// The order (resolve, accept or false) that ended the incident.
     pub end: Option<Order>,
-    /// While the fault that was ended stays quiet.
+    /// The size of the ended fault, while it stays quiet.
     pub hold: Option<Hold>,
-    /// The news that the last order made.
+    /// The news that the last order caused.
     pub news: Option<OrderNews>,
 }
 
-/// News of an incident that an order made.
+/// News of an incident that an order caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderNews {
     /// The number of the incident's news at that time.
     pub news: u64,
-    /// A mute that ended by itself is a reopen.
+    /// Kind of the order. A mute that expires counts as a reopen.
     pub kind: OrderKind,
 }
 
@@ -98,13 +98,14 @@ pub struct OrderNews {
 pub struct Hold {
     /// Devices hit, over its chipsets.
     pub devices_hit: u64,
-    /// Its effect by chipset. A chipset leaves with its first clean window, or when it got worse than accepted.
+    /// The fault's effect by chipset. A chipset is removed at its first clean window, or when it gets worse than
+    /// accepted.
     pub chipsets: BTreeMap<String, HeldEffect>,
-    /// Chipsets that left with a clean window.
+    /// Chipsets that were removed at a clean window.
     pub cleared: BTreeSet<String>,
-    /// End of a window in which the version was judged, moved about once a day.
+    /// End of a recent window in which the version was judged; updated about once a day.
     pub seen_until: Timestamp,
-    /// End of the first window in which a fault that recovered notifies again, whatever grew or was clean before.
+    /// End of the first window in which a recovered fault notifies again, whether or not it grew or was clean before.
     /// `None` for a fault that a person ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,

@@ -28,9 +28,9 @@ pub enum SlowLimit {
     /// Twice the device's own earlier p95.
     #[default]
     TwiceP95,
-    /// 1.4 times that, with next to no runs slightly below.
+    /// 1.4 times the device's own earlier p95, with almost no runs slightly below.
     Apart,
-    /// 1.6 times its own earlier median.
+    /// 1.6 times the device's own earlier median.
     Median,
 }
 
@@ -51,7 +51,7 @@ impl SlowLimit {
 pub struct CertifiedFirmware {
     /// Its hash, as reports have it.
     pub firmware: String,
-    /// Whether the devices that are compared with it have the same.
+    /// Whether the devices that are compared with it have the same firmware.
     pub is_theirs: bool,
 }
 
@@ -73,15 +73,15 @@ pub enum Reason {
         /// Devices whose work moved.
         hits: u64,
         devices: u64,
-        /// Share of the work on the NPU there, in [0, 1].
+        /// Share of the work on the NPU on the devices hit, in [0, 1].
         npu_share: Option<f64>,
-        /// The same in the reference.
+        /// Share of the work on the NPU in the reference.
         reference_npu_share: Option<f64>,
         /// The unit of the shares.
         unit: Unit,
         /// The origin of the reference.
         origin: Origin,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// The devices with a worse placement are slower.
@@ -121,7 +121,7 @@ pub enum Reason {
         /// Devices with a worse placement and enough runs to compare.
         compared: u64,
     },
-    /// Less on the NPU than certified.
+    /// Less work is on the NPU than certified.
     #[error(
         "certified by {}{}{}; {hits} of {devices} devices run it otherwise{}",
         text::certifier(.certified_by),
@@ -138,16 +138,16 @@ pub enum Reason {
         /// Devices that differ.
         hits: u64,
         devices: u64,
-        /// Share of the work on the NPU there, in [0, 1].
+        /// Share of the work on the NPU on the devices hit, in [0, 1].
         npu_share: Option<f64>,
-        /// The same in the certificate.
+        /// Share of the work on the NPU in the certificate.
         certified_npu_share: Option<f64>,
         /// The unit of the shares.
         unit: Unit,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
-    /// Nothing was certified for the devices' runtime.
+    /// No certificate is for the devices' runtime.
     #[error(
         "{} certified it with the runtime {certified}, and {devices} devices have another one ({}): certify this \
          runtime too, so that they can be compared",
@@ -174,7 +174,7 @@ pub enum Reason {
         devices: u64,
         /// The ratio of p10.
         beyond: f64,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// The median device is slower than its own past.
@@ -203,9 +203,9 @@ pub enum Reason {
         /// The limit of that signal.
         #[serde(default)]
         limit: SlowLimit,
-        /// Whether their input shape is known, or other chipsets show that it is not why.
+        /// Whether their input shape is known, or other chipsets show that it is not the reason.
         shape_is_known: bool,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// The whole cohort moved, by less than 1.6 x.
@@ -218,7 +218,7 @@ pub enum Reason {
         ratio: f64,
         /// Devices with a baseline.
         devices: u64,
-        /// Their runtimes, if next to all have one that the version before never had.
+        /// Their runtimes, if almost all have one that the version before never had.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         new_runtimes: Vec<String>,
     },
@@ -236,9 +236,9 @@ pub enum Reason {
     /// Other models on the devices hit did or did not slow down.
     #[error("other models slowed down {} of the devices hit", text::on_share(*.share, *.slowed))]
     PeerControl {
-        /// Share of the devices hit where they did, in [0, 1].
+        /// Share of the devices hit on which other models slowed down, in [0, 1].
         share: f64,
-        /// Whether that is most of the devices.
+        /// Whether the share is most of the devices.
         slowed: bool,
     },
     /// Another model or version on the chipset slowed down as well.
@@ -284,7 +284,7 @@ pub enum Reason {
         share: f64,
         /// Their median ratio of p10, if whole cohorts moved.
         ratio: Option<f64>,
-        /// Runtimes of the cohort's devices, if next to all have one that the version before never had.
+        /// Runtimes of the cohort's devices, if almost all have one that the version before never had.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         new_runtimes: Vec<String>,
     },
@@ -348,7 +348,7 @@ pub enum Reason {
         others: u64,
         /// Ratio of the medians of p10.
         ratio: f64,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// The previous version moved as well.
@@ -364,7 +364,7 @@ pub enum Reason {
         "other models of these devices moved as well in the same window, to {ratio:.2} times their earlier latency"
     )]
     PeersMoved {
-        /// Median over the devices of the ratio of p10, of the model of each that moved least.
+        /// Median over the devices of a ratio of p10: on each device, of the other model that moved least.
         ratio: f64,
     },
     /// Something other than the model slowed down as well, for longer than load lasts.
@@ -405,7 +405,7 @@ pub enum Reason {
     )]
     InputShape {
         shape: String,
-        /// Devices hit that are slow with it.
+        /// Devices hit that are slow with this shape.
         hits: u64,
         /// Devices hit.
         devices: u64,
@@ -433,13 +433,13 @@ pub enum Reason {
         /// Devices where the NPU does not start.
         hits: u64,
         devices: u64,
-        /// Devices among the ones hit where a session could not be created at all.
+        /// Devices hit on which a session could not be created at all.
         failed: u64,
         /// Reason codes with their devices, commonest first.
         codes: Vec<(String, u64)>,
-        /// Whether the NPU is not known to start on this chipset.
+        /// Whether the NPU was never seen to start on this chipset.
         is_unheard_of: bool,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// The compiled model was made for another chipset or runtime, and its sessions exist.
@@ -451,7 +451,7 @@ pub enum Reason {
         /// Devices with such a session.
         hits: u64,
         devices: u64,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// Outputs differ by more than the tolerance.
@@ -474,7 +474,7 @@ pub enum Reason {
         cosine: Option<f64>,
         /// Share of the devices hit with the same largest element, in [0, 1].
         top1_share: Option<f64>,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// Outputs differ between devices.
@@ -494,7 +494,7 @@ pub enum Reason {
         /// Whether all outputs are as near to the CPU's as rounding modes leave them.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_rounding: bool,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// Outputs are off by more than rounding, on all chipsets alike or on this one.
@@ -515,9 +515,9 @@ pub enum Reason {
         devices: u64,
         /// Median coefficient of variation of the devices hit.
         cv: Option<f64>,
-        /// The median of their earlier ones.
+        /// Median of their earlier coefficients of variation.
         earlier_cv: Option<f64>,
-        /// Chance of so many in a healthy cohort.
+        /// Chance of so many hits in a healthy cohort.
         p: f64,
     },
     /// The previous version varies more as well.
@@ -556,7 +556,7 @@ pub enum Reason {
         /// Number of those windows.
         windows: u64,
     },
-    /// The installations of a version are gone, and about as many new ones came to its app.
+    /// The installations of a version are gone, and about as many new installations appeared in its app.
     #[error(
         "{devices} of the usual {usual} installations of this version reported in the window, and {new} that are new to its \
          app: the devices report, under new installation ids (a reinstall, or the app's data were cleared)"
@@ -564,9 +564,9 @@ pub enum Reason {
     Reinstalled {
         /// Installations of the version that reported, under any version.
         devices: u64,
-        /// Installations that usually do.
+        /// Installations that usually report.
         usual: u64,
-        /// Installations of the app that no earlier window has.
+        /// Installations of the app that no earlier window had.
         new: u64,
     },
     /// An app or a version has almost no devices.
@@ -575,9 +575,9 @@ pub enum Reason {
         text::quiet(*.devices, *.of_version)
     )]
     Quiet {
-        /// Devices that reported. For a version, those among its devices that reported under any version.
+        /// Devices that reported. For a version, its devices that reported under any version.
         devices: u64,
-        /// Devices that usually do.
+        /// Devices that usually report.
         usual: u64,
         of_version: bool,
     },
@@ -630,7 +630,7 @@ pub enum Reason {
         /// Devices that vote.
         devices: u64,
     },
-    /// No device of the app was known long enough to vouch for the others.
+    /// No device of the app has been known long enough to confirm the others.
     #[error(
         "this app is new: no device is known for ten days yet, so fewer networks than later could make this up"
     )]
@@ -652,7 +652,7 @@ pub enum Reason {
          nothing is judged"
     )]
     UnknownEp {
-        /// The name that the app registered it under.
+        /// The name under which the app registered the EP.
         ep: String,
     },
     /// Too few devices are hit for a page.
@@ -672,7 +672,7 @@ pub enum Reason {
         /// Devices needed to detect a slow-down by 2 on all of them.
         needed: u64,
     },
-    /// No reference of any kind.
+    /// There are not enough references of any kind.
     #[error(
         "{}: {comparable_placements} devices have a placement with a reference and {comparable_pasts} know their \
          past on another version, firmware or runtime; {needed} of either are needed",
@@ -685,7 +685,7 @@ pub enum Reason {
         comparable_placements: u64,
         /// Devices with a baseline of their own on another version, firmware or runtime.
         comparable_pasts: u64,
-        /// Devices needed of either.
+        /// Devices that either kind needs.
         needed: u64,
     },
     /// The sessions request the NPU, which has almost none of the work. No reference shows how much it should have, or
@@ -705,7 +705,7 @@ pub enum Reason {
         #[serde(default)]
         is_expected: bool,
     },
-    /// The version before has an open incident, so that another one is the reference.
+    /// The version before has an open incident, so another version is the reference.
     #[error("{}", text::passed_over(.versions, .compared_with.as_deref(), *.is_at_fault))]
     PassedOver {
         /// Versions with an open incident on the chipset, the latest first.
@@ -740,7 +740,7 @@ pub enum Reason {
     AsBefore {
         /// Devices compared with those windows.
         devices: u64,
-        /// How many of these had their slow runs compared too.
+        /// Number of these devices whose slow runs were compared too.
         #[serde(default)]
         with_slow_runs: u64,
     },

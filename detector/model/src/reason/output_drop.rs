@@ -1,4 +1,4 @@
-//! Golden outputs that are off by more than rounding: on all chipsets alike, or on one of them.
+//! Golden outputs that differ by more than rounding: on all chipsets alike, or on one of them.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::numbers::{counted, difference};
 
-/// The place to which outputs that are off point.
+/// The place of the fault, as wrong outputs show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DropPlace {
-    /// All chipsets show it alike: the quantisation of the model.
+    /// All chipsets show it alike, so the cause is the quantisation of the model.
     Everywhere,
-    /// This chipset shows it, and most others do not, or far less: its NPU.
+    /// This chipset shows it, and most others do not, or far less. The cause is its NPU.
     Here,
     /// No other chipset was tested with the input.
     Unknown,
@@ -36,7 +36,7 @@ pub struct OutputDrop {
     pub max_abs: Option<f64>,
     /// Other chipsets that were tested; those with few devices count as one.
     pub other_chipsets: u64,
-    /// Those among them that are off as well.
+    /// Other chipsets whose outputs are off as well.
     pub alike: u64,
     /// Median cosine over the other chipsets' devices.
     pub other_cosine: Option<f64>,
@@ -88,7 +88,7 @@ impl fmt::Display for OutputDrop {
 }
 
 impl OutputDrop {
-    /// Whether the outputs are as near as rounding modes leave them, although they are beyond the owner's tolerance.
+    /// Whether rounding modes explain the difference, although it is beyond the owner's tolerance.
     fn is_rounding(&self) -> bool {
         self.cosine
             .is_some_and(|cosine| cosine >= epwatch_proto::ROUNDING_COSINE)

@@ -306,7 +306,7 @@ fn runs_are(share: f64) -> String {
     }
 }
 
-/// Returns a share as a count of 10 runs if that is about it, else of 100, or of 1,000 near the ends.
+/// Returns a share as a count of 10 runs if that is close enough, else of 100, or of 1,000 near 0 and 1.
 fn of_runs(share: f64) -> String {
     let rounded = |of: f64| (share * of).round();
     if share <= 0.0 {
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(verbs, expected);
     }
 
-    /// Both make the verdict data quality; only a flood is called forged.
+    /// Both make the verdict data quality, but only a flood is called forged.
     #[test]
     fn a_few_newcomers_and_a_flood_have_different_sentences() {
         let text = |flood| {

@@ -1,4 +1,4 @@
-//! Rows of the store's `_v1` views that more than one crate writes or reads, with a column's name for a field's name.
+//! Rows of the store's `_v1` views that more than one crate writes or reads. Fields have the names of the columns.
 //!
 //! A view has one struct here, with all of its columns in their order. A query that adds rows up, or leaves out the bulk
 //! of a row, has a struct of its own next to its SQL. Times are milliseconds since 1970.

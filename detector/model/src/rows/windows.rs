@@ -44,7 +44,7 @@ pub struct CohortWindowRow {
     pub judged_at: i64,
 }
 
-/// A row of `judged_windows_v1`: a window that is stored whole.
+/// A row of `judged_windows_v1`: a window whose rows are all stored.
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "docs/views.md has the meaning of each column")]
 pub struct JudgedWindowRow {

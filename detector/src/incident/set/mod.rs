@@ -1,5 +1,5 @@
-//! The incidents of a detector, and which of them are not stored yet. They are open, or closed with notifications
-//! outstanding or a fault that an order holds quiet.
+//! The incidents of a detector, and which of them are not stored yet. An incident is open, or it is closed with
+//! outstanding notifications or a fault that an order keeps quiet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::notify::{AttemptOutcome, Audience, Delivered};
 #[derive(Debug, Default)]
 pub(crate) struct IncidentSet {
     open: BTreeMap<IncidentKey, Incident>,
-    /// Over, but not delivered to every notifier, or held by an order.
+    /// Incidents that are over, but not delivered to every notifier, or held by an order.
     closed: Vec<Incident>,
-    /// Changed since they were stored, by id.
+    /// Incidents that changed since they were stored, by id.
     unsaved: BTreeMap<String, Incident>,
     /// The incidents that each notifier delivers, by its name.
     notifiers: BTreeMap<String, Audience>,
@@ -62,8 +62,9 @@ impl IncidentSet {
         self.note(changed);
     }
 
-    /// Applies the verdicts of a window that was left out, after newer ones were judged. It can show a fault that nobody
-    /// was told of. It changes no incident that is open or that ended later, because newer windows decided on those.
+    /// Applies the verdicts of a window that was skipped, after newer ones were judged. It can show a fault without a
+    /// notification so far. It does not change incidents that are open or ended later, because newer windows decided
+    /// about them.
     pub(crate) fn look_back(
         &mut self,
         verdicts: &[CohortVerdict],
@@ -137,7 +138,7 @@ impl IncidentSet {
             .collect()
     }
 
-    /// Ends mutes whose time has come, and does what people ordered, by the numbers. Returns whether anything changed.
+    /// Ends mutes that have expired, and applies people's orders by their numbers. Returns whether anything changed.
     pub(crate) fn apply_orders(&mut self, orders: &[(String, Order)], now: Timestamp) -> bool {
         let mut changed = false;
         for incident in self.open.values_mut() {
@@ -183,7 +184,7 @@ impl IncidentSet {
         Some(self.closed.remove(at))
     }
 
-    /// Records how attempts of a notifier to deliver an incident up to a number of news ended.
+    /// Records the result of a notifier's attempts to deliver an incident up to a number of news.
     pub(crate) fn delivered(&mut self, done: Delivered) {
         let all = self.open.values_mut().chain(&mut self.closed);
         let Some(incident) = all
@@ -219,7 +220,7 @@ impl IncidentSet {
         self.drop_done();
     }
 
-    /// Returns the attempts that fail at present, over all incidents, by the notifier's name. What people muted, and
+    /// Returns the attempts that fail at present, over all incidents, by the notifier's name. Muted incidents, and
     /// notifiers that the config no longer names, are left out.
     pub(crate) fn failing(&self) -> BTreeMap<String, FailedAttempts> {
         let mut all: BTreeMap<String, FailedAttempts> = BTreeMap::new();

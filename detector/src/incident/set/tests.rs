@@ -57,7 +57,7 @@ fn of_version(version: &str, mut verdict: CohortVerdict) -> CohortVerdict {
     verdict
 }
 
-/// Incidents with one channel that is delivered to at once.
+/// Incidents with one channel, to which news is delivered at once.
 struct Course {
     set: IncidentSet,
     n: u64,
@@ -145,7 +145,7 @@ fn an_earlier_window_opens_what_is_new_and_changes_nothing_else() {
     assert_eq!(earlier(&mut course, healthy(5 * WINDOW)), []);
     assert_eq!(earlier(&mut course, sick(6 * WINDOW)), []);
     assert_eq!(course.set.snapshot(), open);
-    // Newer windows end it, and one from before its end does not open it again.
+    // Newer windows end the incident, and a window from before its end does not open it again.
     let newer = (10..15).flat_map(|n| course.window(&[healthy(n * WINDOW)]));
     assert_eq!(newer.collect::<Vec<_>>(), [Occasion::Resolved]);
     assert_eq!(earlier(&mut course, sick(7 * WINDOW)), []);
@@ -193,7 +193,7 @@ fn a_mute_ends_by_itself_and_is_news_then() {
     assert!(course.set.apply_orders(&[], at(10 + DAY)));
     assert_eq!(course.deliver(), [Occasion::Reopened]);
     assert!(course.only().orders.mute.is_none() && course.only().orders.was_muted);
-    // One that was late is over before it begins.
+    // A mute that arrives late is over before it begins.
     let order = Order {
         n: 9,
         kind: Mute,
@@ -286,7 +286,7 @@ fn of_two_chipsets_that_were_resolved_the_one_that_was_clean_speaks() {
     assert_eq!(course.set.n_open(), 1);
 }
 
-/// The references from before the fault stay, else the fault would be the version's usual state.
+/// The references from before the fault stay. Otherwise the fault would become the version's usual state.
 #[test]
 fn what_was_resolved_pins_references_and_what_was_accepted_does_not() {
     let mut course = Course::firing();
@@ -319,7 +319,7 @@ fn a_new_cause_and_another_version_always_speak() {
 fn what_was_accepted_is_quiet_until_it_gets_worse() {
     let mut course = Course::firing();
     assert_eq!(course.order(Accept, 10), [Occasion::Resolved]);
-    // The version reaches more devices, and has a clean window: neither ends it.
+    // The version reaches more devices, and has a clean window. Neither ends the hold.
     assert_eq!(course.window(&[sick_devices(200, WINDOW)]), []);
     assert_eq!(course.window(&[healthy(2 * WINDOW)]), []);
     assert_eq!(course.window(&[slower(3.2, 3 * WINDOW)]), []);
@@ -376,7 +376,7 @@ fn reopen_takes_a_resolve_back_unless_the_fault_speaks_again() {
     assert_eq!(course.set.n_open(), 1);
     let again = course.only().id;
     assert_ne!(again, id);
-    // The first is over and not held, so an order of it finds nothing.
+    // The first incident is over and not held, so an order about it finds nothing.
     assert!(!course.set.to_be_ordered().contains_key(&id));
 }
 
@@ -424,7 +424,7 @@ fn a_hold_ends_when_its_version_is_gone() {
     assert_eq!(course.set.to_be_ordered().len(), 0);
 }
 
-/// A time at which recoveries are looked for, so many hours after the fault began.
+/// A time at which a check for recoveries is due, so many hours after the fault began.
 fn looked_at(hours: i64) -> i64 {
     let off = at(0).as_second().rem_euclid(3 * HOUR);
     hours * HOUR - off
@@ -446,14 +446,15 @@ fn a_fault_that_recovered_ends_and_its_old_runs_stay_quiet_for_three_windows() {
     let mut course = Course::firing();
     let end = looked_at(24);
     assert_eq!(course.shorter_window(&[healthy(end)]), [Occasion::Resolved]);
-    // The same for a detector that starts then.
+    // A detector that starts then behaves the same.
     let stored = course.set.snapshot().into_iter().map(|incident| {
         let document = serde_json::to_string(&incident).unwrap();
         serde_json::from_str(&document).unwrap()
     });
     let mut course = Course::new(stored.collect());
     for hours in [1, 2, 71] {
-        // A clean window between, because few devices ran, ends nothing; nor does a larger effect on the few left.
+        // A clean window in between, because few devices ran, does not end the quiet period. A larger effect on the few
+        // devices left does not end it either.
         let at = end + hours * HOUR;
         assert_eq!(course.window(&[healthy(at)]), []);
         assert_eq!(course.window(&[slower(8.0, at + 600)]), []);
@@ -462,7 +463,7 @@ fn a_fault_that_recovered_ends_and_its_old_runs_stay_quiet_for_three_windows() {
     assert_eq!(later, [Occasion::Firing]);
 }
 
-/// A clock that had stepped forward for a while recovered something then.
+/// The incident recovered while the clock was ahead.
 #[test]
 fn a_fault_speaks_again_when_the_clock_is_set_back_before_its_recovery() {
     let mut course = Course::firing();
@@ -528,7 +529,8 @@ fn a_shorter_window_that_is_not_sure_ends_nothing() {
     assert_eq!(course.shorter_window(&[of(30)]), [Occasion::Resolved]);
 }
 
-/// A day after the repair few devices are left in the usual window, and those would leave a shorter one unsure.
+/// A day after the repair, few devices hit are left in the usual window. They alone would leave a shorter window
+/// unsure.
 #[test]
 fn a_repair_is_sure_by_the_window_with_the_most_hits() {
     let end = looked_at(48);
@@ -545,12 +547,12 @@ fn a_repair_is_sure_by_the_window_with_the_most_hits() {
     };
     let mut course = Course::firing();
     course.window(&[verdict(&few_left, end - HOUR)]);
-    // Six devices hit of 60 at last, 60 before.
+    // In the last window 6 of 60 devices are hit, before it all 60.
     assert_eq!(course.shorter_window(&[of(29)]), []);
     assert_eq!(course.shorter_window(&[of(30)]), [Occasion::Resolved]);
 }
 
-/// A firmware of few devices is hardly ever sure by itself.
+/// A firmware with few devices is hardly ever certainly clean by itself.
 #[test]
 fn a_firmware_recovers_with_its_chipset() {
     let end = looked_at(24);
@@ -579,7 +581,7 @@ fn a_firmware_recovers_with_its_chipset() {
     );
 }
 
-/// All of its chipsets, or none.
+/// An incident ends on all of its chipsets, or on none.
 #[test]
 fn a_fault_on_two_chipsets_ends_when_both_are_clean() {
     let mut course = Course::new(Vec::new());

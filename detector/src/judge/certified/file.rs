@@ -2,8 +2,8 @@
 //! `SELECT * FROM certified_placements_v1 FORMAT JSONEachRow` writes them. A later line counts before an
 //! earlier one.
 //!
-//! A line needs `model_id`, `model_version`, `chipset`, `fingerprint_algorithm`, `n_nodes` and `npu_nodes`. App and
-//! environment are `*` where they are missing, the graph is `jit` and the source `assignment_api`. Other columns are
+//! A line needs `model_id`, `model_version`, `chipset`, `fingerprint_algorithm`, `n_nodes` and `npu_nodes`. If they are
+//! missing, app and environment are `*`, the graph is `jit`, and the source is `assignment_api`. Other columns are
 //! ignored.
 
 use std::fs::File;
@@ -15,14 +15,14 @@ use epwatch_proto::device::{is_vendor_fingerprint_hash, vendor_fingerprint_hash}
 
 use super::placement::{Certified, CertifiedRow};
 
-/// Labs certify by hand: a larger file is another one.
+/// Labs certify by hand, so a larger file is not a file of certificates.
 const MAX_BYTES: u64 = 64 << 20;
 
-/// Why a file of certified placements could not be read.
+/// The error of a file of certified placements that could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertifiedError {
-    /// It cannot be opened or read, or is not text.
+    /// The file cannot be opened or read, or is not text.
     #[error("failed to read {}", path.display())]
     Read {
         /// Path as given.
@@ -31,7 +31,7 @@ pub enum CertifiedError {
         #[source]
         source: io::Error,
     },
-    /// It is larger than 64 MiB.
+    /// The file is larger than 64 MiB.
     #[error("failed to read {} as certified placements: more than {MAX_BYTES} bytes", path.display())]
     TooLarge {
         /// Path as given.
@@ -54,7 +54,7 @@ impl Certified {
     /// Reads a file.
     ///
     /// # Errors
-    /// It cannot be read, is too large, or a line is not a certified placement.
+    /// The file cannot be read, is too large, or has a line that is not a certified placement.
     pub fn from_file(path: &Path) -> Result<Certified, CertifiedError> {
         let read = |source| CertifiedError::Read {
             path: path.to_owned(),
@@ -117,11 +117,11 @@ impl CertifiedRow {
                 self.latency_p50_us, self.latency_p95_us
             ));
         }
-        // Reports have the hash.
+        // Reports have the firmware's hash, so a plain fingerprint is hashed here.
         if !is_vendor_fingerprint_hash(&self.firmware) {
             self.firmware = vendor_fingerprint_hash(&self.firmware);
         }
-        // Reports are compared by the normalised code.
+        // Reports have the normalised chipset code, so a name is normalised here.
         if !self.chipset.starts_with("other:") {
             let chipset = Chipset::normalise(&self.chipset, "", "");
             chipset.as_str().clone_into(&mut self.chipset);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use crate::judge::baseline::{BaselineLatency, Certificate};
 use crate::judge::placement::NodeCounts;
 
-/// Where a key proves no app or no environment.
+/// Stands for any app or environment, if the key proves none.
 const ANY: &str = "*";
 
 /// The placement that a lab or a pipeline certified for one version of a model on one chipset.
@@ -20,11 +20,11 @@ pub struct CertifiedPlacement {
     pub model_version: String,
     /// Normalised chipset.
     pub chipset: String,
-    /// Where it runs, and how fast.
+    /// The placement and its latency, with their origin.
     pub certificate: Certificate,
 }
 
-/// One certification, with the columns of `certified_placements_v1`. In a file some may be missing.
+/// One certification, with the columns of `certified_placements_v1`. A file may leave some of them out.
 #[derive(Debug, Row, Deserialize)]
 pub(crate) struct CertifiedRow {
     #[serde(default = "any")]
@@ -79,7 +79,7 @@ fn assignment_api() -> String {
     "assignment_api".to_owned()
 }
 
-/// Some settings of the store write 64 bits as text, since JavaScript has 53.
+/// With some settings the store writes 64-bit numbers as text, because JavaScript has only 53 bits.
 fn number_or_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -131,7 +131,7 @@ impl CertifiedRow {
     }
 }
 
-/// All of them, the latest first; app and environment may be `*`.
+/// All certified placements by model, the latest first; app and environment may be `*`.
 #[derive(Debug, Clone, Default)]
 pub struct Certified(BTreeMap<String, Vec<(ModelKey, CertifiedPlacement)>>);
 
@@ -146,7 +146,7 @@ impl Certified {
         certified
     }
 
-    /// Puts `newer` before its own.
+    /// Returns these certifications with `newer` before them.
     pub(crate) fn preceded_by(mut self, newer: &Certified) -> Certified {
         for (model_id, placements) in &newer.0 {
             let of_model = self.0.entry(model_id.clone()).or_default();

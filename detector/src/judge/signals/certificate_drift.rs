@@ -1,8 +1,9 @@
-//! `Certificate`: devices whose placement is worse than the one that was certified for their version and chipset.
+//! `Certificate`: devices whose placement is worse than the placement that was certified for their version and chipset.
 //!
-//! `Placement` compares with the version before first, so it is silent where that version had the same fault. A certificate
-//! counts for its own runtime and method only: another runtime may count nodes differently. Of several, a device is compared
-//! with the one of its own firmware. Next comes one that names no firmware, and last the latest of another firmware.
+//! `Placement` compares with the version before first, so it is silent if that version had the same fault. A
+//! certificate counts for its own runtime and method only: another runtime may count nodes differently. Of several
+//! certificates, a device is compared with the certificate of its own firmware. Next comes one that names no firmware,
+//! and last the latest of another firmware.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ pub struct UncertifiedRuntime {
     pub certified: String,
     /// Runtimes of the devices, the commonest first.
     pub runtimes: Vec<String>,
-    /// Devices with one of these.
+    /// Devices with one of these runtimes.
     pub devices: u64,
 }
 
@@ -80,7 +81,7 @@ pub(crate) fn drifted(
     })
 }
 
-/// The certificate that most of these votes are compared with, and whether it is of their firmware.
+/// The certificate that most of these votes are compared with, and whether it is for their firmware.
 fn commonest<'a, 'v>(
     votes: impl IntoIterator<Item = &'v DeviceVote>,
     certificates: &'a [Certificate],
@@ -101,7 +102,7 @@ fn commonest<'a, 'v>(
     most.map(|((at, is_theirs), _)| (&certificates[at], is_theirs))
 }
 
-/// Returns the runtimes of most devices if nothing is certified for them; `None` if something is.
+/// Returns the runtimes of most devices if no certificate is for them; `None` if there is one.
 #[must_use]
 pub(crate) fn uncertified(
     window: &CohortWindow,
@@ -132,8 +133,8 @@ pub(crate) fn uncertified(
     })
 }
 
-/// A device differs if its fingerprint does and the NPU has less of the work. Where neither MACs nor nodes can be counted,
-/// as in a precompiled graph, the fingerprint decides alone.
+/// A device differs if its fingerprint differs and the NPU has less of the work. If neither MACs nor nodes can be
+/// counted, as in a precompiled graph, the fingerprint alone decides.
 fn compare(vote: &DeviceVote, certificates: &[Certificate]) -> Option<Compared> {
     let (placement, before) = (
         &*vote.placement,
@@ -235,7 +236,7 @@ mod tests {
         assert!(worse(precompiled(8)));
     }
 
-    /// Firmware f1 keeps all on the NPU, and f2 was certified with less there.
+    /// Firmware f1 was certified with all work on the NPU, and f2 with less.
     #[test]
     fn devices_are_compared_with_the_certificate_of_the_nearest_firmware() {
         let of_firmware = |firmware: &str, npu_nodes: u32, share: f64| Certificate {
@@ -260,7 +261,7 @@ mod tests {
                 is_theirs,
             })
         };
-        // The devices of the window have f1, whichever was stored last.
+        // The devices of the window have f1, so its certificate counts, whichever was stored last.
         for certificates in [[&f1, &f2], [&f2, &f1]] {
             let drift = drift(&certificates);
             assert_eq!(drift.change.signal.hits, 30);
@@ -274,7 +275,7 @@ mod tests {
         assert!(text.contains("with firmware f2"), "{text}");
     }
 
-    /// All devices fell back as the version before did, so only the certified latency shows what it costs.
+    /// All devices fell back, as on the version before. So only the certified latency shows the cost.
     #[test]
     fn certified_latency_is_the_reference_of_a_fault_that_was_always_there() {
         let fallen = Fleet {
@@ -297,7 +298,7 @@ mod tests {
             .unwrap();
         assert!(slower.signal.fires);
         assert_eq!(slower.reference, SpeedReference::Certified);
-        // The certificate was as slow.
+        // The certified latency is as slow as the devices.
         let slower = found(&fallen, &with(timed(20_000.0)))
             .unwrap()
             .slower

@@ -1,9 +1,9 @@
 //! The controls. If the previous version, or another model on the same devices, slowed down as well, the device is the
 //! cause, not the model. The same holds for another model or version on the chipset. That control needs no device in
 //! common, because load that is spread over the chipset hits other devices of each model. If the devices hit lie nearly
-//! all among those that report no thermal state, heat is the cause. Controls use only the window's own runs. Earlier
-//! runs that fill up a device's few ones hide a slow-down that began now. A slow-down below 3 times is heat, governor
-//! or load, and does not page. From 3 times on the NPU is lost for all models of the device, which does page.
+//! all among those that report no thermal state, heat is the cause. Controls use only the window's own runs, because
+//! earlier runs that fill up a device's few runs hide a slow-down that began now. A slow-down below 3 times is heat,
+//! governor or load, and does not page. From 3 times on the NPU is lost for all models of the device, which does page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::unseen_heat::{UnseenHeat, unseen_heat};
 /// A peer model's p10 over its own earlier p10 that counts as slowed.
 const PEER_SLOWED: f64 = 1.25;
 
-/// Chance of its devices hit from which another cohort of the chipset slowed down.
+/// Another cohort of the chipset slowed down if the chance of its devices hit is at most this.
 const BY_CHANCE: f64 = 0.01;
 
 /// Whether something other than the cohort's model slowed down.
@@ -34,16 +34,16 @@ pub enum Control {
     Absent,
     /// The previous version did not slow down: share of its devices beyond the same ratio.
     PreviousSteady(f64),
-    /// The previous version slowed down too: that share.
+    /// The previous version slowed down too: share of its devices beyond the same ratio.
     PreviousSlowed(f64),
-    /// Other models on the devices hit did not: share of those devices where one did.
+    /// Other models on the devices hit did not slow down: share of these devices on which one did.
     PeersSteady(f64),
-    /// Other models on the devices hit slowed down too: that share.
+    /// Other models on the devices hit slowed down too: share of these devices on which one did.
     PeersSlowed(f64),
     /// Another model or version on the chipset slowed down too: share of its devices.
     CohortSlowed(f64),
-    /// Devices of another model or version on the chipset slowed down too, but they are too few to be sure either way.
-    /// Share of its devices.
+    /// Devices of another model or version on the chipset slowed down too, but are too few to be sure: share of its
+    /// devices.
     CohortUnsure(f64),
     /// The devices hit are nearly all among those that report no thermal state.
     UnseenHeat(UnseenHeat),
@@ -74,7 +74,7 @@ impl Control {
         matches!(self, Control::CohortUnsure(_))
     }
 
-    /// The previous version slowed too if at least half as large a share of its devices is hit.
+    /// The previous version slowed too if the share of its devices hit is at least half as large.
     pub(super) fn of_previous(previous: Tally, share: f64) -> Self {
         if previous.devices < MIN_ELIGIBLE {
             Control::Absent
@@ -85,7 +85,7 @@ impl Control {
         }
     }
 
-    /// Decides by the previous version if it slowed too, else by other models on the devices hit if enough have
+    /// Decides by the previous version if it slowed too, else by other models on the devices hit if enough devices run
     /// one. Other models slowed too if they did on at least half of these devices.
     fn or_of_peers(self, peers: impl FnOnce() -> Tally) -> Self {
         if self.vetoes() {
@@ -101,9 +101,9 @@ impl Control {
         }
     }
 
-    /// Decides by the cohort of the chipset that slowed most if nothing else slowed. It did if more devices are
-    /// hit than by chance, and not surely under half as large a share: cohorts may be small. If no other control
-    /// answers, a cohort too small to be surprising leaves the cause open.
+    /// Decides by the cohort of the chipset that slowed most if nothing else slowed. It slowed if more devices are hit
+    /// than by chance, and the share is not surely under half as large, because cohorts may be small. If there are no
+    /// other controls, a cohort too small to be surprising leaves the cause open.
     fn or_of_cohorts(
         self,
         cohorts: impl FnOnce() -> Vec<Tally>,
@@ -156,7 +156,7 @@ pub struct PeerRatios {
 impl PeerRatios {
     /// Adds the ratios of a cohort's votes.
     pub fn add(&mut self, cohort: &CohortKey, votes: &[DeviceVote]) {
-        // Shared by all devices, because there are many.
+        // All devices share one key, because there are many devices.
         let cohort = Arc::new(cohort.clone());
         for (device, ratio) in slow_devices::worst_own_ratios(votes) {
             self.ratios
@@ -170,7 +170,7 @@ impl PeerRatios {
         }
     }
 
-    /// Returns the smallest ratio of a device's other models: if that one is slow, all are.
+    /// Returns the smallest ratio of a device's other models. If it is slow, all of them are.
     fn steadiest_peer(&self, device: &Installation, model: &ModelKey) -> Option<f64> {
         let peers = self
             .ratios
@@ -203,8 +203,8 @@ fn others_on_chipset<T>(
     tallies.into_values().collect()
 }
 
-/// Returns the control of devices whose placement got worse: `control`, or their other models, which count also where `Shift` hit
-/// no device.
+/// Returns the control of devices whose placement got worse: `control`, or their other models. These also count if
+/// `Shift` hit no device.
 pub(super) fn of_moved(
     control: Control,
     window: &CohortWindow,
@@ -225,8 +225,8 @@ pub(super) fn of_moved(
     }
 }
 
-/// Returns the median over a cohort's devices of the ratio of their steadiest other model; `None` with too few that have
-/// one.
+/// Returns the median over a cohort's devices of the ratio of their steadiest other model; `None` if too few devices
+/// have one.
 pub(super) fn peer_ratio(
     window: &CohortWindow,
     devices: &slow_devices::WorstRatios,
@@ -265,8 +265,8 @@ pub(super) fn slowed_too(
     if !shift.signal.fires {
         return by_devices;
     }
-    // At the ratio that decides, a load may hit a third of one cohort, and almost none of another that is slowed a
-    // little less. Both are compared at the mildest.
+    // At the deciding ratio, load may hit a third of one cohort, and almost none of another that it slows a little
+    // less. So both are compared at the mildest ratio.
     let tenths = BEYOND_TENTHS[0];
     let slowed = |ratio: &f64| *ratio >= f64::from(tenths) / 10.0;
     let others = || others_on_chipset(&peers.ratios, &window.key, &baseline.no_controls, slowed);
@@ -302,7 +302,8 @@ pub(crate) fn intermittent_too(
         .or_of_heat(window, &found.hit_devices)
 }
 
-/// Counts the devices that an intermittent signal found and that run another model, and those where it is hit as well.
+/// Counts the devices that an intermittent signal found and that run another model, and among them the devices whose
+/// other model is hit as well.
 pub(super) fn peers_hit(window: &CohortWindow, peers: &PeerRatios, found: &Intermittent) -> Tally {
     let model = &window.key.model;
     let mut tally = Tally::default();

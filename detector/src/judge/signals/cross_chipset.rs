@@ -1,8 +1,8 @@
 //! The other chipsets: whether the same version shows the same effect there, in the same window.
 //!
 //! A CPU fallback belongs to a chipset: to its driver, and to the abilities of its NPU. Load of the app itself, larger
-//! inputs and a heavier model reach all chipsets at once. On one device they look the same as a fallback. So if latency
-//! alone decides, the cohort is compared with the other chipsets. Placements need no such control.
+//! inputs and a heavier model reach all chipsets at once. On one device these look the same as a fallback. So if
+//! latency alone decides, the cohort is compared with the other chipsets. Placements need no such control.
 
 use std::ops::AddAssign;
 
@@ -18,19 +18,20 @@ use super::limits::{MIN_ELIGIBLE, MIN_HITS};
 use super::median_ratio::{HEAVIER, SLOWER};
 use super::slow_devices::{self, Shift};
 
-/// One chipset in four may differ although the effect is on all of them. A small one may differ by chance, another
-/// because the app does something else there. A fault on three of four chipsets is still a fault of chipsets.
+/// One chipset in four may differ although the effect is on all of them. A chipset with few devices may differ by
+/// chance, another because the app does something else there. A fault on three of four chipsets is still a fault of
+/// chipsets.
 const MAY_DIFFER: f64 = 0.25;
 
 /// Share of the chipsets that must show the effect at all.
 const MUST_SHOW: f64 = 0.5;
 
-/// Another chipset shows the effect if its excess share of devices hit is at least this fraction of the
-/// cohort's. The bar is low, because of ten chipsets under the same load the one hit hardest fires first.
+/// Another chipset shows the effect if its excess share of devices hit is at least this fraction of the cohort's. The
+/// fraction is low, because among ten chipsets under the same load, the one hit hardest fires first.
 const AS_MUCH: f64 = 0.25;
 
-/// Share of the devices from which the whole cohort moved. Then medians are compared: shares beyond a ratio
-/// that all devices are close to are noise.
+/// The whole cohort moved if at least this share of its devices did. Then medians are compared: if all devices are
+/// close to a ratio, shares beyond it are noise.
 const MOST_DEVICES: f64 = 0.8;
 
 /// Median ratio from which a chipset moved as well.
@@ -45,7 +46,7 @@ const ALIKE: f64 = SLOWER;
 /// twice as much as the one before. A whole model on the CPU is 3 to 80 times slower.
 const HEAVIEST: f64 = 2.5;
 
-/// The same if input shapes are not known: an image of two and a half times the side has six times the pixels.
+/// The limit if input shapes are not known: an image with sides two and a half times as long has six times the pixels.
 const LARGEST_INPUT: f64 = 6.25;
 
 /// The effect on the other chipsets.
@@ -53,24 +54,25 @@ const LARGEST_INPUT: f64 = 6.25;
 pub struct CrossChipset {
     /// Chipsets compared; those with few devices count as one.
     pub chipsets: u64,
-    /// Share of their devices that are hit as the cohort's are, in [0, 1].
+    /// Share of their devices that are hit in the same way as the cohort's, in [0, 1].
     pub share: f64,
-    /// Median over them of the median ratio of p10, if the cohort is compared by it.
+    /// Median over the chipsets of the median ratio of p10, if the cohort is compared by it.
     pub ratio: Option<f64>,
-    /// Whether the effect is on all chipsets, so that its cause may be something else than a fallback.
+    /// Whether the effect is on all chipsets, so that its cause may be something other than a fallback.
     pub explains: bool,
-    /// Whether they surely have less than half of it, so that what comes with the app, inputs too, is not the cause.
+    /// Whether the chipsets surely have less than half of the effect. Then nothing that comes with the app, such as
+    /// inputs, is the cause.
     pub spared: bool,
 }
 
-/// Returns the votes of installations known before the window, so that forged newcomers cannot take away a page.
+/// Returns the votes of installations known before the window, so that forged newcomers cannot prevent a page.
 fn proven(window: &CohortWindow) -> impl Iterator<Item = &DeviceVote> {
     window.votes.iter().filter(|vote| vote.is_proven)
 }
 
-/// Compares devices that are slow in some runs. `usual` is the share of healthy devices that are. If the
-/// devices' other models, or the version before, have significantly less than half of the effect, this
-/// version is the cause on every chipset.
+/// Compares devices that are slow in some runs. `usual` is the share of healthy devices that are slow in this way. If
+/// the devices' other models, or the version before, have significantly less than half of the effect, this version is
+/// the cause on every chipset.
 #[must_use]
 pub(super) fn in_some_runs(
     window: &CohortWindow,
@@ -128,7 +130,7 @@ pub(super) fn in_all_runs(
     let (factor, alike) = if whole {
         (found.cohort_ratio, moved_alike(found.cohort_ratio))
     } else {
-        // The median of all devices would hide a few that are far slower than the heavier model.
+        // The median of all devices would hide a few that are far slower than a heavier model makes them.
         let ratio = hit_ratio(window, found)?;
         (ratio, same_share || moved_alike(ratio))
     };
@@ -174,9 +176,9 @@ fn as_much(own: f64, usual: f64) -> f64 {
     usual + (own - usual).max(0.0) * AS_MUCH
 }
 
-/// Returns the share of the others' devices that are hit, and whether they show the same effect. They do if all
-/// together show significantly more than usual, half of them as much as here, and few significantly less. `None`
-/// without others.
+/// Returns the share of the others' devices that are hit, and whether they show the same effect. They do if three
+/// things hold: all together show significantly more than usual, half of them as much as here, and few significantly
+/// less. `None` without others.
 fn same_share(own: f64, usual: f64, others: &[Tally]) -> Option<(f64, bool)> {
     let mut all = Tally::default();
     others.iter().for_each(|other| all += *other);
@@ -237,9 +239,9 @@ mod tests {
     #[test]
     fn what_comes_to_all_chipsets_is_the_same_there() {
         check(0.4, &[(20, 60), (35, 80), (9, 30)], true);
-        // A small one shows nothing by chance.
+        // A chipset with few devices shows no effect by chance.
         check(0.4, &[(20, 60), (35, 80), (0, 5)], true);
-        // One of four does something else.
+        // One of four chipsets does something else.
         check(0.4, &[(20, 60), (35, 80), (30, 70), (1, 60)], true);
     }
 
@@ -250,7 +252,7 @@ mod tests {
         check(0.4, &[(40, 60), (40, 60), (3, 60)], false);
         check(0.1, &[(3, 60), (4, 80)], false);
         check(0.2, &[(2, 15), (1, 15)], false);
-        // Two of four, the others too small to be sure of.
+        // Of four chipsets, only this one and another show the effect. The others are too small to be sure.
         check(0.4, &[(20, 60), (0, 5), (0, 5)], false);
         // Two devices are not a sign.
         check(0.4, &[(2, 5)], false);

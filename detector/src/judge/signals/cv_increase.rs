@@ -1,9 +1,9 @@
 //! `CvIncrease`: devices whose runs vary more than before.
 //!
 //! A device is hit if the coefficient of variation (CV) of its clean runs is at least three values. They are twice its
-//! own earlier CV, 1.5 times the cohort's in earlier windows, and 0.15. The last is there because single spikes move a
-//! steady device's CV by more than any fault. Both baselines are needed because different programs measure them.
-//! Counted over devices, compared with the cohort's history.
+//! own earlier CV, 1.5 times the cohort's in earlier windows, and 0.15. The last value is needed because single spikes
+//! move a steady device's CV by more than any fault. Both baselines are needed because different programs measure them.
+//! The signal counts devices, and compares the count with the cohort's history.
 
 use epwatch_model::{Installation, Signal, SignalId};
 use epwatch_stats::order_stat::median;
@@ -16,8 +16,8 @@ use crate::judge::window::{CohortWindow, DeviceVote, MIN_RUNS_HIGH};
 use super::control::Control;
 use super::limits::{Limits, counted_signal, is_enough};
 
-/// Healthy devices that are hit in a window. In healthy fleets, one device's clean CV spans 0.035 to 0.59 from the 5 %
-/// to the 95 % point (the project's detection measurements).
+/// Share of healthy devices that are hit in a window. In healthy fleets, one device's clean CV spans 0.035 to 0.59 from
+/// the 5 % to the 95 % point (the project's detection measurements).
 pub(crate) const FLEET_RATE: f64 = 0.1;
 
 /// Least multiple of the device's own earlier CV.
@@ -72,7 +72,7 @@ fn pairs(votes: &[DeviceVote]) -> HashMap<Installation, BeforeAndNowCv> {
         let (Ok(earlier), Some(now)) = (&latency.device_baseline, latency.moments.cv()) else {
             continue;
         };
-        // Votes filled up with runs of earlier windows are left out, because those belong to the past.
+        // Votes that were filled up with runs of earlier windows are left out, because these runs belong to the past.
         let enough = latency.moments.n() >= MIN_RUNS_HIGH
             && !latency.is_filled_up
             && earlier.n >= MIN_RUNS_HIGH;

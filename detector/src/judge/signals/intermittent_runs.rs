@@ -1,11 +1,11 @@
 //! Devices that are slow in some of their runs.
 //!
-//! `Tail`: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out. Most runs beyond
-//! 1.4 x are beyond 2 x, whereas contention and heat end earlier. `NearTail`: the same beyond 1.4 x (and 1.6 x its
-//! median), if almost no run of the cohort lies just below. A run at twice its latency is at 1.8 x its p95, and
-//! contention and heat slow runs down by any factor up to that. `Moved`: the median moved by 1.6 x while the fast runs
-//! are as fast as before. All add a device's runs over placements, because they look for runs that move between
-//! placements.
+//! `Tail`: at least 3 to 40 % of a device's runs lie beyond twice its own earlier p95, and far out. Far out means that
+//! most runs beyond 1.4 x are beyond 2 x, whereas contention and heat end earlier. `NearTail`: runs beyond 1.4 x (and
+//! 1.6 x its median), if almost no run of the cohort lies just below. A run at twice its latency is at 1.8 x its p95,
+//! and contention and heat slow runs down by any factor up to that. `Moved`: the median moved by 1.6 x while the fast
+//! runs are as fast as before. All three signals add up a device's runs over placements, because they look for runs
+//! that move between placements.
 
 use std::collections::BTreeMap;
 
@@ -30,19 +30,19 @@ const FAR_OUT: f64 = 0.5;
 /// Least share of a device's runs that are as fast as before: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
 
-/// Most runs between 1.2 x and the limit of `NearTail`, next to those beyond it, that leave these a group of their own.
-/// The measured ratio is 0.8 under contention by 1.2 to 1.9 x and 1.3 under heat of up to 2.2 x. With runs at twice the
-/// latency it is 0.1.
+/// Runs beyond the limit of `NearTail` are a group only if few runs lie between 1.2 x and the limit: at most this
+/// fraction. The measured fraction is 0.8 under contention by 1.2 to 1.9 x and 1.3 under heat of up to 2.2 x. With runs
+/// at twice the latency it is 0.1.
 const MOST_BETWEEN: f64 = 0.4;
 
-/// Least share of a device's runs within 1.4 times its earlier p95 that no slow-down of all runs leaves. `Tail` counts
-/// a device that is slower in all of its runs only if half of them are beyond twice the p95. Then almost none is
-/// within.
+/// Least share of a device's runs within 1.4 times its earlier p95 that rules out a slow-down of all runs. `Tail`
+/// counts a device that is slower in all of its runs only if half of them are beyond twice the p95. Then almost no run
+/// is within 1.4 times.
 const FAST_TOO: f64 = 0.3;
 
-/// If the slow-down goes on, the share of slow runs in the window is at least this fraction of the share with
-/// earlier runs added. It is half of it if the slow-down began long ago, more if it began now, and nearly zero
-/// after a repair.
+/// If the slow-down goes on, the share of slow runs in the window is at least this fraction of the share with earlier
+/// runs added. The fraction is a half if the slow-down began long ago, more if it began now, and nearly zero after a
+/// repair.
 const GOES_ON: f64 = 0.25;
 
 /// The result of one of the three signals.
@@ -81,7 +81,7 @@ impl Intermittent {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DeviceRuns {
     pub(crate) against: AgainstSelf,
-    /// The runs of the window alone, without earlier ones that were added to have enough.
+    /// The runs of the window alone, without earlier runs that were added to have enough.
     own: AgainstSelf,
     shape_is_known: bool,
 }
@@ -96,8 +96,8 @@ impl DeviceRuns {
         }
     }
 
-    /// Returns the share of the runs beyond the limit of `NearTail`, and the share just below it. `None` if too few
-    /// runs are as fast as before.
+    /// Returns the share of the runs beyond the limit of `NearTail`, and the share just below the limit. `None` if too
+    /// few runs are as fast as before.
     fn near_and_between(&self) -> Option<(f64, f64)> {
         let AgainstSelf { n, as_fast, .. } = self.against;
         let near = near_tail(self.against);
@@ -114,7 +114,7 @@ impl DeviceRuns {
     }
 
     fn has_fast_runs_too(&self) -> bool {
-        // Earlier runs that fill up a device's few are fast ones.
+        // Only the window's own runs are tested, because the earlier runs that fill up a device's few runs are fast.
         self.own.beyond_1_4x <= (1.0 - FAST_TOO) * self.own.n
     }
 
@@ -129,7 +129,8 @@ impl DeviceRuns {
     }
 }
 
-/// Returns the runs beyond the limit of `NearTail`. The median holds where few runs before were slow, the p95 where many were.
+/// Returns the runs beyond the limit of `NearTail`. The limit is the median's if few earlier runs were slow, and the
+/// p95's if many were.
 fn near_tail(runs: AgainstSelf) -> f64 {
     runs.beyond_1_4x.min(runs.beyond_median)
 }
@@ -149,7 +150,7 @@ type RunsByShape<'a> = Vec<((Installation, &'a str, &'a str), DeviceRuns)>;
 pub(crate) fn runs_by_shape<'a>(
     votes: impl IntoIterator<Item = &'a DeviceVote>,
 ) -> RunsByShape<'a> {
-    // Ordered, so that the first of equal parts always wins.
+    // The map is ordered, so that the first of equal parts always wins.
     let mut parts: BTreeMap<(Installation, &str, &str), [AgainstSelf; 2]> = BTreeMap::new();
     for vote in votes {
         let Some(latency) = &vote.latency else {
@@ -203,7 +204,7 @@ pub(crate) fn runs_of_devices<'a>(
 /// `Tail` or `NearTail`, as `kind` says: devices with slow runs; `None` if no device has a baseline.
 ///
 /// `NearTail` does not fire before the fleet has its own rates, because sessions on big and little cores are two groups
-/// of runs as well. It does not fire where input shapes are not known either, because shapes form groups too.
+/// of runs as well. Neither does it fire if input shapes are not known, because shapes form groups too.
 pub(super) fn tails(
     kind: SignalId,
     devices: &HashMap<Installation, DeviceRuns>,
@@ -228,7 +229,8 @@ pub(super) fn tails(
     Some(found)
 }
 
-/// Whether the slow runs of `NearTail` are a group of their own, over all devices: those hit were chosen for their slow runs.
+/// Whether the slow runs of `NearTail` are a group of their own, over all devices. The devices hit alone were chosen
+/// for their slow runs.
 fn are_apart(devices: &HashMap<Installation, DeviceRuns>) -> bool {
     let mut all: Vec<(&Installation, &DeviceRuns)> = devices.iter().collect();
     // Sorted, because sums of fractions depend on the order.
@@ -261,7 +263,7 @@ fn goes_on<'a>(id: SignalId, hit: impl Iterator<Item = &'a DeviceRuns>) -> bool 
     all.n <= 0.0 || slow_share(id, own) >= GOES_ON * slow_share(id, all)
 }
 
-/// Returns the share of the runs that the signal takes as slow.
+/// Returns the share of the runs that the signal counts as slow.
 fn slow_share(id: SignalId, runs: AgainstSelf) -> f64 {
     match id {
         SignalId::Moved => runs.beyond_median / runs.n,
@@ -338,7 +340,7 @@ mod tests {
     use crate::judge::window::CohortWindow;
     use crate::testing::{Fleet, noisy};
 
-    /// The day after a repair: the day alone has too few runs, and the runs before it were slow.
+    /// The day after a repair. It has too few runs of its own, and the earlier runs were slow.
     #[test]
     fn runs_that_were_added_are_not_slow_by_themselves() {
         let limits = Limits::for_windows_a_day(1_000.0);
@@ -419,7 +421,7 @@ mod tests {
         assert!(!fires(&unknown, &known), "shapes");
     }
 
-    /// The order of a hash map changes with its seed, the result must not.
+    /// The order of a hash map changes with its seed, but the result must not.
     #[test]
     fn among_equally_slow_shapes_the_same_one_decides_each_time() {
         let mut window = noisy(1.0);

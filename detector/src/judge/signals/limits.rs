@@ -10,8 +10,8 @@ pub(crate) const MIN_ELIGIBLE: u64 = 5;
 /// Devices that must be hit before a signal fires.
 pub(crate) const MIN_HITS: u64 = 3;
 
-/// Chance above which a count does not show a fault. In a window with a finding, signals with such a chance are
-/// history, as all signals of a healthy window are.
+/// Chance above which a count does not show a fault. In a window with a finding, signals with such a chance still go
+/// into the history, like all signals of a healthy window.
 pub(crate) const UNSURPRISING_P: f64 = 0.05;
 
 /// Returns a signal whose value is the share of the devices hit.
@@ -41,11 +41,11 @@ pub(super) fn is_enough(tally: Tally, min_share: f64) -> bool {
 /// The chance below which each kind of signal fires.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
-    /// For signals that decide on latency alone.
+    /// Limit for signals that decide on latency alone.
     pub p_latency: f64,
-    /// For `Shift`, which compares devices with their own past.
+    /// Limit for `Shift`, which compares devices with their own past.
     pub p_shift: f64,
-    /// For placements, which do not vary with heat or load.
+    /// Limit for placements, which do not vary with heat or load.
     pub p_placement: f64,
 }
 
@@ -57,8 +57,8 @@ impl Limits {
     /// chance and `Shift` at [`Self::MOST_SHIFT`] use half of that, before a second window confirms.
     const MOST: f64 = 1e-5;
 
-    /// The same for `Shift`, which gets the larger part: if placements are missing or wrong, no other signal finds
-    /// a fault on some devices.
+    /// Upper bound for `Shift`, which gets the larger part: if placements are missing or wrong, no other signal finds a
+    /// fault on some devices.
     const MOST_SHIFT: f64 = 3e-5;
 
     /// Returns the limits for a fleet with so many disjoint cohort windows a day.

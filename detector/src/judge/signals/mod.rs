@@ -1,7 +1,7 @@
 //! The signals, one file each: what each of them counts in a cohort window, and how surprising the count is.
 //!
-//! Every signal counts devices, never runs, since runs of one device are not independent. [`SignalId`] says what each
-//! of them asks. `verdict` decides what the answers amount to.
+//! Every signal counts devices, never runs, because runs of one device are not independent. [`SignalId`] describes each
+//! signal. `verdict` makes a verdict of their results.
 
 mod certificate_drift;
 mod compiled_model;
@@ -57,7 +57,7 @@ pub struct SignalEvidence {
     pub slower_and_moved: Option<SlowerAndMoved>,
     /// `Certificate`; `None` if nothing was certified for the devices' runtime.
     pub certificate: Option<CertificateDrift>,
-    /// The devices' runtime, if nothing was certified for it, and something was for another one.
+    /// The devices' runtime, if no certificate is for it, and there is one for another runtime.
     pub uncertified_runtime: Option<UncertifiedRuntime>,
     /// `Shift`; `None` if no device has a baseline.
     pub shift: Option<Shift>,
@@ -73,11 +73,12 @@ pub struct SignalEvidence {
     pub near_tail: Option<Intermittent>,
     /// `Moved`; `None` if no device has a baseline.
     pub moved: Option<Intermittent>,
-    /// Whether something other than the model slowed down as well, for `Median` and `Shift`.
+    /// Control of `Median` and `Shift`: whether something other than the model slowed down as well.
     pub control: Control,
-    /// The same for `SlowerAndMoved`.
+    /// Control of `SlowerAndMoved`.
     pub control_of_moved: Control,
-    /// Whether the intermittent signals compare most devices with earlier windows of this version, which makes no page.
+    /// Whether the intermittent signals compare most devices with earlier windows of this version. Such a comparison
+    /// does not page.
     pub by_own_windows: bool,
     /// Whether the devices that `Shift` found are nearly all among those that report no thermal state.
     pub may_be_heat: bool,
@@ -259,15 +260,15 @@ impl SignalEvidence {
         beyond.filter(|beyond| beyond.signal.fires)
     }
 
-    /// Returns where outputs are off, if `Outputs` or `OutputDrop` fires.
+    /// Returns the chipsets where outputs are off, if `Outputs` or `OutputDrop` fires.
     pub(crate) fn firing_drop(&self) -> Option<&Dropped> {
         let dropped = self.output_drop.as_ref()?;
         let fires = dropped.signal.fires || self.firing_outputs().is_some();
         Some(dropped).filter(|dropped| fires && dropped.signal.hits > 0)
     }
 
-    /// Returns the counts behind the signals, for the history of later versions. Each has the smallest chance
-    /// of the signals that see the same slow-down, because a window with a fault must not be its own past.
+    /// Returns the counts behind the signals, for the history of later versions. Each count has the smallest chance of
+    /// all signals that show the same slow-down. A window with a fault must not become its own history.
     #[must_use]
     pub fn tallies(&self) -> Vec<Signal> {
         let slower = [

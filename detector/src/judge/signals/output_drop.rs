@@ -1,4 +1,4 @@
-//! `OutputDrop`: golden outputs that are off, and whether that is the quantisation or an NPU.
+//! `OutputDrop`: golden outputs that are off, and whether the cause is the quantisation or an NPU.
 //!
 //! A device's output is off if it is beyond the tolerance of the model's owner. Without a tolerance it is off if the cosine
 //! with the output of its own CPU is below [`ROUNDING_COSINE`]. For small noise that is independent of the output, 1 - cosine
@@ -6,9 +6,9 @@
 //! I. Kollar, *Quantization Noise*, 2008). With 8 bits and many layers the cosine stays above that limit, as
 //! docs/detection.md has measured.
 //!
-//! All chipsets run one version on one input. If the others are off as well, the cause is in the model: its quantisation. If
-//! they are not, the cause is the NPU here. A chipset that is further off does not speak against a loss that all have: a small
-//! network can multiply it. Without another chipset there is no answer.
+//! All chipsets run one version on one input. If the others are off as well, the cause is in the model: its
+//! quantisation. If they are not, the cause is the NPU here. A chipset that is further off does not rule out a common
+//! loss, because a small network can multiply it. Without another chipset there is no answer.
 
 use std::collections::BTreeMap;
 
@@ -26,14 +26,15 @@ use super::cross_chipset::with_rest;
 use super::limits::{Limits, counted_signal, is_enough};
 use super::outputs::{BEYOND_RATE, MIN_SHARE};
 
-/// Another chipset shows the same loss if at least this fraction of the share of devices is off. How far does not matter. Of
-/// one step, a floor has four times the noise of the nearest number, and its bias adds up over layers (docs/detection.md).
+/// Another chipset shows the same loss if its share of devices off is at least this fraction of the cohort's. The
+/// distance does not matter. Rounding one step down has four times the noise of rounding to nearest, and its bias adds
+/// up over layers (docs/detection.md).
 const AS_MANY: f64 = 0.5;
 
-/// One of so many chipsets may differ: it may have that layer on its CPU, or round so that it loses less.
+/// One chipset in this many may differ. It may have the layer in question on its CPU, or its rounding may lose less.
 const MAY_DIFFER_OF: usize = 3;
 
-/// A loss of the version before is the same if it is at least this fraction as large.
+/// A loss of the version before counts as the same loss if it is at least this fraction as large.
 const AS_BEFORE: f64 = 0.5;
 
 /// The result of `OutputDrop`.
@@ -58,7 +59,7 @@ struct Distance<'a> {
 enum Unit {
     /// 1 - cosine, which averages over all elements.
     Cosine,
-    /// The largest difference, where the cosine says nothing.
+    /// The largest difference, if the cosine shows nothing.
     Largest,
 }
 
@@ -140,7 +141,7 @@ pub(super) fn dropped(
     })
 }
 
-/// Returns the distances of each input, a device once.
+/// Returns the distances of each input, each device once.
 fn by_input<'a>(
     window: &'a CohortWindow,
     counts: impl Fn(&GoldenTest) -> bool,
@@ -173,7 +174,7 @@ fn median_of(
     median(&values)
 }
 
-/// Returns the inner output that is the first one off on most of the devices.
+/// Returns the first inner output that is off on most of the devices.
 fn first_off(off: &[Distance<'_>]) -> Option<String> {
     let mut devices: BTreeMap<&str, usize> = BTreeMap::new();
     for one in off.iter().filter(|one| !one.test.first_off.is_empty()) {
@@ -227,7 +228,7 @@ mod tests {
         // One of three has the layer on its CPU.
         check(&[0.95], &[&[0.95], &[0.9999]], everywhere);
         check(&[0.95], &[&[0.95], &[0.95], &[0.9999]], everywhere);
-        // The others lose less, and more than rounding.
+        // The other chipsets lose less, but more than by rounding.
         check(&[0.5], &[&[0.96], &[0.96]], everywhere);
         check(&[0.95], &[&[0.95], &[0.95], &[0.95], &[0.9999]], everywhere);
     }
@@ -236,13 +237,13 @@ mod tests {
     fn a_drop_on_one_chipset_is_its_npu() {
         check(&[0.9], &[&[0.9995]], Some(DropPlace::Here));
         check(&[0.9], &[&[0.9995], &[0.9993]], Some(DropPlace::Here));
-        // Half of the chipsets.
+        // Only half of the chipsets are off.
         check(
             &[0.9],
             &[&[0.9], &[0.9995], &[0.9995]],
             Some(DropPlace::Here),
         );
-        // A firmware of the chipset.
+        // Only one firmware of the chipset is off.
         check(
             &[0.9995, 0.9],
             &[&[0.9995], &[0.9995]],
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(found(&window, &[]).drop.first_off, None);
     }
 
-    /// A loss that the version before has too is not news, one that is far larger is.
+    /// A loss that the version before has too is not news, but a far larger loss is.
     #[test]
     fn a_version_before_with_the_same_loss_makes_it_no_surprise() {
         let limits = Limits::for_windows_a_day(1_000.0);

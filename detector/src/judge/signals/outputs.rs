@@ -1,9 +1,9 @@
 //! `Outputs` and `OutputHash`: golden self-tests whose outputs differ.
 //!
-//! `Outputs` counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner:
-//! the outputs are wrong. `OutputHash` counts devices whose NPU gives another output than most of their cohort. Within
-//! the tolerance the model only behaves differently from phone to phone. If all of these are as near to their CPU as
-//! rounding leaves them, only rounding modes differ. That does not count as a fault.
+//! `Outputs` counts devices whose NPU differs from their own CPU by more than the tolerance of the model's owner: the
+//! outputs are wrong. `OutputHash` counts devices whose NPU gives another output than most of their cohort. Within the
+//! tolerance the model only behaves differently from phone to phone. If the outputs of all these devices differ from
+//! their CPU only by rounding, only rounding modes differ. That does not count as a fault.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct Outputs {
 pub struct OutputsBeyond {
     /// Value: share of the tested devices hit.
     pub signal: Signal,
-    /// Whether it is surprising enough for a page.
+    /// Whether the count is surprising enough for a page.
     pub is_page: bool,
     /// Median of the largest absolute differences on the devices hit.
     pub max_abs: f64,
@@ -150,10 +150,10 @@ fn beyond(
     })
 }
 
-/// Difference of elements, next to the cohort's commonest one, up to which it is of the same kind of rounding.
+/// A difference of elements up to this multiple of the cohort's commonest output's is the same kind of rounding.
 const AS_NEAR: f64 = 4.0;
 
-/// From this cosine on, it does not show elements that differ: the output has one element, or is too large by a factor.
+/// A cosine from this on does not show elements that differ: the output has one element, or is too large by a factor.
 const BLIND_COSINE: f64 = 1.0 - 1e-9;
 
 /// Whether an output differs from the CPU's by rounding alone. `usual` is the largest difference of the commonest output.
@@ -194,7 +194,8 @@ fn tests_by_output(window: &CohortWindow) -> TestsByOutput<'_> {
     by_input
 }
 
-/// Returns the commonest output. Among equally common ones it is the first by hash, so that it does not depend on the order.
+/// Returns the commonest output. Among equally common ones, it returns the first by hash, so that the result does not
+/// depend on the order.
 fn commonest<'a>(outputs: &BTreeMap<&'a str, Vec<&'a GoldenTest>>) -> Option<&'a str> {
     let most = outputs
         .iter()
@@ -317,7 +318,7 @@ mod tests {
         assert_eq!(minority.firmware.as_deref(), Some("f2"));
     }
 
-    /// A firmware that floors, and a last bit that wobbles: each device has an output of its own.
+    /// One firmware rounds down, and the last bit varies, so each device has an output of its own.
     #[test]
     fn outputs_as_near_as_rounding_leaves_them_are_rounding() {
         let mut tests = cosine_tests(0..40, 0.999_9);
@@ -331,7 +332,7 @@ mod tests {
             test.cosine = Some(0.97);
         }
         assert!(!found(tests.clone()).minority.unwrap().is_rounding);
-        // One element, which has no direction: 1,000 times as far as the others.
+        // With one element the cosine shows nothing, and the output is 1,000 times as far off as the others.
         for (at, test) in (0..).zip(&mut tests) {
             let max_abs = if at < 40 { 1e-6 } else { 1e-3 };
             (test.cosine, test.max_abs) = (Some(1.0), Some(max_abs));
@@ -350,7 +351,7 @@ mod tests {
         assert!(!outputs.minority.unwrap().signal.fires);
     }
 
-    /// A tolerance that no device ever kept is a matter of the tolerance, not of this version.
+    /// If no device ever met a tolerance, the tolerance is wrong, not this version.
     #[test]
     fn a_previous_version_that_was_as_far_off_makes_it_no_surprise() {
         let mut window = Fleet::default().window();

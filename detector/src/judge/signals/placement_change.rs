@@ -21,8 +21,8 @@ use crate::judge::window::{CohortWindow, DeviceVote};
 
 use super::limits::{Limits, MIN_HITS, counted_signal, is_enough};
 
-/// Codes that mean the NPU's back end could not be set up. A cause comes after its effect: of codes that equally many
-/// devices have, the last one counts.
+/// Codes that mean the NPU's back end could not be set up. Causes are listed after their effects. If equally many
+/// devices have several codes, the last one counts.
 pub(crate) const BACKEND_CODES: [ReasonCode; 7] = [
     ReasonCode::BackendSetupFailed,
     ReasonCode::DeviceCreationFailed,
@@ -37,7 +37,7 @@ pub(crate) const BACKEND_CODES: [ReasonCode; 7] = [
 /// detection measurements, "Scenarios").
 pub(crate) const FLEET_RATE: f64 = 0.03;
 
-/// Share that other chipsets must have on the NPU for that to be a loss.
+/// Share of the work that other chipsets must have on the NPU for a total loss to be one.
 const OTHERS_AT_LEAST: f64 = 0.8;
 
 /// The result of `Placement`.
@@ -51,18 +51,18 @@ pub struct PlacementChange {
     pub unit: Unit,
     /// Share of the work on the NPU in the reference, in [0, 1].
     pub reference_npu_share: Option<f64>,
-    /// The same on the devices hit, at the median.
+    /// Median share of the work on the NPU on the devices hit.
     pub hit_npu_share: Option<f64>,
     /// Their placements, commonest first.
     pub hit_placements: Vec<HitPlacement>,
     pub hit_devices: HashSet<Installation>,
     /// Devices compared and not hit.
     pub kept_devices: HashSet<Installation>,
-    /// Devices hit whose sessions go back and forth between a worse placement and one that is not.
+    /// Devices hit whose sessions go back and forth between a worse placement and another one.
     pub alternating: u64,
     /// Devices hit that have sessions of both kinds.
     pub with_both: u64,
-    /// Runtimes of the devices hit, where none of them is the reference's; empty otherwise.
+    /// Runtimes of the devices hit, if none of them is the reference's; empty otherwise.
     pub new_runtimes: Vec<String>,
 }
 
@@ -86,7 +86,8 @@ impl PlacementChange {
         self.signal.hits as f64 / self.n_compared() as f64
     }
 
-    /// Whether it is sessions that fall back rather than devices: many go back and forth, which one change does not.
+    /// Whether sessions fall back rather than devices. Then many devices go back and forth, which a single change does
+    /// not cause.
     #[must_use]
     pub(crate) fn alternates(&self) -> bool {
         self.alternating >= MIN_HITS
@@ -94,7 +95,8 @@ impl PlacementChange {
             && 2 * self.alternating >= self.with_both
     }
 
-    /// Whether the placement got worse on every device where it can be compared, which is most of a cohort's devices.
+    /// Whether the placement got worse on every device where it can be compared, and these are most of the cohort's
+    /// devices.
     #[must_use]
     pub(crate) fn is_on_every_device(&self, devices: u64) -> bool {
         let hit = self.hit_devices.len() as u64;
@@ -145,7 +147,7 @@ fn ran(vote: &DeviceVote) -> Ran {
     (Arc::as_ptr(&vote.placement), vote.firmware.as_ptr())
 }
 
-/// The same with another comparison of a placement on a firmware, as the signal `id`.
+/// Makes the signal `id` with another comparison of a placement on a firmware.
 pub(super) fn changed_by(
     window: &CohortWindow,
     id: SignalId,
@@ -269,11 +271,11 @@ pub(crate) fn compare_worse(vote: &DeviceVote, baseline: &Baseline) -> Option<bo
     compare(vote, baseline).map(|compared| compared.worse)
 }
 
-/// Compares with the first reference that is comparable. Other chipsets can only show a total loss, so the
-/// version's own earlier placement here is compared too. If that was not better, the other chipsets decide.
+/// Compares with the first reference that is comparable. Other chipsets can only show a total loss, so the version's
+/// own earlier placement here is compared too. If the earlier placement was not better, the other chipsets decide.
 fn compare(vote: &DeviceVote, baseline: &Baseline) -> Option<Compared> {
     let mut by_others: Option<Compared> = None;
-    // Of several certificates the one of the nearest firmware counts.
+    // Of several certificates, the certificate of the nearest firmware counts.
     let nearest = Certificate::nearest(&baseline.certificates, vote).map(|one| &one.placement);
     let is_further = |reference: &&PlacementReference| match (reference, nearest) {
         (

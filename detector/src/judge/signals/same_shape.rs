@@ -1,4 +1,4 @@
-//! Latencies shown to people. They are of one input shape, because shapes differ by design.
+//! Latencies that are shown to people. Each is for one input shape, because shapes differ by design.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! `Shift`: the number of devices that are slower than their own past, and how surprising it is.
 //!
-//! Ratios are of p10: the mix of inputs, contention and throttling barely move it, CPU fallback must. If most
+//! Ratios compare p10: the mix of inputs, contention and throttling barely move it, but a CPU fallback must. If most
 //! devices have no past of their own, the baseline is devices of the same make on the version before (`ShiftOfModel`),
 //! with stricter limits.
 
@@ -19,8 +19,8 @@ use super::same_shape::{self, BeforeAndNow};
 /// measurements, "Scenarios"). Its size was not measured, so the upper end holds for every ratio.
 pub(crate) const FLEET_RATE: f64 = 0.01;
 
-/// Correction for testing several ratios. Devices beyond one ratio are beyond the smaller ones, so the correction is
-/// less than the number of ratios. It is 1.2 to 3.3 times the single chance if counts follow their priors. It grows
+/// Correction for testing several ratios. Devices beyond one ratio are beyond the smaller ones too, so the correction
+/// is less than the number of ratios. It is 1.2 to 3.3 times the single chance if counts follow their priors. It grows
 /// with how fast the rates fall from ratio to ratio.
 const ASKED_SEVERAL: f64 = 3.0;
 
@@ -35,11 +35,11 @@ const BORROWED_STRICTER: f64 = 0.1;
 /// tested.
 const COHORT_MOVED: std::ops::Range<f64> = 1.08..1.6;
 
-/// Share of the devices below that range from which some devices moved, and not the whole cohort.
+/// If at least this share of the devices is below that range, some devices moved, and not the whole cohort.
 const STAYED: f64 = 0.25;
 
-/// Devices fall into two groups if almost none have a ratio between the stayed and the moved ones: at most this share
-/// of the latter.
+/// Devices fall into two groups if almost none have a ratio in this range, at most this share of the moved devices. The
+/// range lies between devices that stayed and devices that moved.
 const BETWEEN_GROUPS: std::ops::Range<f64> = 1.15..1.3;
 const MOST_BETWEEN: f64 = 0.25;
 
@@ -71,7 +71,7 @@ impl Shift {
         found.map(|(_, tally)| *tally)
     }
 
-    /// Whether only the smallest ratio is surprising, which two groups of devices are tested at.
+    /// Whether only the smallest ratio is surprising, at which only two groups of devices are tested.
     pub(crate) fn is_mild(&self) -> bool {
         self.signal.threshold < f64::from(MILD_TENTHS) / 10.0
     }
@@ -104,7 +104,7 @@ pub(super) fn beyond(
 ) -> Option<Shift> {
     let all: Vec<f64> = ratios.values().copied().collect();
     let cohort_ratio = median(&all)?;
-    // Until a fleet has its own rates, a speed that a device had before in one of twenty runs is not a change. Its
+    // Until a fleet has its own rates, a device is not slower if one in twenty of its earlier runs was as slow. Its
     // sessions may run on big and on little cores.
     let has_own_rates = baseline.rates.has(SignalId::ShiftBeyond(MILD_TENTHS));
     let as_before = match has_own_rates {
@@ -144,7 +144,8 @@ pub(super) fn beyond(
     let tested = tested.map(|(tenths, tally)| (*tenths, *tally, chance(*tenths, *tally)));
     let (mild, severe): (Vec<_>, Vec<_>) = tested.partition(|(tenths, ..)| *tenths < MILD_TENTHS);
     let found = most_surprising(severe);
-    // A mild ratio counts the same devices and a few more, so it is more surprising, and only a ticket.
+    // A mild ratio counts the same devices and a few more. So it is more surprising, but only a ticket, and is tested
+    // last.
     let found = match found.filter(&fires) {
         Some(found) => found,
         None => most_surprising(found.into_iter().chain(mild))?,
@@ -223,7 +224,8 @@ pub(super) fn worst_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) 
     worst_of(votes, VoteLatency::p10_ratio)
 }
 
-/// The same of the window's own runs. A device whose few are filled up with earlier ones does not show what began now.
+/// Each device's largest ratio of the window's own runs. If earlier runs fill up its few runs, a device does not show a
+/// slow-down that began now.
 pub(super) fn worst_own_ratios<'a>(votes: impl IntoIterator<Item = &'a DeviceVote>) -> WorstRatios {
     worst_of(votes, VoteLatency::own_p10_ratio)
 }

@@ -1,5 +1,5 @@
-//! Devices of one model or firmware that are slower than the chipset's others, in the same window and input shape. It needs
-//! no past: a make that never had the NPU was never faster.
+//! Devices of one model or firmware that are slower than the chipset's others, in the same window and input shape. The
+//! comparison needs no past, because a make that never had the NPU was never faster.
 //!
 //! Devices are compared by their p10 with devices of the fastest groups. The finding is a ticket at most: makes of one
 //! chipset differ in clocks and memory, though never as much as the limit.
@@ -15,14 +15,14 @@ use crate::judge::window::{CohortWindow, DeviceVote};
 
 use super::limits::MIN_ELIGIBLE;
 
-/// Ratio of a group's median to the others' median, from which it is slower by more than makes differ.
+/// Ratio of a group's median to the others' median, from which the group is slower by more than makes usually differ.
 const SLOWER: f64 = 3.0;
 
-/// Ratio to the others' median from which a device of it is hit, and the share of them that must be.
+/// Ratio to the others' median from which a device of the group is hit, and the share of its devices that must be hit.
 const DEVICE_SLOWER: f64 = 2.0;
 const NEARLY_ALL: f64 = 0.8;
 
-/// Groups whose medians lie within this factor of the fastest are the others, if they are this share of the devices.
+/// Groups whose medians lie within this factor of the fastest are "the others", if they have this share of the devices.
 const AS_FAST: f64 = 1.6;
 const MIN_SHARE_OF_OTHERS: f64 = 0.2;
 
@@ -40,7 +40,7 @@ const CHANCE: f64 = 1e-4;
 pub struct SlowerGroup {
     /// Device models, in order; empty if only a firmware stands out.
     pub device_models: Vec<String>,
-    /// The firmware that all of them have.
+    /// The firmware that all of these devices have.
     pub firmware: Option<String>,
     /// Devices of the group, and how many of them are slower.
     pub own: Tally,
@@ -99,7 +99,7 @@ pub(super) fn slower_group(window: &CohortWindow) -> Option<SlowerGroup> {
     })
 }
 
-/// Groups that stand out by one of the two names.
+/// Groups that stand out by device model or by firmware.
 struct Found {
     names: Vec<String>,
     by_model: bool,
@@ -163,7 +163,7 @@ fn slower<'a>(devices: &'a [GroupMember<'a>], by_model: bool) -> Option<Found> {
     })
 }
 
-/// Returns each device once, at its fastest, with the input shape that most devices have.
+/// Returns each device once, with its fastest vote, for the input shape that most devices have.
 fn of_commonest_shape(votes: &[DeviceVote]) -> Vec<GroupMember<'_>> {
     let mut shapes: BTreeMap<&str, HashMap<Installation, GroupMember<'_>>> = BTreeMap::new();
     for vote in votes {
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::testing::Fleet;
 
-    /// 60 devices, the first of a make of their own that is this much slower.
+    /// A window of 60 devices. The first `devices` are of another make, which is this much slower.
     fn with_new_make(devices: usize, factor: f64) -> CohortWindow {
         let slow = Fleet {
             hit_share: devices as f64 / 60.0,

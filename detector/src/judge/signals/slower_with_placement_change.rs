@@ -1,14 +1,14 @@
 //! `SlowerAndMoved`: devices whose placement got worse and that are slower.
 //!
-//! The strongest evidence: two independent channels for each device. Slower means that p10 is at least 1.25 x, or p90
-//! at least 1.5 x. The reference is the devices with the old placement, in the same window and input shape. A device
-//! that is as fast as in its own past is not slower. If fewer than 5 devices with the old placement are left, the
-//! reference is each device's own past. Next it is the previous version before the window, or this version if there is
-//! no previous one. Last it is the certified latency.
+//! This is the strongest evidence, with two independent channels for each device. Slower means that p10 is at least
+//! 1.25 x, or p90 at least 1.5 x. The reference is the devices with the old placement, in the same window and input
+//! shape. A device that is as fast as in its own past is not slower. If fewer than 5 devices with the old placement are
+//! left, the reference is each device's own past. Next it is the previous version before the window, or this version if
+//! there is no previous one. The last choice is the certified latency.
 //!
 //! Both channels must be surprising. One is the number of worse placements, against a healthy cohort (`Placement`). The
-//! other is the number of slower ones among the worse devices with enough runs, compared with the devices that kept
-//! their placement.
+//! other is the number of slower devices among devices with a worse placement and enough runs, compared with the
+//! devices that kept their placement.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,20 +32,21 @@ pub(crate) const SLOWER_P10: f64 = 1.25;
 /// The same ratio for p90 (or p95).
 pub(crate) const SLOWER_P90: f64 = 1.5;
 
-/// The ratio of p10 to the certified median: the one of `Median`, because a lab measures single phones.
+/// Ratio of p10 to the certified median from which a device is slower. It is `Median`'s ratio, because a lab measures
+/// single phones.
 const CERTIFIED_SLOWER: f64 = 1.6;
 
 /// Share of the devices with a worse placement that must be slower.
 pub(crate) const MIN_SLOWER_SHARE: f64 = 0.6;
 
-/// Prior for the share of devices that are that much slower without a worse placement. A guess, with the
-/// weight of a small cohort: the devices that kept their placement soon outweigh it.
+/// Prior for the share of devices that are that much slower without a worse placement. It is a guess with the weight of
+/// a small cohort, which the devices that kept their placement soon outweigh.
 const SLOWER_RATE: BaseRate = BaseRate {
     rate: 0.05,
     strength: 40.0,
 };
 
-/// The same for the share of worse placements among devices that are not slower.
+/// Prior for the share of worse placements among devices that are not slower.
 const WORSE_RATE: BaseRate = BaseRate {
     rate: super::placement_change::FLEET_RATE,
     strength: 5.0,
@@ -57,10 +58,10 @@ const MIN_REFERENCE_DEVICES: usize = 5;
 /// The result of `SlowerAndMoved`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SlowerAndMoved {
-    /// Value: share of the devices with a worse placement that are slower, in [0, 1], of those that
-    /// could be compared: its devices.
+    /// Value: share of slower devices, in [0, 1], among the devices with a worse placement that could be compared.
+    /// These are the signal's devices.
     pub signal: Signal,
-    /// The reference of most of them.
+    /// The reference of most of these devices.
     pub reference: SpeedReference,
     /// Median over the devices hit of p50 over the reference's.
     pub p50_ratio: f64,
@@ -70,7 +71,7 @@ pub struct SlowerAndMoved {
     pub reference_p50_us: f64,
 }
 
-/// What the devices are compared with, apart from those that kept their placement.
+/// The references of the devices, in addition to the devices that kept their placement.
 pub(crate) struct SpeedBefore<'a> {
     /// Whether a device's placement is worse than the reference.
     pub(crate) is_worse: &'a dyn Fn(&DeviceVote) -> bool,
@@ -111,7 +112,7 @@ pub(crate) fn slower<'w>(
         .unwrap_or_default();
     let previous_version = speeds(previous_votes.iter().filter(old_placement));
 
-    // A version's own earlier windows are a reference only if its placement was another one there.
+    // A version's own earlier windows are a reference only if its placement was different then.
     let own_past_counts = change.origin == Origin::SameVersion;
     let compared = |vote: &'w DeviceVote| {
         let shape = &*vote.shape_key;
@@ -131,7 +132,7 @@ pub(crate) fn slower<'w>(
         let earlier = before.latency.get(&vote.shape_key);
         let earlier = earlier.map(|latency| (latency, SLOWER_P10, SpeedReference::BaselineWindow));
         let past = own_past(vote, own_past_counts);
-        // A group of few devices may be faster silicon. A device that is as fast as it was itself is not slower.
+        // A group of few devices may have faster silicon. A device that is as fast as in its own past is not slower.
         let is_as_before = past.as_ref().is_some_and(|past| !past.slower);
         let group = compare_groups(vote, groups).map(|found| Comparison {
             slower: found.slower && !is_as_before,
@@ -170,7 +171,7 @@ pub(crate) fn slower<'w>(
     })
 }
 
-/// Whether the devices that got slower are those whose placement got worse. Then the placement is the cause,
+/// Whether the devices that got slower are the devices whose placement got worse. Then the placement is the cause,
 /// however many devices always had such a placement.
 #[must_use]
 pub(crate) fn explains(
@@ -205,7 +206,7 @@ fn by_device<'a>(
     by_device
 }
 
-/// Counts the devices that are slower among those compared.
+/// Counts the slower devices among the devices that were compared.
 fn tally(by_device: &HashMap<Installation, Vec<Comparison<'_>>>) -> Tally {
     Tally::of(by_device.values(), |votes| {
         votes.iter().any(|vote| vote.slower)
@@ -293,8 +294,8 @@ fn own_past(vote: &DeviceVote, own_past_speaks: bool) -> Option<Comparison<'_>> 
     comparison(vote, SpeedReference::OwnPast, slower, earlier.p50_us)
 }
 
-/// Compares with merged runs of other devices or times. They carry the spread between devices too, so the device's p10
-/// must pass their median.
+/// Compares with merged runs of other devices or times. Merged runs include the spread between devices, so the device's
+/// p10 must exceed their median.
 fn merged<'a>(
     vote: &'a DeviceVote,
     (before, slower_p10, reference): (&BaselineLatency, f64, SpeedReference),

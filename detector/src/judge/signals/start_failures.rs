@@ -15,10 +15,10 @@ use crate::judge::window::{CohortWindow, DeviceVote, count_devices, different};
 use super::limits::{Limits, MIN_HITS, counted_signal, is_enough};
 use super::placement_change::{self, BACKEND_CODES};
 
-/// Share of healthy devices whose NPU never starts: they are among those that always fell back.
+/// Share of healthy devices whose NPU never starts. They are among the devices that always fell back.
 pub(crate) const FLEET_RATE: f64 = placement_change::FLEET_RATE;
 
-/// Codes that mean the same if nothing is on the NPU: there was no NPU to set up.
+/// Codes that mean a failed start if nothing is on the NPU: there was no NPU to set up.
 const ABSENT_CODES: [ReasonCode; 4] = [
     ReasonCode::EpNotAvailable,
     ReasonCode::NoEpDevice,
@@ -31,7 +31,7 @@ const ABSENT_CODES: [ReasonCode; 4] = [
 pub struct StartFailures {
     /// Value: share of the devices hit. Fires if the cohort's history does not explain it.
     pub signal: Signal,
-    /// Whether it is surprising enough for a page, and the NPU is known to start on this chipset.
+    /// Whether the count is surprising enough for a page, and the NPU is known to start on this chipset.
     pub is_page: bool,
     /// Whether no device shows that the NPU ever starts on this chipset. Emulators and chips of other makers
     /// have none, and apps may request it everywhere.
@@ -39,9 +39,9 @@ pub struct StartFailures {
     pub hit_devices: HashSet<Installation>,
     /// Devices counted, without those that a directive took off the NPU.
     pub n_counted: u64,
-    /// Devices among the ones hit where a session could not be created at all.
+    /// Devices hit on which a session could not be created at all.
     pub failed_devices: u64,
-    /// Reason codes and on how many devices each was given, commonest first.
+    /// Reason codes, each with its number of devices, commonest first.
     pub codes: Vec<(String, u64)>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn start_failures(
     }
     let codes = by_code.into_iter();
     let mut codes: Vec<(String, u64)> = codes.map(|(code, n)| (code.to_owned(), n)).collect();
-    // Stable, and sorted by code before.
+    // The sort is stable, and the codes were in order, so equal counts stay sorted by code.
     codes.sort_by_key(|(_, devices)| Reverse(*devices));
     Some(StartFailures {
         signal: counted_signal(SignalId::Start, tally, p, 0.0, fires),
@@ -87,8 +87,8 @@ pub(crate) fn start_failures(
     })
 }
 
-/// Whether the NPU is known to start on this chipset. A few devices with work on it in the window prove that. So does a
-/// reference placement, or a history in which most devices were not hit.
+/// Whether the NPU is known to start on this chipset. A few devices with work on it in the window prove it. A reference
+/// placement proves it, too, or a history in which most devices were not hit.
 fn starts_somewhere(
     window: &CohortWindow,
     previous: Option<&CohortWindow>,
@@ -133,8 +133,8 @@ fn failed(window: &CohortWindow) -> impl Iterator<Item = Installation> {
     starts.map(|start| start.installation)
 }
 
-/// Returns the code of a session that got nothing onto the NPU; `None` if anything runs there, since then the
-/// NPU was set up.
+/// Returns the code of a session without work on the NPU; `None` if anything runs there, because then the NPU was set
+/// up.
 fn code_of(vote: &DeviceVote) -> Option<&'static str> {
     let placement = &vote.placement;
     if placement.npu_nodes > 0 {
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(starts.codes, [("backend_setup_failed".to_owned(), 12)]);
     }
 
-    /// Evidence that the NPU can start: devices where it does, the version before, the history.
+    /// Three things show that the NPU can start: devices where it does, the version before, and the history.
     #[test]
     fn a_page_needs_to_know_that_the_npu_starts_on_the_chipset() {
         let mut window = Fleet::default().window();
@@ -198,7 +198,7 @@ mod tests {
         assert!(past(48).is_unheard_of);
     }
 
-    /// A retry that worked leaves a device with a failure and a session: it is one device.
+    /// After a retry that worked, a device has a failure and a session, but counts as one device.
     #[test]
     fn a_device_that_failed_and_ran_is_one_device() {
         let mut window = Fleet::default().window();

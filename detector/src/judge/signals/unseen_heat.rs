@@ -1,5 +1,5 @@
 //! Heat that devices cannot report. Runs of a hot device are left out as long as its thermal state is known. So on a
-//! hot day the devices that report none are the ones that look slower.
+//! hot day, the devices that report no thermal state look slower.
 
 use epwatch_model::Installation;
 
@@ -9,10 +9,11 @@ use crate::judge::window::CohortWindow;
 
 use super::limits::MIN_HITS;
 
-/// Share of the devices hit that must report no thermal state; some healthy ones are always among those hit.
+/// Share of the devices hit that must report no thermal state. It is below 1 because some healthy devices are always
+/// among them.
 const NEARLY_ALL: f64 = 0.8;
 
-/// Chance of so many of them, among the devices of the cohort, below which it is not an accident.
+/// Chance of so many such devices among the cohort's, below which they are not an accident.
 const BY_CHANCE: f64 = 0.05;
 
 /// Shares of devices without a thermal state, in [0, 1].

@@ -1,11 +1,11 @@
-//! The devices that a page must also hold without. Pure: it takes devices with their networks and age, and returns the
-//! devices to leave out.
+//! Selects devices without which a page must also hold. Pure: it takes devices with their networks and age, and returns
+//! the devices to leave out.
 //!
 //! A key that ships in an app is public, so its installations can be made up. Days and networks cannot be made up as
 //! cheaply. So a page on such devices must also hold without the networks that bring most votes. *Established* devices
-//! were admitted in the first part of the look-back; the largest networks of these are left out. Many more networks of
-//! newer devices are left out. Devices of an `own` key are trusted as they are. A device whose network is unknown is
-//! not left out: behind a proxy that the config does not name, nothing is known of any device.
+//! were admitted in the first part of the look-back; the largest networks of established devices are left out. Many
+//! more networks of newer devices are left out. Devices of an `own` key are trusted as they are. A device whose network
+//! is unknown is not left out: behind a proxy that the config does not name, every device's network is unknown.
 
 use std::cmp::Reverse;
 
@@ -13,32 +13,32 @@ use epwatch_model::Installation;
 
 use crate::judge::hash::{HashMap, HashSet};
 
-/// Share of the look-back in whose beginning an established device was admitted: ten days of fourteen lie between.
+/// An established device was admitted within this first part of the look-back: at least ten of fourteen days ago.
 pub(crate) const ESTABLISHED_IN_FIRST: (u32, u32) = (2, 7);
 
-/// Established devices below which the largest network is left out only if [`ENOUGH`] remain, so that a small fleet
-/// pages too.
+/// With fewer established devices than this, the largest network is left out only if [`ENOUGH`] remain, so that a small
+/// fleet pages too.
 const FEW_ESTABLISHED: usize = 10;
 
 /// Devices that a page needs.
 const ENOUGH: usize = 5;
 
-/// Networks that few established devices must come from.
+/// Least number of networks from which few established devices must come.
 const MIN_NETWORKS: usize = 3;
 
-/// The part of the networks of established devices that is left out, at both widths: one in so many.
+/// Of the networks of established devices, one in so many is left out, at both widths.
 const OF_ESTABLISHED: Widths = Widths {
     narrow: 4,
     wide: 10,
 };
 
-/// Networks of newer devices that are left out where the app has established ones.
+/// Number of networks of newer devices that are left out if the app has established ones.
 const OF_NEWER: Widths = Widths {
     narrow: 200,
     wide: 8,
 };
 
-/// The part of the networks that is left out where the app has no established device: one in so many.
+/// If the app has no established device, one in so many networks is left out.
 const OF_NEW_APP: usize = 2;
 
 /// Numbers for networks of both widths: IPv4 /24 and /16, IPv6 /48 and /32.
@@ -60,9 +60,9 @@ pub struct NetworkHash {
 /// The sender of a device's reports in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sender {
-    /// All of them came with a key of kind `own`.
+    /// All of its reports came with a key of kind `own`.
     pub is_own: bool,
-    /// The first by hash of the networks that they came from; `None` where it is unknown.
+    /// The network that its reports came from, the first by hash if there are several; `None` if it is unknown.
     pub network: Option<NetworkHash>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Senders {
     app_is_new: bool,
 }
 
-/// Devices that a page must also hold without, and their counts.
+/// Devices without which a page must also hold, and their counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weighed {
     /// Devices that are left out.
@@ -106,7 +106,7 @@ impl Senders {
         self.app_is_new
     }
 
-    /// Decides which of a cohort's devices a page must hold without. Devices may come more than once.
+    /// Selects the devices of a cohort without which a page must hold. A device may be in `devices` more than once.
     pub(crate) fn weigh(&self, devices: impl Iterator<Item = Installation>) -> Weighed {
         let mut weighed = Weighed::default();
         let (mut established, mut newer) = (Vec::new(), Vec::new());
@@ -172,7 +172,7 @@ fn leave_out_established(
     let wide = sizes(devices, left_out, |network| network.wide);
     let n = (wide.len() / OF_ESTABLISHED.wide).max(1);
     leave_out(devices, &wide, n, |network| network.wide, left_out);
-    // The wide ones come first: whoever owns one has any number of narrow ones in it.
+    // Wide networks come first, because the owner of one has any number of narrow networks in it.
     let rest = sizes(devices, left_out, |network| network.narrow);
     let n = (narrow.len() / OF_ESTABLISHED.narrow).max(1);
     leave_out(devices, &rest, n, |network| network.narrow, left_out);

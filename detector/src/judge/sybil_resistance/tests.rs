@@ -5,7 +5,8 @@ use crate::testing::{Fleet, device, judged, reference};
 
 use super::*;
 
-/// Devices of one kind: the first of them, how many, and on how many networks, each wide one with so many narrow ones.
+/// Devices of one kind: the number of the first, their count, and their networks. Each wide network has `of_wide`
+/// narrow ones.
 #[derive(Clone, Copy)]
 struct Crowd {
     first: u32,
@@ -18,7 +19,7 @@ struct Crowd {
 impl Crowd {
     fn members(self) -> impl Iterator<Item = (Installation, Sender)> {
         (0..self.devices).map(move |n| {
-            // Crowds have different numbers.
+            // Crowds have different networks.
             let narrow = self.first * 1_000 + n % self.networks + 1;
             let wide = self.first * 1_000 + n % self.networks / self.of_wide + 1;
             let network = Some(NetworkHash { narrow, wide });
@@ -74,14 +75,14 @@ const NOBODY: Crowd = Crowd {
     is_established: true,
 };
 
-/// They waited for eight days. A hundred phones with a history are there too.
+/// The forged installations waited for eight days. The fleet also has a hundred phones with a history.
 #[test]
 fn patient_forged_installations_of_some_networks_do_not_page() {
     let honest = crowd(100, 80, true);
     for networks in [1, 3, 20, 100, 200] {
         assert!(!pages(crowd(300, networks, false), honest), "{networks}");
     }
-    // A month changes nothing for a few networks.
+    // Waiting for a month does not help forgers with a few networks.
     for networks in [1, 3, 20] {
         assert!(!pages(crowd(300, networks, true), honest), "{networks}");
     }
@@ -95,7 +96,7 @@ fn patient_forged_installations_of_some_networks_do_not_page() {
     }
 }
 
-/// A small cohort has the votes of few, and one network is never enough.
+/// A small cohort has few votes, but devices of one network are still never enough.
 #[test]
 fn one_network_does_not_outvote_a_small_cohort() {
     for devices in 3..30 {
@@ -108,7 +109,7 @@ fn one_network_does_not_outvote_a_small_cohort() {
 
 #[test]
 fn decoys_do_not_take_the_place_of_networks_that_are_left_out() {
-    // 400 decoys of one wide network, two on each narrow one, and 30 elsewhere.
+    // 400 decoys are in one wide network, two on each narrow one, and 30 more are elsewhere.
     let decoys = Crowd {
         first: 0,
         of_wide: 1_000,
@@ -126,10 +127,10 @@ fn decoys_do_not_take_the_place_of_networks_that_are_left_out() {
     assert!((0..430).all(|n| weighed.left_out.contains(&device(n))));
 }
 
-/// A fallback of the devices that are there.
+/// Real fleets with a real fallback page.
 #[test]
 fn honest_fleets_page() {
-    // Day one of a new app, and day thirty.
+    // First day one of a new app, then day thirty.
     for is_established in [false, true] {
         let fleet = Crowd {
             of_wide: 3,
@@ -139,11 +140,11 @@ fn honest_fleets_page() {
     }
     assert!(pages(crowd(8, 4, true), NOBODY));
     assert!(pages(crowd(8, 3, true), NOBODY));
-    // A third of an established fleet.
+    // A third of an established fleet is hit.
     assert!(pages(crowd(60, 50, true), crowd(140, 100, true)));
-    // A launch day, in an app with others.
+    // All new devices are hit on a launch day, in an app that also has older devices.
     assert!(pages(crowd(1_000, 700, false), crowd(100, 80, true)));
-    // Half of the phones behind one carrier's two networks.
+    // Half of the phones are behind one carrier's two networks.
     let carrier = |n: u32| Sender {
         is_own: false,
         network: Some(NetworkHash {
@@ -183,7 +184,7 @@ fn own_devices_and_those_without_a_network_are_never_left_out() {
     assert_eq!(weighed, expected);
 }
 
-/// A page says what it is worth, and one that does not hold is a ticket.
+/// A page says how far it can be trusted. A page that does not hold becomes a ticket.
 #[test]
 fn a_page_says_that_its_app_is_new_or_that_nothing_weighs_it() {
     let told = |weighed: Weighed, holds, app_is_new| {
@@ -215,7 +216,8 @@ fn a_page_says_that_its_app_is_new_or_that_nothing_weighs_it() {
     assert!(!text.contains("new") && !text.contains("private"), "{text}");
 }
 
-/// The least number of networks, and of made-up devices on them, that page if there are `healthy` ones too.
+/// The least number of networks, and of made-up devices on them, with which a page succeeds if there are `healthy`
+/// devices too.
 fn price(healthy: u32, is_app_new: bool, is_established: bool) -> (u32, u32) {
     let healthy = crowd(healthy, healthy, !is_app_new);
     let mut best = (u32::MAX, u32::MAX);
@@ -260,7 +262,8 @@ fn the_price_of_a_false_page_is_the_one_in_the_docs() {
         table += &format!(
             "| {healthy} | {} | {} | {} |\n",
             costs(newer, 1),
-            // One is admitted, one is in the window; those in between are of no use.
+            // Each device needs two requests: one to be admitted, and one in the window. Requests in between do not
+            // help.
             costs(established, 2),
             costs(new_app, 1)
         );

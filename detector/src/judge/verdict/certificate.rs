@@ -1,4 +1,4 @@
-//! Findings from `Certificate`, which holds the field against what was certified.
+//! Findings from `Certificate`, which compares devices with the certified placement.
 
 use epwatch_model::{Origin, Reason, Severity, VerdictClass};
 
@@ -7,7 +7,7 @@ use crate::judge::signals::SignalEvidence;
 
 use super::finding::{FASTER_THAN_CPU, Finding};
 
-/// Less on the NPU than certified, and slower for it.
+/// Less work is on the NPU than certified, and devices are slower because of it.
 pub(super) fn drifted_and_slower(evidence: &SignalEvidence) -> Option<Finding> {
     let drift = evidence.certificate.as_ref()?;
     let joined = drift.slower.as_ref().filter(|slower| slower.signal.fires)?;
@@ -28,7 +28,7 @@ pub(super) fn drifted_and_slower(evidence: &SignalEvidence) -> Option<Finding> {
     })
 }
 
-/// Less on the NPU than certified, and not slower.
+/// Less work is on the NPU than certified, and devices are not slower.
 pub(super) fn drifted(evidence: &SignalEvidence) -> Option<Finding> {
     let drift = evidence.firing_certificate()?;
     let mut reasons = vec![reason::certificate(drift)];
@@ -41,7 +41,7 @@ pub(super) fn drifted(evidence: &SignalEvidence) -> Option<Finding> {
     ))
 }
 
-/// Adds the certificate to a finding of `Placement`. Without a finding, names the runtime that nothing is certified for.
+/// Adds the certificate to a finding of `Placement`. Without a finding, names the runtime that has no certificate.
 pub(super) fn mention(found: &mut Finding, evidence: &SignalEvidence) {
     let uncertified = evidence.uncertified_runtime.as_ref();
     let is_about_placement = |reason: &Reason| matches!(reason, Reason::Placement { .. });
@@ -51,7 +51,7 @@ pub(super) fn mention(found: &mut Finding, evidence: &SignalEvidence) {
         found.reasons.extend(uncertified.map(reason::uncertified));
         return;
     }
-    // `Placement` has compared with the certificate of another runtime, and nothing moved.
+    // `Placement` compared with another runtime's certificate, and no work moved.
     let by_certificate = |origin| origin == Origin::Certified;
     let is_compared = evidence.placement.as_ref().map(|change| change.origin);
     if found.class != VerdictClass::Healthy || is_compared.is_some_and(by_certificate) {
@@ -71,7 +71,7 @@ mod tests {
     use crate::testing::{Fleet, judged, reference};
     use epwatch_model::{CohortVerdict, Severity, VerdictClass};
 
-    /// Version 1.0.0 had the same fault, so that `Placement` is silent.
+    /// Version 1.0.0 had the same fault, so `Placement` is silent.
     fn certified(runtime: &str) -> Baseline {
         let mut reference = reference();
         reference.placements = vec![epwatch_model::PlacementReference::Placement {

@@ -16,13 +16,13 @@ const MANY: f64 = 1.5;
 /// varies from window to window.
 const OF_USUAL: f64 = 0.25;
 
-/// Usual devices below which a surplus is not doubted, since so few vary by chance.
+/// With fewer usual devices than this, a surplus is not doubted, because so few vary by chance.
 const MIN_USUAL: u64 = 5;
 
-/// Windows needed before a number of devices is usual.
+/// Number of windows that are needed to know the usual number of devices.
 const MIN_WINDOWS: u64 = 3;
 
-/// Usual devices below which a smaller number is not doubted, since so few vary by chance.
+/// With fewer usual devices than this, a smaller number is not doubted, because so few vary by chance.
 const MIN_DEVICES: u64 = 20;
 
 /// Turns "healthy" into data quality if fewer than half of a chipset's usual devices reported. `now` counts
@@ -51,9 +51,9 @@ pub(crate) fn doubt(verdict: &mut CohortVerdict, now: u64, usual: Option<UsualDe
 }
 
 /// Turns a page into a ticket if the surplus over the usual number of devices could explain all hits. Forged
-/// installations may report again and then count as known, but their number stays unusual. A real fault hits
-/// the usual devices too, whatever the surplus. Only the `not_own` devices of the page can be forged: the others have
-/// a key that ships in no app.
+/// installations may report again and then count as known, but their number stays unusual. A real fault hits the usual
+/// devices too, whatever the surplus. Only the `not_own` devices of the page can be forged, because the others have a
+/// key that ships in no app.
 pub(crate) fn doubt_crowd(
     verdict: &mut CohortVerdict,
     not_own: u64,

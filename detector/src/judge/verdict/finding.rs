@@ -13,7 +13,7 @@ pub(super) struct Finding {
     pub(super) hits: u64,
     pub(super) eligible: u64,
     pub(super) p: f64,
-    /// Reasons of other findings that are worth a ticket. They decide nothing.
+    /// Reasons of other findings that are worth a ticket. They do not change the class or severity.
     pub(super) also: Vec<Reason>,
 }
 
@@ -30,7 +30,7 @@ pub(super) const MIN_PAGE_SHARE: f64 = 0.04;
 pub(super) const FASTER_THAN_CPU: f64 = 3.0;
 
 impl Finding {
-    /// Takes class and counts of a placement that got worse.
+    /// Makes a finding with class and counts of a placement that got worse.
     pub(super) fn by_placement(
         change: &PlacementChange,
         severity: Severity,
@@ -70,7 +70,7 @@ impl Finding {
         let others = found
             .into_iter()
             .filter(|one| one.severity >= Severity::Ticket);
-        // That there is no control is said of the finding that waits for a second window.
+        // The reason `NoControl` belongs only to the finding that waits for a second window.
         let told = |reason: &Reason| !matches!(reason, Reason::NoControl);
         worst.also = others.flat_map(|one| one.reasons).filter(told).collect();
         Some(worst)
@@ -107,7 +107,7 @@ impl Finding {
         }
     }
 
-    /// Takes the counts of the deciding signal.
+    /// Makes a finding with the counts of the deciding signal.
     pub(super) fn of(
         signal: &Signal,
         class: VerdictClass,

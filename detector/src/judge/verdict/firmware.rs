@@ -14,11 +14,11 @@ use super::finding::Finding;
 /// Chance below which the hits of one firmware are not a coincidence.
 const CHANCE: f64 = 1e-3;
 
-/// Least ratio of its share of devices hit to the others' share.
+/// Least ratio of the firmware's share of devices hit to the others' share.
 const AT_LEAST: f64 = 3.0;
 
-/// Least devices without the firmware. The same bytes give the same golden output, so that few are enough there: the firmware
-/// explains all devices or none.
+/// Fewest devices without the firmware. For golden outputs few are enough, because the same bytes give the same output:
+/// the firmware explains all devices or none.
 const OTHERS: u64 = MIN_ELIGIBLE;
 const OTHERS_OF_OUTPUTS: u64 = MIN_HITS;
 
@@ -28,11 +28,11 @@ const OTHERS_RATE: BaseRate = BaseRate {
     strength: 5.0,
 };
 
-/// Chance below which a firmware or a runtime is the cause although other models of the devices are slower too. Heat and
-/// load are on all firmwares, so that this must be no coincidence among all windows that are vetoed.
+/// Chance below which a firmware or a runtime is the cause although other models of the devices are slower too. Heat
+/// and load are on all firmwares, so this must not be a coincidence in any of the many vetoed windows.
 const SURE: f64 = 1e-6;
 
-/// Least share of its devices that are hit then.
+/// Least share of the firmware's or runtime's devices that must be hit in that case.
 const MOST_OF_ITS_DEVICES: f64 = 0.5;
 
 /// A group of devices that is hit far more often than the others of the chipset.
@@ -40,7 +40,7 @@ struct StandsOut<'a> {
     name: &'a str,
     own: Tally,
     others: Tally,
-    /// Corrected for testing each group.
+    /// The chance of its hits, corrected for testing each group.
     chance: f64,
 }
 
@@ -67,8 +67,8 @@ pub(super) fn of_those_hit(
     firmware.map(named_firmware)
 }
 
-/// Returns the reason that names the firmware, or the runtime, that nearly all of the slower devices have and the others
-/// have not. Load of the devices is not an explanation then.
+/// Returns the reason that names the firmware, or the runtime, that nearly all of the slower devices have and the
+/// others do not. Load does not explain such a slow-down.
 pub(super) fn of_slower_devices(
     window: &CohortWindow,
     evidence: &SignalEvidence,
@@ -76,7 +76,7 @@ pub(super) fn of_slower_devices(
     let hit = &evidence.firing_shift()?.hit_devices;
     let is_sure =
         |found: &StandsOut<'_>| found.chance <= SURE && found.own.share() >= MOST_OF_ITS_DEVICES;
-    // Without a past it is not known whether a device is slower.
+    // A device without a self baseline cannot be called slower.
     let compared = window.votes.iter().filter(|vote| {
         let latency = vote.latency.as_ref();
         latency.is_some_and(|latency| latency.p10_ratio().is_some())
@@ -101,7 +101,7 @@ fn standing_out<'a>(
     let candidates = groups.iter().filter_map(|(name, having)| {
         let is_hit = |device: &Installation| hit.contains(device);
         let own = Tally::of(having, is_hit);
-        // A device that was updated within the window is in both groups; it counts for this one only.
+        // A device that was updated within the window is in both groups, and counts only for this one.
         let others = Tally::of(all.difference(having), is_hit);
         if name.is_empty() || own.hits < MIN_HITS || others.devices < least_others {
             return None;
@@ -141,7 +141,7 @@ fn named_runtime(found: StandsOut<'_>) -> Reason {
     }
 }
 
-/// Returns devices by firmware. They have a session or a failed start, since an update that prevents the NPU from
+/// Returns devices by firmware. A device has a session or a failed start, because an update that prevents the NPU from
 /// starting leaves no session.
 fn by_firmware(window: &CohortWindow) -> BTreeMap<&str, HashSet<Installation>> {
     let votes = window.votes.iter();
@@ -302,7 +302,7 @@ mod tests {
         (window, peers)
     }
 
-    /// More of the same is never told less: 1.5x is a ticket at most, 1.7x and more a page.
+    /// A larger slow-down never lowers the severity: 1.5x is a ticket at most, 1.7x and more a page.
     #[test]
     fn a_firmware_that_slows_all_models_down_is_no_load_at_any_ratio() {
         let mut before = Severity::None;
@@ -329,7 +329,7 @@ mod tests {
         );
     }
 
-    /// The makes whose devices report no thermal state have the firmware.
+    /// Only makes whose devices report no thermal state have the firmware.
     #[test]
     fn heat_that_a_firmware_does_not_report_is_no_page() {
         let (mut window, peers) = all_models_slower(2.2, |device| device < 26);
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(class, VerdictClass::ThermalOrLoad);
     }
 
-    /// Another firmware of the chipset computes what its CPU does.
+    /// Another firmware of the chipset computes the same outputs as its CPU.
     #[test]
     fn the_firmware_that_all_wrong_outputs_have_is_named() {
         let window = tested(Fleet::default().window(), 0..20, "bb", "f2", 0.4);

@@ -1,4 +1,4 @@
-//! Finds the input shape that comes with the slow runs, where the same devices are as fast as before with other shapes.
+//! Finds the input shape of the slow runs, if the same devices are as fast as before with other shapes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ const COMPARED: f64 = 0.5;
 /// Largest share of these devices that may be slow with another shape. Some devices have slow runs at any time.
 const MOST_OTHERS: f64 = 0.25;
 
-/// Devices that are slow, and that are as fast as before, with one shape.
+/// For one shape, the devices that are slow with it and the devices that are as fast as before.
 #[derive(Debug, Default)]
 struct WithShape {
     slow: HashSet<Installation>,
@@ -37,7 +37,7 @@ pub(super) fn name(found: &mut Finding, window: &CohortWindow, evidence: &Signal
     } = reason
     {
         for known in &mut found.reasons {
-            // It was counted over the runs with the shape.
+            // The share was counted over the runs with the shape only.
             if let Reason::Intermittent {
                 slow_share: Some(share),
                 ..
@@ -162,7 +162,8 @@ mod tests {
     use crate::testing::{Fleet, judged, reference};
     use epwatch_model::Severity;
 
-    /// A third of the runs of each device are of a large shape. Slower by `small` and `large`.
+    /// A window in which a third of each device's runs have a large shape. Runs are slower by the factors `small` and
+    /// `large`.
     fn with_two_shapes(small: f64, large: f64) -> CohortWindow {
         let of = |shape: &str, runs, slow_factor| {
             let fleet = Fleet {

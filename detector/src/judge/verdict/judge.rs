@@ -1,4 +1,4 @@
-//! From the evidence of a cohort window to its verdict. Pure.
+//! Makes the verdict of a cohort window from its evidence. Pure.
 //!
 //! The strongest evidence decides the class: a worse placement on devices that are slower, then slower devices
 //! alone, then a worse placement alone. A cohort without any reference is "not enough data", never healthy.
@@ -29,10 +29,10 @@ use super::{certificate, firmware, input_shape, secondary};
 /// The ratio of [`on_every_device`], in tenths.
 const TWICE_TENTHS: u16 = 20;
 
-/// Ratio below which load slows devices down as much, so that without a control a page waits for a second window.
+/// Load can slow devices down by less than this ratio. So below it, a page without a control waits for a second window.
 const MAY_BE_LOAD: f64 = 2.0;
 
-/// Chance from which `Moved` alone is sure.
+/// `Moved` alone is sure at this chance or less.
 const SURE_P: f64 = 1e-8;
 
 /// Devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window. Each has
@@ -69,7 +69,7 @@ pub fn judge(
             evidence.slower_and_moved.as_ref(),
         ),
     };
-    // A version before that has the same fault is not worth keeping.
+    // If the version before has the same fault, it is not worth keeping.
     let worth_keeping = baseline.previous_version.as_deref();
     let worth_keeping = worth_keeping.filter(|_| drift.is_none());
     if found.severity >= Severity::Ticket {
@@ -146,7 +146,7 @@ fn with_others(mut reasons: Vec<Reason>, also: Vec<Reason>) -> Vec<Reason> {
     reasons
 }
 
-/// Returns the reason that a version with an open incident is not the reference, where the verdict depends on it.
+/// Returns the reason that a version with an open incident is not the reference, if the verdict depends on it.
 fn passed_over(baseline: &Baseline, found: &Finding) -> Option<Reason> {
     let is_at_fault = found.severity >= Severity::Ticket
         && (found.class.is_slower()
@@ -221,7 +221,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
         let reasons = vec![Reason::UnknownEp { ep: ep.to_owned() }];
         return Finding::nothing(VerdictClass::DataQuality, Severity::Info, reasons);
     }
-    // Unusable outputs before slow ones. Neither they nor failed starts need votes.
+    // Wrong outputs come before slow ones. Neither wrong outputs nor failed starts need votes.
     let is_page = |found: &Finding| found.severity == Severity::Page;
     if let Some(wrong) = secondary::wrong_outputs(evidence).filter(is_page) {
         return wrong;
@@ -233,7 +233,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
         .or_else(|| certificate::drifted_and_slower(evidence));
     let fallen = fallen.map(|fallen| {
         let fallen = fallen.started_by(starts.as_ref());
-        // A placement worth a ticket must not lower a page for the effect that it explains.
+        // If a placement is only worth a ticket, it must not lower the page for the slow-down that it explains.
         let at_times = intermittent(evidence, baseline);
         let others = [starts.clone(), slower(window, baseline, evidence), at_times];
         fallen.raised_to(&others)
@@ -243,7 +243,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
     }
     let devices = window.n_devices();
     if devices < MIN_ELIGIBLE {
-        // Devices that failed to start have no session and no vote. Enough of them are a finding nevertheless.
+        // Devices that failed to start have no session and no vote, but enough of them are a finding.
         if let Some(starts) = any_starts {
             return starts;
         }
@@ -264,7 +264,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
         return found;
     }
     let slow = slower(window, baseline, evidence);
-    // Load explains slow runs. A slow-down of all runs does too, but not on devices that are as fast as before in their
+    // Load explains slow runs. A slow-down of all runs explains them too, unless devices are as fast as before in their
     // other runs.
     let is_explained = slow
         .as_ref()
@@ -272,8 +272,8 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
     let at_times = intermittent(evidence, baseline).filter(|_| !is_explained);
     let placed = placement_alone(evidence).or_else(|| certificate::drifted(evidence));
     let placed = placed.map(|alone| alone.started_by(any_starts.as_ref()));
-    // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however,
-    // moves no work to the CPU, prevents no start and changes no outputs, so those are still considered.
+    // The cause of slower devices also explains a heavier model and runs that vary more. Heat, however, moves no work
+    // to the CPU, prevents no start and changes no outputs, so these findings are still considered.
     let [heavier, cv_spike] = match slow.is_some() || at_times.is_some() {
         true => [None, None],
         false => [
@@ -292,7 +292,7 @@ fn find(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -
     Finding::worst(found).unwrap_or_else(|| nothing_found(window, baseline, evidence))
 }
 
-/// Worse placement, and slower.
+/// Devices whose placement is worse and that are slower.
 fn fallback(evidence: &SignalEvidence) -> Option<Finding> {
     let change = evidence.placement.as_ref()?;
     let joined = evidence.slower_and_moved.as_ref();
@@ -302,7 +302,8 @@ fn fallback(evidence: &SignalEvidence) -> Option<Finding> {
     if !concurrent && control.vetoes_fallback() && joined.p50_ratio < FASTER_THAN_CPU {
         return None;
     }
-    // Chipsets place differently by design, so without devices to compare in the same window it is not a page.
+    // Chipsets place differently by design, so this finding is not a page without devices to compare in the same
+    // window.
     let severity = match change.origin {
         Origin::OtherChipsets if !concurrent => Severity::Ticket,
         _ => Severity::Page,
@@ -317,9 +318,10 @@ fn fallback(evidence: &SignalEvidence) -> Option<Finding> {
     })
 }
 
-/// A small fleet, as of robots. The placement got worse on every device where it can be compared, which is most of
-/// them. Each device is at least twice as slow as in its own past. The counts are too small for `SlowerAndMoved`, but a
-/// second window that shows the same leaves no doubt. Devices that were not known before could be made up.
+/// A small fleet, for example of robots. The placement got worse on every device where it can be compared, and these
+/// are most of them. Each device is at least twice as slow as in its own past. The counts are too small for
+/// `SlowerAndMoved`, but a second window that shows the same leaves no doubt. Devices that were not known before could
+/// be made up.
 fn on_every_device(window: &CohortWindow, evidence: &SignalEvidence) -> Option<Finding> {
     let (change, shift) = (evidence.placement.as_ref()?, evidence.shift.as_ref()?);
     let slower = shift.beyond(TWICE_TENTHS)?;
@@ -364,14 +366,14 @@ fn slower(
     let by_control = reason::control(evidence.control);
     let ratio = shift.and_then(|shift| shift.p50_ratio);
     let ratio = ratio.or(median.map(|median| median.ratio)).unwrap_or(1.0);
-    // Heat that devices cannot report is on the makes that report none, and so on their firmwares.
+    // Heat that devices cannot report appears on the makes that report none, and so on their firmwares.
     let cause = firmware::of_slower_devices(window, evidence).filter(|_| !evidence.may_be_heat);
     let (class, severity) =
         if evidence.control.vetoes() && ratio < FASTER_THAN_CPU && cause.is_none() {
             reasons.splice(0..0, by_control);
             (VerdictClass::ThermalOrLoad, Severity::Info)
         } else {
-            // Load, larger inputs and the app are on all firmwares and runtimes.
+            // Load, larger inputs and changes of the app are on all firmwares and runtimes.
             let is_of_cohort = cause.is_none();
             let same_version = same_version(window, evidence);
             // A device that was faster with this version before may have had this runtime then.
@@ -411,7 +413,7 @@ fn slower(
     Some(Finding::of(strongest, class, severity, reasons))
 }
 
-/// The reason that devices are compared with earlier windows of the version, if most of those compared are.
+/// The reason that devices are compared with earlier windows of the version, if most compared devices are.
 fn same_version(window: &CohortWindow, evidence: &SignalEvidence) -> Option<Reason> {
     let shift = evidence.shift.as_ref()?;
     let devices = window.n_with_faster_windows();
@@ -431,7 +433,8 @@ fn intermittent(evidence: &SignalEvidence, baseline: &Baseline) -> Option<Findin
     // Larger inputs come with the app, to all chipsets.
     let spared = others.filter(|others| others.spared && !found.shape_is_known);
     let shape_is_known = found.shape_is_known || spared.is_some();
-    // Other work of the devices comes and goes within a version, so its own windows alone make a ticket.
+    // Other work of the devices comes and goes within a version, so a comparison with the version's own windows makes
+    // only a ticket.
     let is_page = shape_is_known && is_strong && !evidence.by_own_windows;
     let mut reasons = vec![Reason::Intermittent {
         hits: found.signal.hits,
@@ -471,7 +474,7 @@ fn placement_alone(evidence: &SignalEvidence) -> Option<Finding> {
     let not_slower = joined.filter(|joined| !joined.signal.fires);
     reasons.extend(not_slower.map(reason::not_slower));
     reasons.extend(reason::backend(change));
-    // If most of those compared are slower, it is more than a different count.
+    // If most compared devices are slower, the change is more than a different count.
     let is_not_slower =
         not_slower.is_some_and(|joined| 2 * joined.signal.hits <= joined.signal.devices);
     let recounted = !change.new_runtimes.is_empty() && is_not_slower;
@@ -493,7 +496,7 @@ fn placement_alone(evidence: &SignalEvidence) -> Option<Finding> {
     })
 }
 
-/// Devices of a make that are slower than the chipset's others, whatever they were before.
+/// Devices of a make that are slower than the chipset's others, however fast they were before.
 fn slower_make(evidence: &SignalEvidence) -> Option<Finding> {
     let found = evidence.slower_group.as_ref()?;
     let class = VerdictClass::SlowWithoutPlacement;
@@ -541,16 +544,16 @@ fn heavier(
 /// Chance above which the count of slower devices is not a sign of a change.
 const UNCHANGED_P: f64 = 0.05;
 
-/// Chance below which devices that are slow in some of their runs are a sign of a change. Three signals are asked in each
-/// window.
+/// Chance below which devices that are slow in some of their runs are a sign of a change. Three signals are tested in
+/// each window.
 const CHANGED_RUNS_P: f64 = 1e-3;
 
 /// Median ratio below which there is no sign of a change: firmware or another app may cost as much.
 const UNCHANGED_RATIO: f64 = 1.25;
 
 fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEvidence) -> Finding {
-    // A version's own past shows what changed, not whether it was right. Other chipsets do not vouch for a
-    // chipset with next to nothing on the NPU, because they may have little there too.
+    // A version's own past shows what changed, not whether it was right. Other chipsets do not confirm a chipset with
+    // almost no work on the NPU, because they may have little there too.
     let vouches = |change: &&PlacementChange| match change.origin {
         Origin::PreviousVersion | Origin::Certified => true,
         Origin::OtherChipsets => hardly_on_npu(window, baseline).is_none(),
@@ -594,8 +597,8 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEv
     Finding::nothing(VerdictClass::NotEnoughData, Severity::Info, reasons)
 }
 
-/// Total fallback without any reference: the app requested the NPU, and on most devices next to nothing is there.
-/// It may have been so on purpose, so it is a page only if the config expects it there.
+/// Total fallback without any reference: the app requested the NPU, and on most devices almost no work is there. That
+/// may be intended, so it is a page only if the config expects the model there.
 fn all_on_the_cpu(window: &CohortWindow, baseline: &Baseline) -> Option<Finding> {
     let found = off_npu(window);
     if found.devices < MIN_ELIGIBLE || found.share() < MOST_DEVICES {
@@ -609,7 +612,7 @@ fn all_on_the_cpu(window: &CohortWindow, baseline: &Baseline) -> Option<Finding>
     Some(Finding {
         hits: found.hits,
         eligible: found.devices,
-        // The history of a first version is this fault.
+        // A first version's own history already contains this fault, so it is left out.
         p: surprise(
             found,
             baseline
@@ -621,7 +624,7 @@ fn all_on_the_cpu(window: &CohortWindow, baseline: &Baseline) -> Option<Finding>
     })
 }
 
-/// Counts the devices with next to nothing on the NPU among those whose placement could be read.
+/// Counts the devices with almost no work on the NPU among devices whose placement could be read.
 fn off_npu(window: &CohortWindow) -> Tally {
     let devices_with = |matches: &dyn Fn(f64) -> bool| {
         let share = |vote: &DeviceVote| vote.placement.npu_share().map(|(share, _)| share);
@@ -634,7 +637,7 @@ fn off_npu(window: &CohortWindow) -> Tally {
     }
 }
 
-/// Returns the reason that most devices run next to nothing on the NPU although they requested it.
+/// Returns the reason that most devices run almost nothing on the NPU although they requested it.
 fn hardly_on_npu(window: &CohortWindow, baseline: &Baseline) -> Option<Reason> {
     let Tally { hits, devices } = off_npu(window);
     (2 * hits > devices).then_some(Reason::HardlyOnNpu {

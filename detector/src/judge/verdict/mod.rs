@@ -1,5 +1,5 @@
-//! Verdicts: the class and the severity of one cohort window, with the numbers behind them. [`judge`] makes them
-//! from the evidence of the signals; `evaluate` lowers those that rest on new installations.
+//! Verdicts: the class and the severity of one cohort window, with the numbers behind them. [`judge`] makes them from
+//! the evidence of the signals. `evaluate` lowers verdicts that depend on new installations.
 
 mod certificate;
 pub(crate) mod completeness;

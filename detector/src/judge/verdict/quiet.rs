@@ -1,5 +1,6 @@
-//! A fleet that goes quiet: an app, or a version of one of its models, with under a quarter of its usual devices. A
-//! bad key in a release, a shrinker that removed a class, or a blocked host leaves no report that could say so.
+//! A fleet that goes quiet: an app, or a version of one of its models, with under a quarter of its usual devices. After
+//! a bad key in a release, a class that a shrinker removed, or a blocked host, no report arrives that could show the
+//! fault.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -14,20 +15,20 @@ use crate::read::Reporting;
 /// Share of the usual devices below which an app or a version is quiet.
 const QUIET: f64 = 0.25;
 
-/// Share of the usual devices that a healthy window has at the least; the chance of a count is taken against it.
+/// Least share of the usual devices in a healthy window. The chance of a count is computed with it.
 const HEALTHY: f64 = 0.5;
 
-/// Least share of the missing installations for which a new one came, from which they are the same devices.
+/// If new installations replace at least this share of the missing ones, they are the same devices.
 const REINSTALLED: f64 = 0.5;
 
-/// Usual devices below which an app is not judged, since so few vary by chance.
+/// With fewer usual devices than this, an app is not judged, because so few vary by chance.
 const MIN_OF_APP: u64 = 20;
 
-/// The same for a version: devices leave it for the next one.
+/// With fewer usual devices than this, a version is not judged, because devices leave it for the next one.
 const MIN_OF_VERSION: u64 = 50;
 
 /// Returns the verdicts on apps and versions that are quiet, as tickets, and on others that were quiet recently, as
-/// healthy. A version of an app that is quiet itself is not named too.
+/// healthy. If an app is quiet itself, its versions are not named in addition.
 pub(crate) fn quiet(
     reporting: &[Reporting],
     window_end: Timestamp,
@@ -57,7 +58,7 @@ fn judged(reporting: &Reporting, window_end: Timestamp, window: Duration) -> Opt
     let usual = reporting.usual();
     let (least, now) = match reporting.is_of_app() {
         true => (MIN_OF_APP, reporting.windows.first().copied()?),
-        // Devices that are on another version by now report.
+        // Devices that now have another version still report, and are not missing.
         false => (MIN_OF_VERSION, reporting.still_here),
     };
     if usual < least {
@@ -194,7 +195,7 @@ mod tests {
         check(&both, &[QUIET_APP]);
     }
 
-    /// It said that 0 devices reported.
+    /// The reason once said that 0 devices reported.
     #[test]
     fn new_installation_ids_on_all_devices_are_a_reinstall() {
         let told = |new_here| {

@@ -39,8 +39,8 @@ pub(super) fn compiled_for_another(evidence: &SignalEvidence) -> Option<Finding>
     })
 }
 
-/// Outputs beyond what the model's owner accepts; without a tolerance, beyond rounding, which is a ticket. The distances on
-/// other chipsets show whether the quantisation or the NPU is the cause.
+/// Outputs beyond the owner's tolerance. Without a tolerance, outputs beyond rounding, which is a ticket. The distances
+/// on other chipsets show whether the quantisation or the NPU is the cause.
 pub(super) fn wrong_outputs(evidence: &SignalEvidence) -> Option<Finding> {
     let dropped = evidence.firing_drop();
     let class = match dropped.map(|dropped| dropped.drop.place) {
@@ -77,8 +77,8 @@ pub(super) fn different_outputs(evidence: &SignalEvidence) -> Option<Finding> {
     minority.signal.fires.then_some(found)
 }
 
-/// Runs vary more than before. Never a page: in healthy fleets contention and governors have the same
-/// effect, and a fault worth a page fires an intermittent signal as well.
+/// Runs vary more than before. This is never a page, because contention and governors have the same effect in healthy
+/// fleets. A fault worth a page fires an intermittent signal as well.
 pub(super) fn cv_spike(evidence: &SignalEvidence) -> Option<Finding> {
     let spread = evidence
         .cv_increase
@@ -283,7 +283,7 @@ mod tests {
             cv_within: Some(0.17),
             ..reference()
         };
-        // Half of the runs four times as slow is `Tail` as well, which comes first if the shape is known.
+        // If half of the runs are four times as slow, `Tail` fires as well, and comes first if the shape is known.
         let verdict = judged(&noisy, None, &baseline);
         assert!(verdict.severity >= Severity::Ticket, "{:?}", verdict.class);
         let limits = Limits::for_windows_a_day(1_000.0);
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(with_control.class, VerdictClass::ThermalOrLoad);
     }
 
-    /// Nothing on the NPU and no reference, but a reason code: worth a ticket.
+    /// Nothing is on the NPU and there are no references, but there is a reason code: it is worth a ticket.
     #[test]
     fn a_back_end_code_needs_no_reference() {
         let mut dead = placed(5, 0, 25, None);

@@ -1,11 +1,11 @@
-//! One cohort in one window: a vote for each device, and the histograms that explain.
+//! One cohort in one window: a vote for each device, and histograms that explain the verdict.
 //!
-//! A vote is one device with one firmware, input shape and placement. Its clean runs are added up,
-//! so how often a device reports changes nothing; statistics are taken from the sum.
+//! A vote is one device with one firmware, input shape and placement. Its clean runs are added up and statistics come
+//! from the sum, so a device that reports often does not count more.
 //!
-//! Clean is decided once, at the contract ([`epwatch_proto::Stratum::is_clean`]): warm, not hot, no power
-//! save. Thermal "unknown" is clean even on a device that can report heat. About a fifth of devices never report it,
-//! and the others are unknown before their first reading. If such a run is hot after all, it moves upper quantiles, not
+//! [`epwatch_proto::Stratum::is_clean`] alone decides which runs are clean: warm, not hot, no power save. Thermal
+//! "unknown" is clean even on a device that can report heat. About a fifth of devices never report heat, and the state
+//! of the others is unknown before their first reading. If such a run is hot after all, it moves upper quantiles, not
 //! the p10 that is compared. Without such runs, short sessions would lose their vote.
 
 use std::collections::BTreeMap;
@@ -20,10 +20,10 @@ use jiff::Timestamp;
 use crate::judge::device_events::DeviceEvents;
 use crate::judge::hash::HashSet;
 
-/// Clean runs before p10 and p50 of a device mean something.
+/// Fewest clean runs from which p10 and p50 of a device are meaningful.
 pub const MIN_RUNS_LOW: u64 = 8;
 
-/// Clean runs before p90 and p95 do; until there are so many, earlier windows are added.
+/// Fewest clean runs from which p90 and p95 are meaningful. If a window has fewer, earlier windows are added.
 pub const MIN_RUNS_HIGH: u64 = 20;
 
 /// Runs of a device in a window, for one firmware, input shape and placement.
@@ -33,18 +33,18 @@ pub struct DeviceVote {
     pub installation: Installation,
     /// Hash of the vendor build's fingerprint.
     pub firmware: Arc<str>,
-    /// Its make, for example `SM-S921B`; empty: not known.
+    /// Its make, for example `SM-S921B`; empty if it is not known.
     pub device_model: Arc<str>,
-    /// The input shape; empty where only the placement is known.
+    /// The input shape; empty if only the placement is known.
     pub shape_key: Arc<str>,
     /// Where the model ran.
     pub placement: Arc<Placement>,
-    /// Creation of its first and its last session there by the device's clock, in seconds since 1970; `None` if no
-    /// session was read.
+    /// Creation of its first and its last session with this placement by the device's clock, in seconds since 1970;
+    /// `None` if no session was read.
     pub created_s: Option<(i64, i64)>,
     /// How fast it ran; `None` without clean runs in the window.
     pub latency: Option<VoteLatency>,
-    /// Whether it was first received in an earlier window: it has a past that cannot be made up today.
+    /// Whether the installation was first received in an earlier window. Such a past cannot be made up today.
     pub is_proven: bool,
     /// Whether the thermal state of any of its clean runs in the window is known.
     pub reports_heat: bool,
@@ -55,7 +55,7 @@ pub struct DeviceVote {
 pub struct VoteLatency {
     /// Exact moments, in microseconds.
     pub moments: Moments,
-    /// Runs of earlier windows were wanted: the window has too few of the device.
+    /// Whether the window has too few runs of the device, so that runs of earlier windows were needed.
     pub is_filled_up: bool,
     /// Quantiles; `None` below 8 runs.
     pub low: Option<LowQuantiles>,
@@ -65,31 +65,32 @@ pub struct VoteLatency {
     pub high: Option<HighQuantiles>,
     /// Share of runs beyond 1.7 x the device's own p10, in [0, 1]; `None` below 8 runs.
     pub slow_share: Option<f64>,
-    /// The device's usual latency, or why it is unknown.
+    /// The device's usual latency, or the reason why it is unknown.
     pub device_baseline: Result<SelfBaseline, BaselineAbsence>,
-    /// Runs held against that; `None` where it is unknown. Adds up over placements.
+    /// The runs compared with `device_baseline`; `None` if that is unknown. The counts add up over placements.
     pub against_self: Option<AgainstSelf>,
-    /// The same of the window's own runs; `None` where all are, or that is unknown.
+    /// The window's own runs compared with `device_baseline`; `None` if all runs are the window's own, or the baseline
+    /// is unknown.
     pub own_against_self: Option<Box<AgainstSelf>>,
-    /// The window's runs by bucket while the device has no past, so that they can be held against one that the store has.
+    /// The window's runs by bucket while the device has no baseline, so that they can be compared with one from the
+    /// store.
     pub held_runs: Option<Box<[(u16, u32)]>>,
 }
 
-/// A device's runs, counted against its own earlier latency. Fractions of runs come from buckets that
-/// a limit cuts.
+/// A device's runs, counted against its own earlier latency. The counts have fractions where a limit cuts a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct AgainstSelf {
     /// Runs in all.
     pub n: f64,
-    /// Beyond 1.2 times its earlier p95.
+    /// Runs beyond 1.2 times its earlier p95.
     pub beyond_1_2x: f64,
-    /// Beyond 1.4 times its earlier p95.
+    /// Runs beyond 1.4 times its earlier p95.
     pub beyond_1_4x: f64,
-    /// Beyond 2 times its earlier p95.
+    /// Runs beyond 2 times its earlier p95.
     pub beyond_2x: f64,
-    /// Beyond 1.6 times its earlier median.
+    /// Runs beyond 1.6 times its earlier median.
     pub beyond_median: f64,
-    /// Within 1.25 times its earlier p10: as fast as it ever was.
+    /// Runs within 1.25 times its earlier p10, which are as fast as before.
     pub as_fast: f64,
 }
 
@@ -107,7 +108,7 @@ impl AgainstSelf {
         })
     }
 
-    /// Returns the counts of both.
+    /// Returns the sum of both counts.
     #[must_use]
     pub fn added(self, other: Self) -> Self {
         Self {
@@ -124,7 +125,7 @@ impl AgainstSelf {
 /// Quantiles that 8 runs give, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LowQuantiles {
-    /// Quantile 0.1: the latency of a device that nothing disturbs.
+    /// Quantile 0.1: the latency of an undisturbed device.
     pub p10_us: f64,
     /// Quantile 0.5.
     pub p50_us: f64,
@@ -139,7 +140,7 @@ pub struct HighQuantiles {
     pub p95_us: f64,
 }
 
-/// A device's own earlier latency with the same model and input shape, as the SDK kept it or the store has it.
+/// A device's own earlier latency with the same model and input shape, from the SDK or from the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SelfBaseline {
     /// Which earlier self.
@@ -163,29 +164,31 @@ pub enum SelfBaselineKind {
     PreviousVersion(Arc<str>),
     /// The same version, before the device's firmware or runtime changed.
     EarlierRuntime,
-    /// The same version in earlier windows, as the store has them: says what changed, not whether that was right.
+    /// The same version in earlier windows, from the store. It shows what changed, not whether the earlier state was
+    /// right.
     EarlierWindows,
-    /// The same, where the device was faster than on the version before: what is as fast is right by both.
+    /// The same version in earlier windows, in which the device was faster than on the version before. As fast as then
+    /// is healthy by both baselines.
     FasterWindows,
-    /// Not its own: the median of devices of the same make on the version before.
+    /// Not the device's own past, but the median of devices of the same make on the version before.
     SameModel,
 }
 
-/// Why a device has no earlier self; never taken as "unchanged".
+/// The reason why a device has no self baseline. It never counts as "unchanged".
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BaselineAbsence {
-    /// The device says why, in the contract's words.
+    /// The device reports the reason, as a code of the contract.
     Told(Arc<str>),
-    /// Learnt from fewer than 8 runs.
+    /// The baseline was learnt from fewer than 8 runs.
     TooFewRuns,
     /// Nothing usable arrived.
     Unknown,
-    /// Learnt on this version, which has an open incident.
+    /// The baseline was learnt on this version, which has an open incident.
     AtFault(Arc<str>),
 }
 
 impl VoteLatency {
-    /// Takes the sums of a device's clean runs. `histogram` and `moments` are of the same runs.
+    /// Makes the latency from the sums of a device's clean runs. `histogram` and `moments` are of the same runs.
     #[must_use]
     pub fn from_sums(
         histogram: &SparseHistogram,
@@ -221,7 +224,7 @@ impl VoteLatency {
         }
     }
 
-    /// Takes what the device was used to from the store, and holds the window's runs against it if they are still there.
+    /// Sets a baseline from the store, and compares the window's runs with it if they are still in memory.
     pub(crate) fn learn(&mut self, earlier: SelfBaseline) {
         let held = self.held_runs.take().unwrap_or_default();
         if earlier.kind == SelfBaselineKind::EarlierWindows && !held.is_empty() {
@@ -234,25 +237,25 @@ impl VoteLatency {
         self.device_baseline = Ok(earlier);
     }
 
-    /// Returns p10 over the device's own earlier p10; `None` where either is unknown.
+    /// Returns p10 over the device's own earlier p10; `None` if either is unknown.
     #[must_use]
     pub fn p10_ratio(&self) -> Option<f64> {
         Some(self.low?.p10_us / self.device_baseline.as_ref().ok()?.p10_us)
     }
 
-    /// Returns the same of the window's own runs alone.
+    /// Returns p10 of the window's own runs over the device's own earlier p10.
     #[must_use]
     pub fn own_p10_ratio(&self) -> Option<f64> {
         Some(self.own_p10_us? / self.device_baseline.as_ref().ok()?.p10_us)
     }
 
-    /// Returns p50 over the device's own earlier p50; `None` where either is unknown.
+    /// Returns p50 over the device's own earlier p50; `None` if either is unknown.
     #[must_use]
     pub fn p50_ratio(&self) -> Option<f64> {
         Some(self.low?.p50_us / self.device_baseline.as_ref().ok()?.p50_us)
     }
 
-    /// Returns p95 over the device's own earlier p95; `None` where either is unknown.
+    /// Returns p95 over the device's own earlier p95; `None` if either is unknown.
     #[must_use]
     pub fn p95_ratio(&self) -> Option<f64> {
         Some(self.high?.p95_us / self.device_baseline.as_ref().ok()?.p95_us)
@@ -260,10 +263,10 @@ impl VoteLatency {
 }
 
 impl SelfBaseline {
-    /// Checks that it says something: 8 runs or more, quantiles positive and in order.
+    /// Checks that the baseline is usable: 8 runs or more, quantiles positive and in order.
     ///
     /// # Errors
-    /// Why it says nothing.
+    /// The reason why the baseline is not usable.
     pub fn checked(self) -> Result<Self, BaselineAbsence> {
         let ordered = 0.0 < self.p10_us && self.p10_us <= self.p50_us && self.p50_us <= self.p95_us;
         if self.n < MIN_RUNS_LOW {
@@ -289,7 +292,7 @@ pub struct CohortWindow {
     pub votes: Vec<DeviceVote>,
     /// Clean runs of all voting devices, added, by firmware and input shape.
     pub histograms: BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>,
-    /// Devices that took part and have no vote.
+    /// Devices with sessions in the window and without a vote.
     pub voteless: Voteless,
     /// Self-tests and failed starts.
     pub device_events: DeviceEvents,
@@ -298,11 +301,11 @@ pub struct CohortWindow {
 /// Devices without a vote, by reason.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Voteless {
-    /// A directive changed what they asked for, in some session of the window at least.
+    /// Devices for which a directive changed the requested EPs, at least in one session of the window.
     pub directed: u64,
-    /// The `directed` devices that have no vote by another session either, by firmware.
+    /// The `directed` devices that have no vote from another session, by firmware.
     pub only_directed: BTreeMap<Arc<str>, Vec<Installation>>,
-    /// Unproven: they were new when the limit of their app or network was reached, and are not within it since.
+    /// Unproven devices: they were new when the limit of their app or network was reached, and were not admitted since.
     pub unproven: u64,
 }
 
@@ -332,13 +335,13 @@ impl CohortWindow {
         by_firmware.map(|devices| devices.len() as u64).sum()
     }
 
-    /// Returns the installations that vote or are held by a directive; one may come more than once.
+    /// Returns the installations that vote or are under a directive; one may come more than once.
     pub(crate) fn present(&self) -> impl Iterator<Item = Installation> {
         let votes = self.votes.iter().map(|vote| vote.installation);
         votes.chain(self.voteless.only_directed.values().flatten().copied())
     }
 
-    /// Returns the part of the window that installations known before it contributed.
+    /// Returns the part of the window that comes from installations known before it.
     #[must_use]
     pub fn proven(&self) -> CohortWindow {
         CohortWindow {
@@ -348,7 +351,7 @@ impl CohortWindow {
         }
     }
 
-    /// Returns the installations that have a part in it; one may come more than once.
+    /// Returns the installations with votes or events in the window; one may come more than once.
     pub(crate) fn installations(&self) -> impl Iterator<Item = Installation> {
         let votes = self.votes.iter().map(|vote| vote.installation);
         votes.chain(self.device_events.installations())
@@ -365,13 +368,13 @@ impl CohortWindow {
         }
     }
 
-    /// Whether installations had a part in it that were not known before.
+    /// Whether the window has data of installations that were not known before it.
     #[must_use]
     pub fn has_newcomers(&self) -> bool {
         self.votes.iter().any(|vote| !vote.is_proven) || self.device_events.has_newcomers()
     }
 
-    /// Returns the share of the votes with latency that have their earlier selves, in [0, 1].
+    /// Returns the share of the votes with latency that have a baseline, in [0, 1].
     #[must_use]
     pub fn share_with_past(&self) -> f64 {
         let latencies = || self.votes.iter().filter_map(|vote| vote.latency.as_ref());
@@ -379,7 +382,7 @@ impl CohortWindow {
         known as f64 / latencies().count().max(1) as f64
     }
 
-    /// Drops the runs of devices that no past was found for: they are a large part of a window in memory.
+    /// Drops `held_runs` of devices without a baseline, because these are a large part of a window in memory.
     pub(crate) fn let_runs_go(&mut self) {
         let latencies = self
             .votes
@@ -388,14 +391,14 @@ impl CohortWindow {
         latencies.for_each(|latency| latency.held_runs = None);
     }
 
-    /// Whether devices learnt what they were used to on a version that has an open incident.
+    /// Whether devices have a baseline from a version with an open incident.
     pub(crate) fn has_faulty_pasts(&self) -> bool {
         let latencies = self.votes.iter().filter_map(|vote| vote.latency.as_ref());
         let mut absences = latencies.filter_map(|latency| latency.device_baseline.as_ref().err());
         absences.any(|absence| matches!(absence, BaselineAbsence::AtFault(_)))
     }
 
-    /// Returns how many devices have the usual latency of themselves, or of others of their make, on another version.
+    /// Returns how many devices have a baseline from another version, of their own or of their make.
     #[must_use]
     pub fn n_with_past_elsewhere(&self) -> u64 {
         self.n_with_past(|kind| {
@@ -406,7 +409,7 @@ impl CohortWindow {
         })
     }
 
-    /// Returns how many devices are compared with what they did on this very version in earlier windows.
+    /// Returns how many devices are compared with their own earlier windows of this version.
     #[must_use]
     pub fn n_with_earlier_windows(&self) -> u64 {
         self.n_with_past(|kind| *kind == SelfBaselineKind::EarlierWindows)
@@ -430,7 +433,7 @@ impl CohortWindow {
         count_devices(self.votes.iter().filter(is_of_kind))
     }
 
-    /// Returns how many clean runs they made.
+    /// Returns how many clean runs the voting devices made.
     #[must_use]
     pub fn n_runs(&self) -> u64 {
         self.histograms.values().map(SparseHistogram::n).sum()
@@ -445,7 +448,7 @@ impl CohortWindow {
         firmwares
     }
 
-    /// Returns the part of a chipset's window that one firmware contributed.
+    /// Returns the part of a chipset's window that comes from devices with one firmware.
     #[must_use]
     pub fn of_firmware(&self, firmware: &str) -> CohortWindow {
         let mut key = self.key.clone();
@@ -470,11 +473,11 @@ impl CohortWindow {
         }
     }
 
-    /// Returns the input shape that most devices ran, with its merged histogram and its votes. One shape explains a
-    /// cohort, since shapes differ in latency by design.
+    /// Returns the input shape that most devices ran, with its merged histogram and its votes. Only one shape describes
+    /// a cohort, because shapes differ in latency by design.
     ///
     /// # Errors
-    /// Histograms that do not add up.
+    /// The histograms cannot be added up.
     pub fn main_shape(&self) -> Result<Option<MainShape<'_>>, HistogramError> {
         let mut by_shape: BTreeMap<&str, Vec<&DeviceVote>> = BTreeMap::new();
         for vote in self.votes.iter().filter(|vote| vote.latency.is_some()) {
@@ -495,7 +498,7 @@ impl CohortWindow {
     /// Returns the runs of an input shape, merged over firmwares.
     ///
     /// # Errors
-    /// Histograms that do not add up.
+    /// The histograms cannot be added up.
     pub(crate) fn histogram_of_shape(
         &self,
         shape_key: &str,
@@ -525,7 +528,7 @@ pub fn count_devices<'a>(votes: impl Iterator<Item = &'a DeviceVote>) -> u64 {
     different(votes.map(|vote| vote.installation))
 }
 
-/// Returns how many of them differ. Votes come by device, which a sort finds out at once.
+/// Returns the number of different devices. Votes are in the order of devices, so sorting is fast.
 pub(crate) fn different(devices: impl Iterator<Item = Installation>) -> u64 {
     let mut devices: Vec<Installation> = devices.collect();
     devices.sort_unstable();
@@ -536,7 +539,7 @@ pub(crate) fn different(devices: impl Iterator<Item = Installation>) -> u64 {
 /// Builds a histogram from bucket indices of scheme `hdr_us_2sd_1_60s` and their counts.
 ///
 /// # Errors
-/// Counts beyond 64 bits.
+/// The counts exceed 64 bits.
 pub fn histogram_of(
     counts: impl IntoIterator<Item = (u16, u64)>,
 ) -> Result<SparseHistogram, HistogramError> {

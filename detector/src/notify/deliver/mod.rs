@@ -1,9 +1,9 @@
 //! Delivers the latest state of every incident to one notifier, without a queue that could overflow.
 //!
-//! Each incident has its own turn and pause, so that a payload that the receiver cannot take holds up no other. The
-//! one whose news were never tried comes first. A failed attempt is repeated with growing pauses for as long as the
-//! incident lives. The end of an incident is given up after a day of refusals. News of an incident stay in order,
-//! because only the latest is sent.
+//! Each incident has its own turn and pause, so that a payload that the receiver cannot take delays no other. Incidents
+//! whose news was never tried come first. A failed attempt is repeated with growing pauses for as long as the incident
+//! lives. Delivery of an incident's end is given up after a day of refusals. News of an incident stay in order, because
+//! only the latest is sent.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::run::metrics::{Delivery, Metrics};
 use super::error::{NotifyError, Retry};
 use super::notifier::{Notification, Notifier};
 
-/// Pauses after an attempt that failed: the receiver is away or busy.
+/// First pause after a failed attempt: the receiver is away or busy.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Pauses after a refusal: somebody has to mend an address or a key.
+/// First pause after a refusal: a person has to correct an address or a key.
 const FIRST_REFUSAL_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_REFUSAL_PAUSE: Duration = Duration::from_secs(15 * 60);
 
@@ -39,10 +39,10 @@ const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 /// recorded at once.
 const UNRECORDED_ATTEMPTS: u64 = 5;
 
-/// How often attempts that fail one after the other are recorded: each record is a row of the store.
+/// Interval at which repeated failures are recorded. Each record is a row in the store.
 const RECORD_PERIOD: Duration = Duration::from_secs(600);
 
-/// Records how attempts to deliver an incident's news up to `news` ended.
+/// The result of attempts to deliver an incident's news up to `news`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) incident_id: String,
@@ -51,26 +51,26 @@ pub(crate) struct Delivered {
     pub(crate) outcome: AttemptOutcome,
 }
 
-/// The end of one attempt, or of several that failed alike.
+/// The result of one attempt, or of several that failed alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum AttemptOutcome {
     /// The receiver has the news.
     Taken,
-    /// It has not; the next attempt is to come.
+    /// The receiver does not have the news; another attempt follows.
     Failed {
         times: u64,
         at: Timestamp,
         /// The answer of the last one, in a few words.
         answer: String,
     },
-    /// The incident is long over, and the receiver refused to hear of it.
+    /// The incident is long over, and the receiver refused its end.
     GivenUp,
 }
 
 /// The queue by which deliveries reach the run loop.
 pub(crate) type Deliveries = mpsc::Sender<Delivered>;
 
-/// Runs until it is cancelled, then tries news that are not in a pause once more. Others wait for the next start.
+/// Runs until it is cancelled, then tries news once more that is not in a pause. Other news waits for the next start.
 pub(crate) async fn deliver(
     notifier: Arc<dyn Notifier>,
     mut incidents: watch::Receiver<Arc<Vec<Incident>>>,
@@ -81,7 +81,7 @@ pub(crate) async fn deliver(
 ) {
     let mut channel = ChannelDelivery::new(notifier, deliveries, metrics);
     while !cancel.is_cancelled() {
-        // Read before each attempt, so that new ones wait for one attempt at most.
+        // Incidents are read before each attempt, so that new ones wait for one attempt at most.
         let current = incidents.borrow_and_update().clone();
         let until = match channel.next(&current, clock.now(), Instant::now()) {
             Some(Next::Now(job)) => {
@@ -127,7 +127,7 @@ struct Turn {
     paused_until: Option<Instant>,
     failures: Backoff,
     refusals: Backoff,
-    /// Failed attempts that the incident does not have yet.
+    /// Failed attempts that are not recorded in the incident yet.
     unrecorded: u64,
     /// When failed attempts were recorded last; `None` after a success.
     recorded_at: Option<Instant>,
@@ -190,7 +190,7 @@ impl ChannelDelivery {
         self.turns.retain(|id, _| held.contains(id.as_str()));
         let audience = self.notifier.audience();
         let every = self.notifier.repeat_every();
-        // Alerts that the channel holds go on under a silence; other channels are told when the mute is over.
+        // Alerts that the channel holds continue under a silence. Other channels are notified when the mute is over.
         let holds_alerts = self.notifier.held_alerts().is_some();
         let is_silent = |incident: &Incident| {
             !holds_alerts && incident.state.is_open() && incident.orders.is_muted(now)
@@ -219,7 +219,7 @@ impl ChannelDelivery {
         Some(Next::Now(Box::new(Job { incident, is_news })))
     }
 
-    /// Makes one attempt; `clock` gives the time of its end, from which pauses count.
+    /// Makes one attempt. `clock` returns the time of its end, at which pauses begin.
     async fn attempt(&mut self, job: &Job, now: Timestamp, clock: &(dyn Fn() -> Instant + Sync)) {
         let Job { incident, is_news } = job;
         let notification = match is_news {
@@ -264,7 +264,7 @@ impl ChannelDelivery {
                 };
                 (*is_news || had_failed).then_some(AttemptOutcome::Taken)
             }
-            // The alert itself arrived; its silence is kept with the next repeat, when the pause is over.
+            // The alert itself arrived. Its silence is tried again with the next repeat, after the pause.
             Err(NotifyError::Silence { .. }) => {
                 turn.done = incident.news;
                 turn.repeated_at = None;
@@ -310,7 +310,7 @@ impl ChannelDelivery {
     }
 }
 
-/// Whether an incident's end is too old for a notification.
+/// Whether an incident ended too long ago for a notification.
 fn is_long_over(incident: &Incident, now: Timestamp) -> bool {
     let ended = incident
         .resolved_at

@@ -12,7 +12,7 @@ use crate::testing::{Fleet, at, judged, reference};
 
 type Answers = dyn Fn(&Incident, Timestamp) -> Result<(), NotifyError> + Send + Sync;
 
-/// Answers as a function of incident and time says, and keeps what it took.
+/// A receiver whose answers are a function of incident and time. It records every attempt and the news that it took.
 struct Pager {
     answers: Box<Answers>,
     attempts: Mutex<Vec<(String, Timestamp)>>,
@@ -91,7 +91,7 @@ impl Run {
         }
     }
 
-    /// Attempts what is due until `second`.
+    /// Makes the attempts that are due until `second`.
     async fn until(&mut self, second: i64, incidents: &[Incident]) {
         while self.now < at(second) {
             let passed = self.now.duration_since(at(0));
@@ -172,13 +172,13 @@ async fn a_channel_that_is_down_for_an_hour_gets_the_latest_state_once() {
     assert!((60..=70).contains(&attempts.len()), "{attempts:?}");
     let pauses = attempts.windows(2).map(|two| two[1].duration_since(two[0]));
     assert!(pauses.max().unwrap() <= SignedDuration::from_secs(60));
-    // Each tenth minute a record, and one of the delivery.
+    // There is a record every ten minutes, and one of the delivery.
     let outcomes = run.outcomes();
     assert_eq!(outcomes.last(), Some(&AttemptOutcome::Taken));
     assert!((6..=8).contains(&outcomes.len()), "{outcomes:?}");
 }
 
-/// A proxy that answers 404 for a minute, or for days, loses no page.
+/// No page is lost if a proxy answers 404 for a minute, or for days.
 #[tokio::test]
 async fn a_refusal_is_tried_again_for_as_long_as_the_incident_lives() {
     let mut run = Run::new(|_, now| if now < at(90) { Err(refused()) } else { Ok(()) });
@@ -200,7 +200,7 @@ async fn a_refusal_is_tried_again_for_as_long_as_the_incident_lives() {
     assert_eq!(counted.sum::<u64>(), attempts.len() as u64);
 }
 
-/// It is over for a day, so a notification of that is useless.
+/// The incident has been over for a day, so a notification of its end is useless.
 #[tokio::test]
 async fn the_end_of_an_incident_is_given_up_after_a_day_of_refusals() {
     let mut run = Run::new(|_, _| Err(refused()));
@@ -220,7 +220,7 @@ async fn a_payload_that_the_receiver_cannot_take_holds_up_no_other() {
         false => Ok(()),
     });
     run.until(300, &[firing("a")]).await;
-    // Between two attempts of the first one.
+    // The others are delivered between two attempts of the first incident.
     run.until(310, &[firing("a"), firing("b"), firing("c")])
         .await;
     assert_eq!(run.attempts_of("b"), [at(300)]);
@@ -229,7 +229,7 @@ async fn a_payload_that_the_receiver_cannot_take_holds_up_no_other() {
     assert!(run.attempts_of("a").len() >= 9);
 }
 
-/// The silence is one of a muted incident, whose alert goes on.
+/// The silence belongs to a muted incident, whose alert continues.
 #[tokio::test]
 async fn a_silence_that_fails_leaves_the_alert_delivered() {
     let mut run = Run::new(|_, _| {
@@ -242,7 +242,7 @@ async fn a_silence_that_fails_leaves_the_alert_delivered() {
     assert_eq!(run.outcomes(), [AttemptOutcome::Taken]);
 }
 
-/// A channel without alerts of its own hears nothing of a muted incident but its end.
+/// A channel without alerts of its own receives nothing about a muted incident except its end.
 #[tokio::test]
 async fn a_muted_incident_is_silent_until_it_or_the_mute_ends() {
     let mut incident = firing("a");

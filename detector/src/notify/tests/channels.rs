@@ -1,4 +1,4 @@
-//! PagerDuty, Slack and the webhook, against receivers that fail on anything they do not expect.
+//! Tests of PagerDuty, Slack and the webhook, with receivers that fail on anything they do not expect.
 
 use std::path::PathBuf;
 
@@ -39,7 +39,7 @@ async fn pagerduty_gets_one_alert_an_incident() {
     let sent = receiver.payloads();
     check("pagerduty-firing.json", &pretty(&sent[0]));
     check("pagerduty-resolved.json", &pretty(&sent[2]));
-    // PagerDuty shows details in the order in which they come.
+    // PagerDuty shows details in the order in which they are sent.
     let (_, body) = &receiver.requests()[0];
     let body = String::from_utf8(body.to_vec()).unwrap();
     let (_, details) = body.split_once("\"custom_details\":").unwrap();
@@ -99,12 +99,12 @@ async fn slack_gets_blocks_without_links_and_marks_of_strangers() {
     assert!(!sent[1].to_string().contains("<!channel>"));
     let header = sent[1]["blocks"][0]["text"]["text"].as_str().unwrap();
     assert!(header.chars().count() <= 150);
-    // The fault's size is in what a phone shows, however long the name is.
+    // The part that a phone shows contains the fault's size, however long the name is.
     assert!(
         header.contains("2.9 times slower on SM8635, 60 of 60 devices"),
         "{header}"
     );
-    // The name stays as it is, in texts that Slack takes no mark in.
+    // The name is unchanged, in texts in which Slack reads no marks.
     let all = sent[1].to_string();
     assert!(
         all.contains("*all* _well_ ~now~ `rm -rf ~` :fire:"),
@@ -126,7 +126,7 @@ async fn slack_gets_blocks_without_links_and_marks_of_strangers() {
             };
             assert!(said.chars().count() <= 3000, "{said}");
             if text["type"] == "mrkdwn" {
-                // Only code has marks, and nothing in it ends it.
+                // Only code has marks, and no name in it ends the code.
                 let code = said
                     .strip_prefix("```")
                     .and_then(|said| said.strip_suffix("```"));
@@ -169,7 +169,7 @@ async fn a_webhook_is_signed_over_the_bytes_it_carries() {
         let signature = epwatch_proto::unhex(hex).unwrap();
         hmac::verify(&key, &signed, &signature).unwrap();
         assert_eq!(text("epwatch-timestamp"), at(30).as_second().to_string());
-        // Tried again, it is the same delivery.
+        // A second attempt is the same delivery.
         assert_eq!(text("epwatch-delivery"), format!("{}:1", firing().id));
     }
 }

@@ -1,4 +1,4 @@
-//! The headline and the steps of some forty incidents: faults, states, orders and names of every kind.
+//! Snapshots of headline and steps for some forty incidents: faults, states, orders and names of every kind.
 
 use epwatch_model::{Order, OrderKind};
 
@@ -7,7 +7,7 @@ use crate::notify::steps::StepPart;
 
 use super::*;
 
-/// Names as apps have them, and as strangers write them.
+/// Names of real apps, and names that attackers write.
 const NAMES: [(&str, &str); 5] = [
     ("segmenter", "2.0.0"),
     ("face_detector_v2 [int8]", "2026.11.27+build.4711"),

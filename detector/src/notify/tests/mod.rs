@@ -45,7 +45,7 @@ fn verdict(fleet: &Fleet, chipset: &str, second: i64) -> CohortVerdict {
     judged(&window, None, &reference())
 }
 
-/// The incident after each of some windows of an hour.
+/// Returns the incident after some windows of an hour.
 fn incident_after(windows: &[&[CohortVerdict]]) -> Incident {
     let mut open: BTreeMap<IncidentKey, Incident> = BTreeMap::new();
     let mut last = None;
@@ -61,7 +61,7 @@ fn firing() -> Incident {
     incident_after(&[&[verdict(&Fleet::with_fallback(1.0), "SM8635", 0)]])
 }
 
-/// The windows after it are judged as late as the first one was.
+/// Later windows are judged with the same delay as the first one.
 #[test]
 fn an_end_is_not_before_the_start() {
     let incident = Incident {
@@ -129,7 +129,7 @@ fn people_read_what_where_since_when_how_many_and_what_next() {
     check("slow.txt", &block(&Notification::news(slow)));
 }
 
-/// After the medians, and once.
+/// The line about the deadline comes after the medians, and only once.
 #[test]
 fn runs_beyond_the_deadline_stand_next_to_the_latency() {
     let window = Fleet::with_fallback(0.4).window();
@@ -193,7 +193,7 @@ fn the_spread_is_one_ratio_in_text_and_document() {
     assert!(text.contains(&told), "no {told} in {text}");
 }
 
-/// A name may not turn the text around it.
+/// A name must not reverse the text around it.
 #[test]
 fn what_nobody_sees_in_a_name_is_shown() {
     let mut sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
@@ -204,7 +204,7 @@ fn what_nobody_sees_in_a_name_is_shown() {
     assert!(!text.contains(['\u{202e}', '\u{200b}']), "{text}");
 }
 
-/// Labels are shown by receivers that escape nothing, and are a part of the alert's identity: they stay the same.
+/// Receivers that escape nothing show labels. Labels are also a part of the alert's identity, so they stay the same.
 #[tokio::test]
 async fn what_nobody_sees_is_in_no_label_and_no_field() {
     let mut sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
@@ -225,7 +225,7 @@ async fn what_nobody_sees_is_in_no_label_and_no_field() {
     let payload = &events.payloads()[0]["payload"];
     assert_eq!(payload["component"], "a[U+200B]b 2[U+202E]0.1");
     assert_eq!(payload["group"], "c[U+FEFF]");
-    // A program gets the names as they are, in the document.
+    // In the document, programs get the names unchanged.
     let document = &payload["custom_details"]["document"];
     assert_eq!(document["model"], "a\u{200b}b");
     let mut shown = payload.clone();
@@ -259,7 +259,7 @@ fn people_read_of_starts_outputs_and_rules() {
     check("compiled-model.txt", &read(compiled));
 }
 
-/// The same loss on two chipsets. On the second picture it is on one of them, and the app exposes its inner outputs.
+/// First the same loss is on two chipsets. Then it is on one of them, and the app exposes its inner outputs.
 #[test]
 fn people_read_whose_fault_outputs_are() {
     let with = |cosine: f64, first_off: &str| {
@@ -314,7 +314,7 @@ fn links_carry_names_as_the_dashboards_variables_hold_them() {
     assert_eq!(parameters["to"], to.to_string());
 }
 
-/// The page of the incident itself takes one click, from text too.
+/// One click opens the page of the incident itself, also from plain text.
 #[test]
 fn an_address_with_a_place_for_the_id_opens_the_page() {
     let links = Links::of(&crate::DetectorConfig {
@@ -330,14 +330,14 @@ fn an_address_with_a_place_for_the_id_opens_the_page() {
     assert!(text.contains(&line), "{text}");
 }
 
-/// A status and when to come again.
+/// A status, and the pause that `Retry-After` asks for.
 type Answer = (StatusCode, Option<&'static str>);
 
-/// Answers with what it is given, in order; anything else than JSON on its path fails the test.
+/// Gives the prepared answers in order. Anything other than JSON on its path fails the test.
 #[derive(Clone, Default)]
 struct Receiver {
     path: &'static str,
-    /// The text of each answer, where it is not the one of the channel.
+    /// The text of each answer, if it is not the channel's expected text.
     says: Option<&'static str>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
     got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
@@ -638,7 +638,7 @@ async fn a_notifier_that_was_down_gets_the_news_when_it_is_back() {
     assert_eq!(running.stop().await, [1, 0, 1, 0]);
 }
 
-/// Neither a payload that is refused nor one that gets a 500 stands in the way of the next incident's.
+/// A payload that is refused, or answered with 500, does not delay the next incident's.
 #[tokio::test]
 async fn a_notification_that_fails_holds_up_no_other() {
     for status in [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR] {
@@ -665,7 +665,7 @@ async fn a_notification_that_fails_holds_up_no_other() {
 /// The alert is taken; the fake Alertmanager has no silences.
 #[tokio::test]
 async fn silences_that_fail_hold_up_no_alert() {
-    // Requests for silences take answers too, and get none of a receiver of alerts.
+    // Requests for silences also use up answers, and this receiver gives none that they accept.
     let (receiver, url) = Receiver::start(&[OK; 3]).await;
     let mut muted = firing();
     muted.orders.was_muted = true;
@@ -700,7 +700,7 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
     let ended = |json: &Value| ends_at(&json[0]) == at(3 * 3600);
     eventually("the end", || receiver.alerts().last().is_some_and(ended)).await;
     let ends = receiver.alerts().iter().filter(|json| ended(json)).count();
-    // Two news were delivered, whatever the number of repeats.
+    // Two news items were delivered, whatever the number of repeats.
     let counted = running.stop().await;
     assert_eq!((ends, counted[0]), (1, 2));
     assert!(counted[1] >= 3 && counted[2..] == [0, 0], "{counted:?}");

@@ -1,5 +1,5 @@
-//! How a POST travels: by the proxies that the environment names, within its time, and no further than
-//! the address it was meant for.
+//! The way of a POST: through the proxies that the environment names, within its time limit, and only to its own
+//! address.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ async fn take(mut stream: impl AsyncReadExt + AsyncWriteExt + Unpin, heads: Head
     heads.lock().push(head);
     let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     stream.write_all(answer).await.unwrap();
-    // Until the other side has read it and goes.
+    // Waits until the other side has read the answer and closes.
     let _ = stream.read_u8().await;
 }
 
@@ -129,7 +129,7 @@ async fn post(url: &str, timeout: Duration) -> Result<(), NotifyError> {
         .await
 }
 
-/// The environment belongs to a process, so a copy of this test posts, with variables of its own.
+/// The environment belongs to a process, so a copy of this test with its own variables makes the posts.
 #[tokio::test(flavor = "multi_thread")]
 async fn proxies_of_the_environment_are_obeyed() {
     if let Ok(addresses) = std::env::var(ADDRESSES) {
@@ -193,7 +193,7 @@ async fn a_channel_that_does_not_answer_in_time_is_tried_again() {
     assert_eq!(error.retry(), Retry::WithBackoff);
 }
 
-/// A refusal that never ends is cut, and one that breaks off is a refusal all the same.
+/// A refusal that never ends is cut, and a refusal that breaks off still counts as one.
 #[tokio::test]
 async fn the_beginning_of_a_refusal_is_kept() {
     for (text, expected) in [

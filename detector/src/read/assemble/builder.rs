@@ -21,10 +21,10 @@ use super::vote::{Adding, EarlierRuns, Unfinished};
 /// Version, chipset.
 pub(super) type CohortId = (TextId, TextId);
 
-/// A device, where it ran, and the input shape.
+/// A device, its cohort and placement, and the input shape.
 pub(in crate::read) type VoteKey = (Installation, CohortPlacement, TextId);
 
-/// By firmware and shape: clean runs, added.
+/// Sums of clean runs by firmware and input shape.
 pub(super) type CohortCounts = HashMap<(TextId, TextId), Counted>;
 
 pub(in crate::read) struct WindowBuilder {
@@ -34,11 +34,11 @@ pub(in crate::read) struct WindowBuilder {
     max_votes: usize,
     pub(super) newcomers: Arc<HashSet<Installation>>,
     pub(super) latencies: Vec<(VoteKey, VoteLatency)>,
-    /// The latest that a device reported, and when.
+    /// The latest device model that a device reported, and its order in time.
     pub(super) device_models: HashMap<Installation, (SeriesOrder, TextId)>,
     /// Devices with a clean run whose thermal state is known.
     pub(super) report_heat: HashSet<Installation>,
-    /// In boxes: the map grows, and moves what it holds.
+    /// Boxed, because the map moves its values when it grows.
     adding: HashMap<VoteKey, Box<Adding>>,
     pub(super) unfinished: HashMap<VoteKey, Unfinished>,
     pub(super) counts: HashMap<CohortId, CohortCounts>,
@@ -46,12 +46,12 @@ pub(in crate::read) struct WindowBuilder {
     pub(super) voteless: HashMap<CohortId, WithoutVote>,
 }
 
-/// Where a device ran.
+/// The placement with which a device ran.
 pub(super) struct Placed {
     pub(super) session: PlacedSession,
     /// Creation of its first and its last session.
     pub(super) created_s: (i64, i64),
-    /// Whether a vote with latency has it too.
+    /// Whether a vote with latency has this placement too.
     pub(super) has_latency: bool,
 }
 
@@ -82,7 +82,7 @@ impl WindowBuilder {
         }
     }
 
-    /// Adds where a session ran.
+    /// Adds a session's placement.
     pub(in crate::read) fn add_session(
         &mut self,
         row: SessionRow,
@@ -95,7 +95,8 @@ impl WindowBuilder {
             if row.is_unproven {
                 without.unproven.insert(device);
             } else if row.is_directed {
-                // The later name of two, whichever came first.
+                // Of two firmware names the later one in the alphabet is kept, so that the order of rows does not
+                // matter.
                 let known = without.directed.entry(device).or_insert(row.ran.firmware);
                 if texts.get(*known) < texts.get(row.ran.firmware) {
                     *known = row.ran.firmware;
@@ -182,7 +183,7 @@ impl WindowBuilder {
         let with_latency = self.adding.len() + self.latencies.len() + self.unfinished.len();
         let votes = with_latency + self.placed.len();
         if votes > 2 * self.max_votes {
-            // Each vote may be known by its latency and by its placement.
+            // A vote may be counted twice, by its latency and by its placement.
             return Err(SourceError::TooManyVotes {
                 model: self.model.model_id.clone(),
                 limit: self.max_votes,

@@ -1,4 +1,4 @@
-//! Ends a window: latency finds its placement, votes their cohort.
+//! Ends a window: joins latency with its placement, and votes with their cohort.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::rows::{CohortPlacement, PlacedSession};
 
 type ByFirmwareAndShape = BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>;
 
-/// Every placement once for all devices that have it.
+/// Keeps every placement once, for all devices that have it.
 #[derive(Default)]
 struct Placements(HashMap<CohortPlacement, Vec<(PlacedSession, Arc<Placement>)>>);
 
@@ -102,7 +102,7 @@ impl WindowBuilder {
             }
         }
 
-        // If a directive holds every device no device votes, and the incident still needs the window.
+        // If a directive covers every device, no device votes, but the incident still needs the window.
         for (cohort, without) in &self.voteless {
             if !without.directed.is_empty() {
                 votes.entry(*cohort).or_default();
@@ -171,7 +171,7 @@ fn name_of(window: &CohortWindow) -> (&str, &str) {
     (&window.key.model_version, &window.key.chipset)
 }
 
-/// Orders the votes of a cohort: no two are alike in all of it.
+/// The sort key of a cohort's votes. No two votes have the same key.
 fn order_of(vote: &DeviceVote) -> (Installation, &str, &str, u64, &PlacementMethod) {
     (
         vote.installation,

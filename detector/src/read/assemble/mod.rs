@@ -1,4 +1,4 @@
-//! Builds cohort windows from rows, in any order: pure, so that it needs no store.
+//! Builds cohort windows from rows in any order. It is pure, and needs no store.
 
 mod builder;
 mod finish;
@@ -21,8 +21,8 @@ pub(super) use rows::{
 };
 pub(super) use sum::{SeriesHead, SeriesOrder, SeriesSum};
 
-/// Windows that are being built, of several models; one that failed does not hide the others. Rows of models that
-/// are not among them arrived since the models were listed, and belong to a later evaluation.
+/// Windows of several models that are being built. A model that failed does not hide the others. Rows of other models
+/// arrived after the models were listed, and belong to a later evaluation.
 pub(super) struct WindowBuilders<'a> {
     /// Texts of the rows. A recording has all of its texts already.
     pub(super) texts: Cow<'a, Texts>,
@@ -30,7 +30,7 @@ pub(super) struct WindowBuilders<'a> {
 }
 
 impl<'a> WindowBuilders<'a> {
-    /// Begins the windows that are asked for; rows may have texts of `texts` already.
+    /// Begins the requested windows. Rows may already have texts of `texts`.
     pub(super) fn of(asked: WindowsAsked<'_>, mut texts: Cow<'a, Texts>) -> Self {
         let builders = asked.models.iter().map(|found| {
             let builder = WindowBuilder::of(&found.model, asked);

@@ -1,5 +1,5 @@
-//! Rows that windows are built of, as the store and a recording give them. Texts are numbers of
-//! [`Texts`](crate::read::interner::Texts): there are few of them, and many rows.
+//! Rows from which windows are built, from the store or a recording. Texts are stored as numbers of
+//! [`Texts`](crate::read::interner::Texts), because there are few texts and many rows.
 
 use epwatch_model::{Installation, PlacementMethod};
 
@@ -11,7 +11,8 @@ use super::sum::SeriesHead;
 /// App, environment, model.
 pub(in crate::read) type ModelId = (TextId, TextId, TextId);
 
-/// The version that a cohort's devices ran, and where: what their votes of one input shape are told apart by.
+/// The version that a cohort's devices ran, and their placement. It distinguishes the votes of one device with one
+/// input shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(in crate::read) struct CohortPlacement {
     pub(in crate::read) version: TextId,
@@ -47,7 +48,7 @@ pub(in crate::read) struct SessionRow {
     pub(in crate::read) is_directed: bool,
 }
 
-/// The placement of a session, as far as [`CohortPlacement`] does not hold it.
+/// The parts of a session's placement that [`CohortPlacement`] does not have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(in crate::read) struct PlacedSession {
     pub(in crate::read) runtime: TextId,
@@ -56,7 +57,7 @@ pub(in crate::read) struct PlacedSession {
     pub(in crate::read) reasons: Vec<TextId>,
 }
 
-/// The clean runs of a series of a session that votes. Their buckets come with it.
+/// The clean runs of a series of a session that votes. The buckets of the runs are passed next to the row.
 #[derive(Debug)]
 pub(in crate::read) struct SeriesRow {
     pub(in crate::read) installation: Installation,
@@ -65,18 +66,18 @@ pub(in crate::read) struct SeriesRow {
     /// Whether the thermal state of its runs is known.
     pub(in crate::read) reports_heat: bool,
     pub(in crate::read) head: SeriesHead,
-    /// The latest series says what the device was used to.
+    /// The device's earlier latency. The latest series counts.
     pub(in crate::read) earlier: DeviceBaseline,
 }
 
 /// A device's earlier latency, as a series reports it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::read) struct DeviceBaseline {
-    /// With the version named.
+    /// Latency with the named previous version.
     pub(in crate::read) previous: Option<(TextId, SelfQuantiles)>,
-    /// With the same version on earlier firmware or runtime.
+    /// Latency with the same version on earlier firmware or runtime.
     pub(in crate::read) runtime: Option<SelfQuantiles>,
-    /// Why there is neither; may be empty.
+    /// The reason why there is neither; may be empty.
     pub(in crate::read) absence: TextId,
 }
 

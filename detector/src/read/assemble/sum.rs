@@ -9,10 +9,10 @@ use crate::read::interner::TextId;
 /// one receive time.
 pub(in crate::read) type SeriesOrder = (i64, u64, u64, u64);
 
-/// What is added up of the runs of one series besides their buckets.
+/// The sums over the runs of one series, without their buckets.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::read) struct SeriesHead {
-    /// Empty if the series' sums cannot be.
+    /// Empty if the series has impossible sums.
     pub(in crate::read) moments: Moments,
     pub(in crate::read) order: SeriesOrder,
     pub(in crate::read) device_model: TextId,
@@ -24,7 +24,8 @@ pub(in crate::read) struct SeriesSum {
     pub(in crate::read) histogram: SparseHistogram,
     /// Moments of the only series, because most devices report once in a window.
     moments: Moments,
-    /// Moments of each series, where there are several. Sums of fractions depend on the order, and series come in any.
+    /// Moments of each series, if there are several. Sums of fractions depend on the order, and series come in any
+    /// order.
     of_each: Vec<(SeriesOrder, Moments)>,
     /// Order of the latest series.
     pub(in crate::read) order: SeriesOrder,

@@ -197,7 +197,7 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
         let mut building = Building::begin();
         for (runtime, exact, reason) in order.map(|one: usize| rows[one]) {
             let mut row = building.placed(runtime, exact, reason);
-            // The nodes show which one decided.
+            // The number of nodes shows which session decided.
             row.placed.counts.n_nodes = u32::try_from(exact).unwrap();
             building.add_session(row);
         }
@@ -209,7 +209,7 @@ fn sessions_of_one_placement_are_one_vote_in_whichever_order_they_come() {
     }
 }
 
-/// Latency that came between the queries has no placement to blame.
+/// Latency that arrived between the two queries has no placement.
 #[test]
 fn a_vote_without_its_placement_says_nothing_of_where_it_ran() {
     let mut building = Building::begin();

@@ -1,4 +1,4 @@
-//! A vote while its rows are coming: its sums, and its device's earlier latency.
+//! A vote while its rows arrive: its sums, and its device's earlier latency.
 
 use epwatch_stats::{HistogramError, Moments, SparseHistogram};
 
@@ -11,16 +11,16 @@ use crate::read::interner::{TextId, Texts};
 use super::rows::{DeviceBaseline, SeriesRow};
 use super::sum::SeriesSum;
 
-/// A vote whose series are still coming.
+/// A vote whose series are still arriving.
 pub(super) struct Adding {
     pub(super) runs: SeriesSum,
     /// Whether any of the series has a known thermal state.
     pub(super) reports_heat: bool,
-    /// The device's earlier self in the latest series.
+    /// The device's baseline, from the latest series.
     earlier: DeviceBaseline,
 }
 
-/// Runs of an earlier window, added; their moments if they can be.
+/// Sums of runs of an earlier window, and their moments if these are possible.
 pub(in crate::read) type EarlierRuns = (Result<SparseHistogram, HistogramError>, Option<Moments>);
 
 /// A vote with too few runs, until earlier windows are added.
@@ -28,7 +28,7 @@ pub(super) struct Unfinished {
     histogram: SparseHistogram,
     moments: Moments,
     device_baseline: Result<SelfBaseline, BaselineAbsence>,
-    /// The window's own runs held against that.
+    /// The window's own runs compared with the baseline.
     own_against_self: Option<Box<AgainstSelf>>,
     own_p10_us: Option<f64>,
 }
@@ -59,7 +59,7 @@ impl Adding {
         let histogram = histogram_of(self.runs.histogram.buckets())?;
         let mut moments = self.runs.moments();
         if moments.n() != histogram.n() {
-            // Some series reported sums that cannot be.
+            // Some series reported impossible sums.
             moments = histogram.estimated_moments().unwrap_or_default();
         }
         let device_baseline = device_baseline(self.earlier, version, texts);
@@ -85,7 +85,7 @@ impl Adding {
 }
 
 impl Unfinished {
-    /// Adds an earlier window, unless there are enough runs by now.
+    /// Adds an earlier window, unless there are already enough runs.
     pub(super) fn add(&mut self, (histogram, moments): EarlierRuns) -> Result<(), HistogramError> {
         let histogram = histogram?;
         if self.histogram.n() < MIN_RUNS_HIGH {
@@ -106,14 +106,14 @@ impl Unfinished {
     }
 }
 
-/// Returns the runs in 8 bytes a bucket. A count that does not fit is one that no device has in a window.
+/// Returns the runs in 8 bytes per bucket. No device has a count in a window that does not fit.
 fn held(runs: &SeriesSum) -> Box<[(u16, u32)]> {
     let buckets = runs.histogram.buckets();
     let held = buckets.map(|(index, count)| (index, u32::try_from(count).unwrap_or(u32::MAX)));
     held.collect()
 }
 
-/// The baseline that says what a change of version did; within a version, of runtime.
+/// The baseline that shows the effect of a new version or, within a version, of a new runtime.
 fn device_baseline(
     reported: DeviceBaseline,
     version: TextId,

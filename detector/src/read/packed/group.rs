@@ -9,15 +9,15 @@ use crate::read::interner::TextId;
 
 use super::rows::RecordedSession;
 
-/// A placement as a session reports it: there are few of them.
+/// A placement as a session reports it. There are few different ones.
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
 pub(in crate::read) struct Place {
     pub(in crate::read) ran: CohortPlacement,
     pub(in crate::read) runtime: TextId,
     pub(in crate::read) exact: u64,
-    /// All nodes, nodes on the NPU, nodes on the CPU, and the benign ones of these.
+    /// Numbers of all nodes, nodes on the NPU, nodes on the CPU, and benign nodes on the CPU.
     pub(in crate::read) nodes: [u32; 4],
-    /// Share of MACs on the NPU, and attributed; bits of an `f32`, which the store keeps.
+    /// Shares of MACs on the NPU, and attributed to nodes, each as the bits of the store's `f32`.
     pub(in crate::read) macs: [Option<u32>; 2],
     pub(in crate::read) reasons: Vec<TextId>,
     pub(in crate::read) requests_npu: bool,
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// Returns what the census counts of a session.
+    /// Returns the census's entry for a session.
     pub(in crate::read) fn in_census(
         &self,
         model: ModelId,

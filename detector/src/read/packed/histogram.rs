@@ -14,7 +14,7 @@ pub(super) fn pack(histogram: &SparseHistogram, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The buckets of a packed histogram; their indices rise.
+/// The buckets of a packed histogram, in the order of their indices.
 #[derive(Debug)]
 pub(in crate::read) struct PackedBuckets<'a> {
     rest: &'a [u8],
@@ -44,7 +44,7 @@ impl Iterator for PackedBuckets<'_> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // A bucket takes two bytes at the least.
+        // A bucket takes at least two bytes.
         (0, Some(self.rest.len().div_ceil(2)))
     }
 }

@@ -1,6 +1,6 @@
-//! Rows of reports as bytes, as a recording and the held window have them, and how windows are built of them.
+//! Rows of reports as bytes, for a recording and for the held window. Windows are built from them here.
 //!
-//! Installations and placements have numbers, because both come again in many rows.
+//! Installations and placements have numbers, because both occur in many rows.
 
 mod group;
 mod histogram;
@@ -14,11 +14,11 @@ use super::assemble::{ModelId, SeriesRow, WindowBuilders};
 pub(in crate::read) use group::Place;
 pub(in crate::read) use rows::{RecordedSession, Series, SeriesFields};
 
-/// Sessions that were added: device, group, whether they are late or unproven, and the time of their creation. A
-/// device reports a session in each interval.
+/// Sessions that were added: device, group, whether they are late or unproven, and the time of their creation. They are
+/// remembered because a device reports a session again in each interval.
 pub(in crate::read) type KnownSessions = HashSet<(u32, u32, bool, bool, i64)>;
 
-/// The rows of one model in one bucket, with the devices and groups of their numbers.
+/// The rows of one model in one bucket, with the devices and groups that their numbers stand for.
 pub(in crate::read) struct PackedRows<'a> {
     pub(in crate::read) bucket_s: i64,
     pub(in crate::read) devices: &'a [Installation],
@@ -30,7 +30,7 @@ pub(in crate::read) struct PackedRows<'a> {
 }
 
 impl PackedRows<'_> {
-    /// Adds sessions that are not known and clean series of the wanted devices to a model's windows.
+    /// Adds sessions that are not in `known`, and clean series of the wanted devices, to a model's windows.
     pub(in crate::read) fn add(
         &self,
         model: ModelId,

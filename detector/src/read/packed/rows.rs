@@ -18,7 +18,7 @@ use super::histogram::{self, PackedBuckets};
 pub(in crate::read) struct RecordedSession {
     pub(in crate::read) device: u32,
     pub(in crate::read) group: u32,
-    /// Creation of the session, in seconds from its bucket on.
+    /// Creation of the session, in seconds after the start of its bucket.
     pub(in crate::read) created_after_s: i32,
     pub(in crate::read) is_late: bool,
     pub(in crate::read) is_unproven: bool,
@@ -56,7 +56,7 @@ impl RecordedSession {
         to.push(late | unproven | (u8::from(self.is_own) << 2));
     }
 
-    /// Takes the next of some; `None` at their end.
+    /// Takes the next row from the bytes; `None` at their end.
     pub(in crate::read) fn take(from: &mut &[u8]) -> Option<Self> {
         if from.is_empty() {
             return None;
@@ -76,7 +76,7 @@ impl RecordedSession {
 }
 
 impl<'a> Series<'a> {
-    /// Appends a series with its length, so that it can be passed over.
+    /// Appends a series with its length, so that a reader can skip it.
     pub(in crate::read) fn pack(
         (device, group, shape): (u32, u32, TextId),
         fields: &SeriesFields,
@@ -94,7 +94,7 @@ impl<'a> Series<'a> {
         to.extend_from_slice(&rest);
     }
 
-    /// Takes the next of some; `None` at their end.
+    /// Takes the next row from the bytes; `None` at their end.
     pub(in crate::read) fn take(from: &mut &'a [u8]) -> Option<Self> {
         if from.is_empty() {
             return None;
@@ -143,7 +143,7 @@ const HAS_RUNTIME: u8 = 2;
 const REPORTS_HEAT: u8 = 4;
 
 impl SeriesFields {
-    /// Returns what is added up of `n` runs besides their buckets.
+    /// Returns the sums over `n` runs, without their buckets.
     pub(in crate::read) fn head(&self, n: u64) -> SeriesHead {
         let moments = Moments::from_parts(n, self.sum_us, self.m2_us2);
         SeriesHead {
@@ -231,7 +231,7 @@ fn take_quantiles(from: &mut &[u8]) -> SelfQuantiles {
     }
 }
 
-/// Returns when a session was created, in seconds from its bucket on; as far as 68 years.
+/// Returns the creation of a session in seconds after the start of its bucket, at most 68 years away.
 pub(in crate::read) fn created_after(bucket_s: i64, created_s: i64) -> i32 {
     let after = created_s.saturating_sub(bucket_s);
     i32::try_from(after).unwrap_or(if after < 0 { i32::MIN } else { i32::MAX })

@@ -1,8 +1,8 @@
 //! From recorded reports to a [`Recording`]: parses, keeps what windows need, counts every report
 //! once.
 //!
-//! The copy that counts is the first by receive time, as in the store; among equal times the one
-//! that was read first.
+//! The copy that counts is the first by receive time, as in the store. Among equal times it is the copy that was read
+//! first.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -59,18 +59,18 @@ pub struct Intake {
     groups: Interner<Place>,
     apps: Interner<(TextId, TextId)>,
     models: Interner<ModelId>,
-    /// By model, version, algorithm and exact fingerprint: when they were first received, and the nodes.
+    /// Nodes and the time of their first receipt, by model, version, algorithm and exact fingerprint.
     nodes: HashMap<(u32, TextId, u32, u64), (i64, NodesRow)>,
     kept: Vec<Kept>,
     /// Events of the reports that have any, by number.
     events: BTreeMap<u32, EventLog>,
     rows: Spill,
     held_bytes: usize,
-    /// Why rows are missing.
+    /// The error because of which rows are missing.
     failed: Option<io::Error>,
 }
 
-/// A report that waits for its place. Its rows are bytes: app, the collector's decision, sessions, series.
+/// A report that waits to be put in order. Its rows are bytes: app, the collector's decision, sessions, series.
 #[derive(Debug)]
 struct Kept {
     received_ms: i64,
@@ -104,7 +104,7 @@ struct ReportFields<'a> {
 }
 
 impl Intake {
-    /// Takes reports into buckets of this length, by receive time.
+    /// Begins an intake with buckets of this length, by receive time.
     #[must_use]
     pub fn new(bucket: Duration) -> Self {
         Self {
@@ -152,7 +152,7 @@ impl Intake {
         Ok(())
     }
 
-    /// Takes one that was parsed already; `app` is the app and environment that the key proved.
+    /// Takes a report that is already parsed; `app` is the app and environment that the key proved.
     pub fn add_marked(
         &mut self,
         received_ms: i64,
@@ -248,7 +248,7 @@ impl Intake {
     /// Counts every report once, and puts them in order.
     ///
     /// # Errors
-    /// The temporary file with what is not held in memory could not be written or read.
+    /// The temporary file with the rows beyond the limit could not be written or read.
     pub fn finish(mut self) -> io::Result<(Recording, IntakeSummary)> {
         if let Some(error) = self.failed {
             return Err(error);
@@ -531,8 +531,8 @@ impl Intake {
     }
 }
 
-/// Returns the first copy of each report, in the order of their receipt; among equal times what was read first. A key
-/// is the app's own, so that no app's reports take the place of another's.
+/// Returns the first copy of each report, in the order of receipt; among equal times, the copy that was read first.
+/// Report keys include the app, so that no app's reports replace another's.
 fn counted_once(mut kept: Vec<Kept>) -> Vec<Kept> {
     let key = |kept: &Kept| (kept.app_id, kept.device, kept.stream, kept.sequence);
     kept.sort_unstable_by_key(|kept| (key(kept), kept.received_ms, kept.number));

@@ -1,4 +1,4 @@
-//! Recorded reports held in memory, answering what the store's views answer.
+//! Recorded reports in memory. They give the same answers as the store's views.
 //!
 //! The rules are the same. A report counts once, by its first receipt. Windows and buckets are of receive time. Only
 //! clean series of sessions that ask for an NPU vote; they must be in time and changed by no directive. Windows are
@@ -31,7 +31,7 @@ pub use intake::{Intake, IntakeSummary};
 pub use sender_decision::SenderDecision;
 use spill::{Extent, Spill};
 
-/// Most windows before a vote's own that are read for its past. Each holds a run at least, so that 20 runs are found.
+/// Most earlier windows that are read for a vote. Each has at least one run, so 20 runs are found.
 const MAX_EARLIER_WINDOWS: usize = 20;
 
 /// The nodes behind a fingerprint.
@@ -64,7 +64,7 @@ pub struct Recording {
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
     groups: Vec<Place>,
-    /// By group: the first group with an equal `ran`. A device's sessions at both are one vote.
+    /// For each group, the first group with an equal `ran`. A device's sessions in both groups are one vote.
     vote_groups: Vec<u32>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
@@ -88,12 +88,12 @@ type VoteId = (u32, u32, TextId);
 #[derive(Debug, Default)]
 struct Lacking {
     n: u64,
-    /// Earlier windows that had some of them.
+    /// Number of earlier windows that had runs of the vote.
     windows: usize,
 }
 
 impl Recording {
-    /// Returns who sent the reports of the wanted devices in the window, as the store adds them up.
+    /// Returns the senders of the wanted devices' reports in the window, added up as in the store.
     fn senders_of(
         &self,
         all: &[Sent],
@@ -137,7 +137,7 @@ impl Recording {
         self.rows.read(extent).map_err(SourceError::Spilled)
     }
 
-    /// Adds the window's sessions, each group of a device once, and its clean series.
+    /// Adds the window's sessions, each group once per device, and the window's clean series.
     fn add_window(
         &self,
         model: &ModelKey,
@@ -163,8 +163,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Adds whole windows, the latest first, until a vote has enough runs: how often a device reports within one changes
-    /// nothing.
+    /// Adds whole earlier windows, the latest first, until a vote has enough runs. So it does not matter how often a
+    /// device reports within a window.
     fn add_earlier(
         &self,
         model: &ModelKey,
@@ -189,7 +189,7 @@ impl Recording {
         while !lacking.is_empty()
             && let Some(latest) = record.between((earliest_s, until_s)).last()
         {
-            // The window of that bucket: windows in between have nothing.
+            // The next window is the one with the latest bucket, because windows in between have no rows.
             let windows_back = (start_s - 1 - latest.bucket).div_euclid(length);
             let from_s = (start_s - (windows_back + 1) * length).max(earliest_s);
             let mut sums: HashMap<VoteId, SeriesSum> = HashMap::default();

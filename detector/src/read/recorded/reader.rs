@@ -92,7 +92,7 @@ impl ReportReader for Arc<Recording> {
         })
     }
 
-    /// Adds up what each device did with each input shape.
+    /// Adds up each device's runs with each input shape.
     fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],

@@ -1,4 +1,4 @@
-//! Bytes of recorded reports: the first ones in memory, what is beyond a limit in a file without a name. A recording
+//! Bytes of recorded reports: the first ones in memory, and bytes beyond a limit in a file without a name. A recording
 //! of millions of reports does not fit into memory, and a replay reads it front to back.
 
 use std::borrow::Cow;
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
-/// Bytes of all reports that are held in memory; a million takes about three times as much.
+/// Most bytes of reports that are held in memory. A million reports take about three times as much.
 pub(super) const MAX_HELD_BYTES: usize = 96 << 20;
 
 /// Memory is taken in pieces, because a growing buffer is copied.
@@ -15,14 +15,14 @@ const PIECE_BYTES: usize = 1 << 20;
 /// Offsets from here on are in the file.
 const IN_FILE: u64 = 1 << 63;
 
-/// Where some bytes are.
+/// The position and length of some bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent {
     at: u64,
     len: u32,
 }
 
-/// Bytes that are written once and read often.
+/// A store of bytes that are written once and read often.
 #[derive(Debug)]
 pub(super) struct Spill {
     pieces: Vec<Vec<u8>>,
@@ -53,7 +53,7 @@ impl Spill {
         if self.held + bytes.len() <= self.limit {
             return Ok(self.hold(bytes, len));
         }
-        // From the first byte in the file on, all are there.
+        // Once one byte is in the file, all later bytes go there too.
         self.held = self.limit;
         let file = match &mut self.file {
             Some(file) => file,

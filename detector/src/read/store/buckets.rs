@@ -1,4 +1,4 @@
-//! Which buckets are read at once.
+//! Selects the buckets that are read at once.
 
 use clickhouse::query::Query;
 
@@ -7,12 +7,13 @@ use crate::read::span::Bucket;
 /// Reports that are read at once, so that a query that fails loses little.
 const MAX_READ: u64 = 1_000_000;
 
-/// Binds buckets and the first of them.
+/// Binds the buckets and the start of the first one.
 pub(super) fn of_buckets(query: Query, buckets: &[Bucket]) -> Query {
     query.bind(buckets).bind(buckets.first())
 }
 
-/// Cuts buckets, of which each has so many reports, into what is read at once: neighbours, and at least one of them.
+/// Cuts buckets into portions of neighbours that are read at once, by their numbers of reports. A portion has at least
+/// one bucket.
 pub(super) fn portions<B>(wanted: &[B], reports_of: impl Fn(&B) -> u64) -> Vec<&[B]> {
     let mut portions = Vec::new();
     let (mut from, mut reports) = (0, 0);

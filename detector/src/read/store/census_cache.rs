@@ -1,11 +1,10 @@
-//! Keeps the [`Census`] equal to the store: reads the buckets that are new, and those that changed since they were
-//! read.
+//! Keeps the [`Census`] equal to the store: reads new buckets, and buckets that changed since they were read.
 //!
-//! A copy never changes, so a bucket stays the same while the same copies count in it. Before each evaluation one sum a
-//! bucket over its stored and its surplus copies shows where that may have changed. There the sum of the copies that
+//! A copy never changes, so a bucket stays the same while the same copies count in it. Before each evaluation, one sum
+//! per bucket over its stored and surplus copies shows where these may have changed. There, the sum of the copies that
 //! count is compared with the sum of the copies that were read. Late reports, named copies, deletions and retention all
-//! show in it, in open and in closed buckets alike. A part of the store's table never changes, so each is added up
-//! once.
+//! change the sum, in open and in closed buckets alike. A part of the store's table never changes, so each part is
+//! added up once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,10 +25,10 @@ use crate::read::error::{SourceError, failed};
 use crate::read::reader::HeldLookBack;
 use crate::read::span::{Bucket, Span};
 
-/// A look-back that takes more memory is not held: then it is read each time. About 120,000,000 devices in buckets.
+/// A look-back that takes more memory is not held, and is read each time. About 120,000,000 devices in buckets.
 pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Listings of the store's parts until all that are listed have rows.
+/// Most attempts to list the store's parts until all listed parts have rows.
 const MAX_TRIES: usize = 5;
 
 /// The name of the query in errors.
@@ -40,7 +39,7 @@ const WHAT: &str = "who was there before";
 pub(super) struct CensusCache {
     max_bytes: usize,
     held: ReadBuckets,
-    /// By the name of a part and its rows: the state of its buckets.
+    /// State of a part's buckets, by the name of the part and its number of rows.
     parts: HashMap<(String, u64), Vec<(Bucket, u64)>>,
     buckets_read: u64,
 }
@@ -50,20 +49,20 @@ pub(super) struct CensusCache {
 struct ReadBuckets {
     census: Arc<Census>,
     copies: BTreeMap<Bucket, Copies>,
-    /// Buckets whose reading failed or was given up half-way.
+    /// Buckets whose reading failed or was stopped in the middle.
     half_read: Vec<Bucket>,
     states: States,
-    /// The last bucket of those that were read first. When it is gone all is read again: devices and
-    /// placements that nothing names any more go with it.
+    /// The last bucket of the first reading. When it leaves the look-back, all buckets are read again, which drops
+    /// devices and placements that no bucket names any more.
     first_read_until: Bucket,
 }
 
 /// The store's state of each bucket, in one number, and the state that decides which copies of any bucket count.
 #[derive(Debug, Default)]
 struct States {
-    /// Buckets are looked up here while the same installations are deleted.
+    /// State of the deleted installations. `buckets` holds only while it is unchanged.
     tombstones: u64,
-    /// Copies of later buckets are not named yet.
+    /// Surplus copies of later buckets are not named yet.
     closed_until: Bucket,
     buckets: HashMap<Bucket, u64>,
 }
@@ -94,9 +93,10 @@ struct PartStateRow {
 struct BucketRow {
     bucket: Bucket,
     reports: u64,
-    /// Which they are, in one number.
+    /// One number that identifies these copies.
     copies: u64,
-    /// How many of them have self-tests, and failed starts. Most buckets have none, and are not searched for any.
+    /// Number of these copies with self-tests; the next field counts failed starts. Most buckets have none, and are not
+    /// searched.
     with_tests: u64,
     with_failed_starts: u64,
 }
@@ -159,8 +159,8 @@ impl CensusCache {
         Ok(census)
     }
 
-    /// Reads the states of new parts, and drops the states of parts that are gone. Returns false if a part had no rows:
-    /// it was merged meanwhile, or a replica lags.
+    /// Reads the states of new parts, and drops the states of parts that are gone. Returns false if a part had no rows,
+    /// because it was merged in the meantime, or a replica lags.
     async fn add_parts(&mut self, store: &Counted, span: &Span) -> Result<bool, SourceError> {
         let query = store.plain_query(PARTS).bind(span.buckets().start);
         let stored = query.fetch_all::<PartRow>().await.map_err(failed(WHAT))?;
@@ -228,9 +228,9 @@ impl States {
 }
 
 impl ReadBuckets {
-    /// Returns the buckets in which other copies may count than were read, and forgets their states until they
-    /// are read. The window's buckets are always among them, because a replica may lag behind the one that returned the
-    /// states. So are buckets that are not closed.
+    /// Returns the buckets in which other copies may count than were read, and forgets their states until they are
+    /// read. They always include the window's buckets, because a replica may lag behind the one that returned the
+    /// states. They also include buckets that are not closed.
     fn doubtful(&mut self, now: &States, span: &Span) -> Vec<Bucket> {
         if self.states.tombstones != now.tombstones {
             self.states = States::default();
@@ -247,7 +247,7 @@ impl ReadBuckets {
         doubtful
     }
 
-    /// Drops buckets that changed, that are not part of the look-back any more, or that were read half-way.
+    /// Drops buckets that changed, that left the look-back, or that were only partly read.
     fn forget(&mut self, counted: &[BucketRow], doubtful: &[Bucket], states: &States) {
         let counted: HashMap<Bucket, u64> =
             counted.iter().map(|row| (row.bucket, row.copies)).collect();
@@ -304,7 +304,7 @@ impl ReadBuckets {
         Ok(())
     }
 
-    /// Adds the reports that are in no other answer, of buckets that have more than was read.
+    /// Adds reports without a session, for buckets with more reports than were read.
     async fn add_sessionless(
         &mut self,
         store: &Counted,

@@ -1,5 +1,5 @@
-//! The store as one evaluation reads it. One query reads which copies of open buckets do not count;
-//! `counted_reports_v1` would find that out again in each query.
+//! The store as one evaluation reads it. One query reads which copies of open buckets do not count.
+//! `counted_reports_v1` would compute that again in each query.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::read::error::{SourceError, failed};
 /// The view that queries name.
 const VIEW: &str = "counted_reports_v1";
 
-/// So many are named in each query; beyond that each finds them itself. A store takes a query of
-/// 256 KiB; a copy may take 44 bytes of it, twice.
+/// Most copies that a query names. If there are more, each query finds them itself. A store accepts a query of 256 KiB,
+/// and a copy may take 44 bytes of it, twice.
 const MAX_NAMED: usize = 2_500;
 
 /// A copy of an open bucket that does not count, or one with several rows.
@@ -41,7 +41,7 @@ impl Counted {
         }
     }
 
-    /// The same, after a look at the copies of open buckets.
+    /// Returns a reader for one evaluation, after a query of the copies of open buckets.
     pub(super) async fn settled(&self) -> Result<Self, SourceError> {
         // An answer without rows and without their types costs nothing more.
         let query = self.plain_query(OPEN_SURPLUS).bind(MAX_NAMED + 1);
@@ -57,7 +57,7 @@ impl Counted {
         self.on(&self.client, sql)
     }
 
-    /// Does not check each value's type again, which costs as much as reading it.
+    /// Returns a query that does not check the type of each value again, because that costs as much as reading it.
     pub(super) fn plain_query(&self, sql: &str) -> Query {
         self.on(&self.client.clone().with_validation(false), sql)
     }
@@ -71,7 +71,7 @@ impl Counted {
 }
 
 /// Returns SQL that counts the same reports as the view, while exactly these copies do not count. A copy with several
-/// rows was put in by hand; then each query finds the rows itself.
+/// rows was inserted by hand. Then each query finds the rows itself.
 fn stand_in(surplus: &[SurplusRow]) -> Option<String> {
     if surplus.is_empty() {
         return Some("settled_reports_v1".to_owned());

@@ -13,7 +13,7 @@ use super::buckets::of_buckets;
 use super::deduplicated::Counted;
 use super::queries::{CohortNames, cohort_of};
 
-/// Tests of sessions that vote. Most reports have none: their other columns are not read. Binds: buckets, the
+/// Tests of sessions that vote. Most reports have no tests, and their other columns are not read. Binds: buckets, the
 /// first of them.
 const TESTS: &str = "
     SELECT (app_id, environment, model_id, model_version, chipset) AS cohort, installation, firmware, at_s,

@@ -41,16 +41,16 @@ columns!(Sessions of Session, is_array: false, "" {
     macs_attributed: Option<f32>,
 });
 
-/// The copies that were read of a bucket.
+/// The copies of a bucket that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Copies {
-    /// Which they are, in one number.
+    /// One number that identifies these copies.
     pub(super) sum: u64,
     pub(super) reports: u64,
 }
 
 impl Copies {
-    /// Adds a copy by its hash; 0 names one that was added.
+    /// Adds a copy by its hash; 0 stands for a copy that was already added.
     pub(super) fn add(&mut self, copy: u64) {
         self.sum = self.sum.wrapping_add(copy);
         self.reports += u64::from(copy != 0);

@@ -1,9 +1,9 @@
-//! Holds the rows of the window's buckets between evaluations: of a day's window that moves by an hour, one bucket in
-//! 24 is new.
+//! Holds the rows of the window's buckets between evaluations. If a day's window moves by an hour, one bucket in 24 is
+//! new.
 //!
 //! A bucket is used only while the copies that count in it are the copies whose rows were read. The
-//! [`super::census_cache`] compares them. A window that takes more memory than the bound is not held. Then its reports are
-//! read for some apps after the other, and go into windows at once.
+//! [`super::census_cache`] compares them. A window that takes more memory than the bound is not held. Then its reports
+//! are read for some apps at a time, and go into windows at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +27,17 @@ use super::deduplicated::Counted;
 use super::groups::Copies;
 use super::reports::{self, ReportSink};
 
-/// Bytes of a report's rows before any was read. One clean series of 20 buckets takes 160.
+/// Assumed bytes of a report's rows before any report was read. One clean series of 20 buckets takes 160.
 const BYTES_A_REPORT: usize = 250;
 
-/// Reports of a window from which on the bytes of one are learnt.
+/// Number of reports in a window from which the bytes per report are learnt.
 const ENOUGH_REPORTS: u64 = 10_000;
 
-/// Bytes of a placement or a text with its number: rather too many than too few.
+/// Estimated bytes of a placement or a text with its number, on the high side.
 const BYTES_A_NAME: usize = 300;
 
-/// Evaluations that a bucket is held for without being needed. Looks at recoveries and at older windows come between.
+/// Number of evaluations for which an unused bucket is held. Evaluations of recoveries and of older windows come in
+/// between.
 const UNUSED_EVALUATIONS: u64 = 4;
 
 /// The name of the query in errors.
@@ -59,7 +60,7 @@ struct HeldBucket {
     needed_in: u64,
 }
 
-/// What the numbers of rows stand for, in all buckets.
+/// Texts and placements that the numbers in rows stand for, in all buckets.
 #[derive(Debug, Clone, Default)]
 struct Names {
     texts: Texts,
@@ -87,7 +88,7 @@ pub(super) struct WindowRows {
     buckets: Vec<(Bucket, Arc<BucketRows>)>,
 }
 
-/// A bucket whose reports are coming.
+/// A bucket whose reports are arriving.
 #[derive(Debug, Default)]
 struct OpenBucket {
     copies: Copies,
@@ -148,7 +149,7 @@ impl HeldWindow {
             self.clear();
             return Ok(None);
         }
-        // Names of buckets that are gone stay until there are too many.
+        // Names from dropped buckets stay until there are too many.
         if self.names.bytes() > self.max_bytes / 4 {
             self.clear();
         }
@@ -184,7 +185,7 @@ impl HeldWindow {
         Ok(Some(Arc::new(rows)))
     }
 
-    /// Lets go what is beyond the bound, and learns how many bytes a report takes.
+    /// Drops rows beyond the bound, and learns how many bytes a report takes.
     fn bound(&mut self, window: &WindowRows, reports: u64) {
         let of_window: usize = window.buckets.iter().map(|(_, rows)| rows.bytes()).sum();
         if reports >= ENOUGH_REPORTS {
@@ -200,7 +201,7 @@ impl HeldWindow {
         }
     }
 
-    /// A bucket whose reading failed or was given up is not held.
+    /// A bucket whose reading failed or was stopped is not held.
     async fn read_buckets(
         &mut self,
         store: &Counted,
@@ -286,7 +287,7 @@ impl WindowRows {
         for (at, bucket) in &self.buckets {
             for model in &models {
                 if let Some(rows) = bucket.models.get(model) {
-                    // Devices have other numbers in each bucket.
+                    // Device numbers differ from bucket to bucket.
                     known.clear();
                     let packed = PackedRows {
                         bucket_s: i64::from(*at),

@@ -1,5 +1,5 @@
-//! Earlier windows as the detector's own table has them, held while evaluations need the same ones. Consecutive
-//! evaluations mostly do ([`PastSpan`]), and verdicts of past days do not change.
+//! Earlier windows from the detector's own table, held while evaluations need the same windows. Consecutive evaluations
+//! mostly need the same ([`PastSpan`]), and verdicts of past days do not change.
 
 use std::sync::Arc;
 
@@ -20,9 +20,10 @@ use super::queries::CohortNames;
 /// Each cohort's earlier windows. Columns are the devices with the end of their window (sorted, because two shards
 /// change the order), sums of CVs, and the least ratio. Counts of signals come from settled windows that show nothing
 /// in this signal, or only CV. The rows are read from the detector's own table, where a window that was judged again
-/// has one row. The PREWHERE is the same in all rows of a window. Signals are added up by position, since most windows
-/// have the same ones. Binds first the last end of settled windows, and the chance above which a signal is not part of
-/// a finding. Then it binds the first and last end of windows, and which of them ([`PastSpan`]).
+/// has one row. The PREWHERE is the same in all rows of a window. Signals are added up by position, because most
+/// windows have the same ones. Binds first the last end of settled windows, and the chance above which a signal is not
+/// part of a finding. Then it binds the first and last end of windows, and the values that select among them
+/// ([`PastSpan`]).
 const COHORTS: &str = "
     WITH isNotNull(cv_within) AND isNotNull(cv_between) AS has_cv,
         window_end <= toDateTime(?) AS is_settled,
@@ -90,7 +91,7 @@ impl CachedHistory {
 
 async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, SourceError> {
     let what = "earlier windows";
-    // Most of the answer are numbers, and checking each costs as much as reading it.
+    // The answer is mostly numbers, and checking each costs as much as reading it.
     let client = client.clone().with_validation(false);
     let query = client.query(COHORTS).bind(past.settled_until_s);
     let query = query.bind(UNSURPRISING_P);
@@ -115,10 +116,10 @@ async fn read(client: &Client, past: &PastSpan) -> Result<HistoryByModel, Source
         if row.ratio_windows > 0 {
             sums.add_ratio(&cohort, row.ratio);
         }
-        // Empty where no window speaks.
+        // The array is empty if no window counts.
         for (at, windows) in row.windows.iter().enumerate().filter(|(_, n)| **n > 0) {
             let numbers = (row.hits.get(at), row.counted.get(at), row.largest.get(at));
-            // Signals of other programs' versions are unknown.
+            // Signals of other versions of epwatch are unknown.
             let signal = row.signal_id.get(at).and_then(|name| SignalId::parse(name));
             if let (Some(signal), (Some(hits), Some(devices), Some(largest))) = (signal, numbers) {
                 let added = SignalSums {

@@ -1,6 +1,6 @@
-//! Reads reports from the store's versioned views. SQL only selects and adds; what it means is decided in
-//! Rust. Rows are streamed. Between evaluations it holds the census of the look-back and the rows of the window, each up
-//! to a bound, and earlier windows.
+//! Reads reports from the store's versioned views. SQL only selects and adds up; Rust interprets the rows. Rows are
+//! streamed. Between evaluations it holds the census of the look-back and the rows of the window, each up to a bound,
+//! and earlier windows.
 
 mod buckets;
 mod census_cache;
@@ -58,7 +58,7 @@ pub(super) struct StoreReader {
     nodes: Arc<CachedNodes>,
 }
 
-/// What is held of reports between evaluations.
+/// Data about reports that is held between evaluations.
 #[derive(Debug)]
 struct LookBack {
     census: CensusCache,

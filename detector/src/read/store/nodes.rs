@@ -1,5 +1,5 @@
-//! Nodes on the CPU that evaluations read. What is behind a fingerprint never changes, and incidents last, so each
-//! fingerprint is queried once.
+//! A cache of nodes on the CPU. The nodes of a fingerprint never change, and incidents last, so each fingerprint is
+//! queried once.
 
 use epwatch_model::ModelKey;
 use parking_lot::Mutex;
@@ -8,13 +8,13 @@ use crate::judge::hash::HashMap;
 use crate::judge::verdict::CpuNodes;
 use crate::read::cpu_nodes::{NodesRow, unexpected};
 
-/// Versions with more fingerprints than all incidents need: beyond it all are read again.
+/// Most versions in the cache, more than all incidents need. Beyond it, the cache is cleared and all are read again.
 const MAX_VERSIONS: usize = 1_000;
 
 /// A version of a model.
 type Version = (ModelKey, String);
 
-/// By version and fingerprint. Fingerprints that the store does not have yet are left out.
+/// Nodes by version and fingerprint. Fingerprints that the store does not have yet are left out.
 #[derive(Debug, Default)]
 pub(super) struct CachedNodes(Mutex<HashMap<Version, HashMap<u64, CpuNodes>>>);
 

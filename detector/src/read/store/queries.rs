@@ -1,11 +1,11 @@
 //! Queries of the views: filters and sums, nothing else. Each query is for several apps at once. A query that grows
-//! with devices is made for one slice of them after another.
+//! with the number of devices is made for one slice of devices after another.
 
 use clickhouse::query::Query;
 use epwatch_model::{ModelKey, VersionOnChipset};
 use epwatch_proto::HistScheme;
 
-/// App, environment, model, version and chipset: a tuple of rows that few other columns follow.
+/// App, environment, model, version and chipset. A tuple is enough for rows with few other columns.
 pub(super) type CohortNames<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
 
 pub(super) fn cohort_of(
@@ -15,14 +15,14 @@ pub(super) fn cohort_of(
     (model, version.to_owned(), chipset.to_owned())
 }
 
-/// The only bucket scheme whose edges this program has; histograms of others are not read.
+/// The only bucket scheme whose edges this program has; histograms with other schemes are not read.
 pub(super) fn hist_scheme() -> &'static str {
     HistScheme::HdrUs2sd160s.as_str()
 }
 
-/// Clean series that vote, of some apps, with the columns that the queries here need. `device_series_v1` unfolds every
-/// list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps, span, its start,
-/// slices, slice.
+/// Clean series that vote, of some apps, with the columns that the queries here need. The view `device_series_v1`
+/// unfolds every list of a report, which costs several times as much. Binds, by [`of_clean_series`]: scheme, apps,
+/// span, its start, slices, slice.
 const CLEAN_SERIES: &str = "(
     SELECT app_id, environment, bucket, received_at, stream_id, session_chipset[at] AS chipset, firmware, device_model,
         installation, session_uid[at] AS session_uid, session_model_id[at] AS model_id,
@@ -52,7 +52,7 @@ const SUMMED: &str = "
 const SUMS: &str = "mapKeys(merged) AS hist_bucket, mapValues(merged) AS hist_count, runs AS n,
     total AS sum_us, deviations AS m2_us2";
 
-/// The columns that tell votes apart.
+/// The columns that identify a vote.
 const VOTE_KEY: &str =
     "app_id, environment, model_id, model_version, chipset, firmware, installation,
     graph_kind, placement_source, fingerprint_algorithm, fingerprint_normalised, shape_key";
@@ -60,7 +60,7 @@ const VOTE_KEY: &str =
 /// Versions on chipsets, in the order of [`CohortNames`].
 const COHORT: &str = "app_id, environment, model_id, model_version, chipset";
 
-/// Binds what clean series are asked for: apps, span in seconds, and which slice of how many.
+/// Binds the selection of clean series: apps, span in seconds, number of slices, and the slice.
 pub(super) fn of_clean_series(
     query: Query,
     apps: &[(&str, &str)],
@@ -72,8 +72,8 @@ pub(super) fn of_clean_series(
     query.bind(slices).bind(slice)
 }
 
-/// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. They are whole
-/// windows, because how often a device reports within one must change nothing. Binds: start of the window, its length,
+/// Earlier windows of votes with too few runs, the latest first; 20 windows hold at least 20 runs. Whole windows are
+/// read, because it must not matter how often a device reports within one. Binds: start of the window, its length,
 /// clean series before the window, clean series of the window.
 pub(super) fn earlier() -> String {
     format!(
@@ -131,9 +131,9 @@ pub(super) const CERTIFIED: &str = "
     SELECT ?fields FROM certified_placements_v1
     ORDER BY stored_at DESC, ort_version, ep_version";
 
-/// Every session with the place where it ran, its bucket and the time of its report, in the columns of
-/// [`super::groups`]. Each report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows as they lie:
-/// putting them together here costs the store twice as much again. Binds: buckets, the first of them.
+/// Every session with its placement, its bucket and the time of its report, in the columns of [`super::groups`]. Each
+/// report's copy is named once, by the hash that [`COUNTED_COPIES`] adds up. Rows are not grouped, because grouping
+/// here costs the store twice as much again. Binds: buckets, the first of them.
 pub(super) const SEEN: &str = "
     SELECT app_id, environment, of_cohort AS chipset, ort_version, ep_version, installation,
         toUInt32(bucket) AS at_s, received_at,
@@ -171,14 +171,14 @@ pub(super) const OPEN_SURPLUS: &str = "
     UNION ALL
     SELECT collector_id, wal_offset, true FROM open_repeated_rows_v1 LIMIT 1";
 
-/// The parts of the store's reports, from the day of the look-back's start on, with their rows. The engine counts them
-/// without a look at rows. Binds: start of the look-back.
+/// The parts of the store's reports, from the day of the look-back's start on, with their numbers of rows. The engine
+/// counts them without reading rows. Binds: start of the look-back.
 pub(super) const PARTS: &str = "
     SELECT _part AS part, count() AS n FROM reports
     WHERE toUInt32(left(_partition_id, 8)) >= toYYYYMMDD(toDateTime(?), 'UTC') GROUP BY part";
 
-/// All copies of each bucket of some parts, in one number: a fraction of the cost of finding which of them count.
-/// Binds: parts.
+/// One number for all copies of each bucket in some parts. It costs a fraction of finding the copies that count. Binds:
+/// parts.
 pub(super) const PART_STATES: &str = "
     SELECT _part AS part, toUInt32(r.bucket) AS bucket, sum(cityHash64(collector_id, wal_offset)) AS state
     FROM reports AS r WHERE part IN ? GROUP BY part, bucket";
@@ -196,8 +196,8 @@ pub(super) const BUCKET_STATES: &str = "
     UNION ALL
     SELECT toUInt8(2), toUInt32(max(closed_until)), toUInt64(0) FROM rollup_watermark";
 
-/// Which copies count in each of some buckets, in one number, and how many of them have self-tests and failed starts.
-/// Of those two only the lengths of their lists are read. Binds: buckets, the first of them.
+/// For some buckets, one number that identifies the copies that count, and how many of these have self-tests and failed
+/// starts. Of tests and starts, only the lengths of the lists are read. Binds: buckets, the first of them.
 pub(super) const COUNTED_COPIES: &str = "
     SELECT toUInt32(c.bucket) AS bucket, count() AS reports,
         sum(cityHash64(collector_id, wal_offset)) AS copies,
@@ -207,16 +207,16 @@ pub(super) const COUNTED_COPIES: &str = "
     WHERE c.bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY c.bucket";
 
-/// Devices that one query names, 32 bytes each: the embedded engine takes a query of 1 MiB.
+/// Most devices that one query names, at 32 bytes each. The embedded engine accepts a query of 1 MiB.
 pub(super) const MAX_NAMED_DEVICES: usize = 24_000;
 
-/// Bytes of a query with that many devices. Servers take 256 KiB if they are not told otherwise.
+/// Largest query in bytes, for that many devices. By default, servers accept only 256 KiB.
 pub(super) const MAX_QUERY_BYTES: &str = "1048576";
 
 /// The senders of the voting reports of some devices of an app in the window. The store groups only these reports, and
-/// finds them by its index where the devices are few. Networks are in the raw table only, because readers of the views
-/// have no use for them. Binds: app, environment, the window's buckets, the first of them, the devices in hex, how many
-/// they are.
+/// finds them by its index if the devices are few. Networks are in the raw table only, because readers of the views
+/// have no use for them. Binds: app, environment, the window's buckets, the first of them, the devices in hex, their
+/// number.
 pub(super) const SENDERS: &str = "
     SELECT reinterpretAsUInt128(installation) AS device, min(is_own) AS is_own,
         minIf((network, network_wide), network != 0) AS first_network

@@ -1,6 +1,6 @@
-//! The reports of a window: each once, with its sessions, which say where a device ran, and its series,
-//! which say how fast. Which of them count is decided here: to join and to filter arrays costs the store
-//! more than to send them. The rows go into windows at once, or are held for several evaluations.
+//! The reports of a window, each once, with its sessions, which show placements, and its series, which show latency.
+//! Rust selects the sessions and series that count, because joining and filtering arrays costs the store more than
+//! sending them. The rows go into windows at once, or are held for several evaluations.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ pub(super) fn of_buckets() -> String {
     query("bucket IN ? AND received_at >= toDateTime(?)")
 }
 
-/// Takes reports. The sessions that take part follow their report, and the series that vote their session.
+/// Receives reports. After each report come its sessions that take part, and after each session its series that vote.
 pub(super) trait ReportSink {
     fn texts(&mut self) -> &mut Texts;
     fn report(&mut self, bucket: Bucket, copy: u64);
@@ -139,7 +139,7 @@ const HEAD_TEXTS: usize = 6;
 const SESSION_TEXTS: usize = 5;
 const SERIES_TEXTS: usize = 3;
 
-/// Passes on a block's reports.
+/// Passes a block's reports to the sink.
 pub(super) fn read(block: &Block, sink: &mut impl ReportSink) -> Result<(), Error> {
     let heads = Heads::of(block)?;
     let sessions = Sessions::of(block)?;
@@ -162,7 +162,7 @@ pub(super) fn read(block: &Block, sink: &mut impl ReportSink) -> Result<(), Erro
             }
         }
         of_report.sort_by_key(|one| one.session);
-        // Series name their session by its place in the report, from 1.
+        // Series name their session by its number in the report, from 1.
         let mut rest = of_report.as_slice();
         for (session, nth) in sessions.rows(report).zip(1_usize..) {
             let session = session?;

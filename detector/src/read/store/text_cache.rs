@@ -1,11 +1,11 @@
-//! Numbers of the texts of a block. A block holds each of its texts once, so a text is found by where it lies.
+//! Numbers of the texts of a block. A block holds each of its texts once, so a text is found by its address.
 
 use crate::read::interner::{TextId, Texts};
 
-/// Texts of a column that are found without a look at their letters.
+/// Number of texts per column that are found by address alone.
 const SLOTS: usize = 64;
 
-/// Numbers of texts that were met last, by column. Not for another block.
+/// Numbers of the latest texts, by column. A cache is valid for one block only.
 pub(super) struct TextCache<'a>(Vec<[Option<(&'a str, TextId)>; SLOTS]>);
 
 impl<'a> TextCache<'a> {
@@ -13,7 +13,7 @@ impl<'a> TextCache<'a> {
         Self(vec![[None; SLOTS]; n_columns])
     }
 
-    /// Returns the numbers of a row's texts, which are of neighbouring columns from `first` on.
+    /// Returns the numbers of a row's texts, which are in consecutive columns from `first` on.
     pub(super) fn ids<const N: usize>(
         &mut self,
         first: usize,

@@ -24,7 +24,7 @@ use super::held_window::WindowRows;
 use super::queries::{CohortNames, cohort_of, device_baselines, earlier, of_clean_series};
 use super::reports;
 
-/// Devices whose earlier runs the store adds up at once, each up to some kilobytes.
+/// Most devices whose earlier runs the store adds up at once. Each takes up to some kilobytes.
 const MAX_SUMS: u64 = 50_000;
 
 /// An earlier window of a vote.
@@ -90,7 +90,7 @@ struct SelfRow<'a> {
 }
 
 impl Counted {
-    /// Builds windows of the rows that are held, or reads the reports of the window.
+    /// Builds windows from held rows, or reads the reports of the window.
     pub(super) async fn windows(
         &self,
         asked: WindowsAsked<'_>,
@@ -165,7 +165,7 @@ impl Counted {
         Ok(())
     }
 
-    /// Reads what devices of some versions were used to.
+    /// Reads baselines of devices of some versions.
     pub(super) async fn device_baselines(
         &self,
         wanted: &[VersionOnChipset],

@@ -1,4 +1,5 @@
-//! What people called false, counted in a replay's summary by verdict and signal, with whether the replay raises it again.
+//! Incidents that people called false, counted in a replay's summary by verdict and signal, and whether the replay
+//! raises them again.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +12,15 @@ use epwatch_model::Incident;
 /// Incidents of the replayed time that people called false.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CalledFalse {
-    /// Incidents of this time that the store has and people were notified of.
+    /// Incidents of this time in the store about which people were notified.
     pub fired: u64,
-    /// Those called false that this replay raises again.
+    /// Incidents called false that this replay raises again.
     pub raised_again: u64,
-    /// Those called false, by verdict.
+    /// Incidents called false, by verdict.
     pub by_verdict: BTreeMap<String, u64>,
-    /// Those called false in whose windows a signal fired, by signal.
+    /// Incidents called false in whose windows a signal fired, by signal.
     pub by_signal: BTreeMap<String, u64>,
-    /// Each of them, the first first.
+    /// Each incident called false, in order of time.
     pub incidents: Vec<FalseInReplay>,
 }
 
@@ -48,7 +49,7 @@ impl Raised {
         }
     }
 
-    /// Windows of a replay may lie otherwise, so the same fault may begin a window earlier.
+    /// Windows of a replay may begin at other times, so the same fault may begin a window earlier.
     fn is(&self, called: &FalseIncident, window: jiff::SignedDuration) -> bool {
         let from = called.started_at.saturating_sub(window);
         let from = from.unwrap_or(Timestamp::MIN);

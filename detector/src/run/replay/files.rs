@@ -15,7 +15,7 @@ use flate2::bufread::MultiGzDecoder;
 use crate::read::Recording;
 use crate::read::recorded::{Intake, IntakeSummary};
 
-/// How many refused reports are named; the rest is counted.
+/// Most refused reports that are named; the others are only counted.
 const MAX_NAMED: usize = 20;
 
 /// The reason why files could not be read.
@@ -23,14 +23,14 @@ const MAX_NAMED: usize = 20;
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the file, and the cause")]
 pub enum FileError {
-    /// It cannot be opened.
+    /// The file cannot be opened.
     #[error("failed to open {}", path.display())]
     Open {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is not a file of recorded reports.
+    /// The file does not contain recorded reports.
     #[error(
         "failed to read {} as recorded reports (varint-length-delimited \
          epwatch.v1.RecordedReport, plain or gzip)", path.display()
@@ -60,7 +60,7 @@ pub struct FilesRead {
     pub summary: IntakeSummary,
     /// Reports that break the contract: not counted.
     pub refused: u64,
-    /// The first of them: file, record number from 1, and the field.
+    /// The first refused reports: file, record number from 1, and the field.
     pub refused_because: Vec<String>,
     /// Files that end within a record.
     pub torn: Vec<TornTail>,

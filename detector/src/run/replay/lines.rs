@@ -1,5 +1,5 @@
-//! The lines of a replay: DESIGN's names, floats with six digits, so that sums taken in another order
-//! give the same text.
+//! The lines of a replay: names as in DESIGN, and floats with six digits, so that sums in another order give the same
+//! text.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ pub struct ReplaySummary {
     pub pages: u64,
     /// Cohort windows in which each CV rule fired: the configured ones, and two common ones for comparison.
     pub cv_rules: BTreeMap<String, u64>,
-    /// What people called false; not there if nothing was, or if the reports are from files.
+    /// Incidents that people called false; absent if there are none, or if the reports are from files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub called_false: Option<CalledFalse>,
 }
@@ -73,7 +73,7 @@ const DIGITS: i32 = 6;
 /// Returns the line as JSON, without a line's end.
 ///
 /// # Panics
-/// Never: a line has text keys only.
+/// It never panics, because a line has only text keys.
 #[must_use]
 pub fn to_json(line: &Line) -> String {
     let mut value = serde_json::to_value(line).expect("a line has text keys only");

@@ -1,7 +1,7 @@
-//! The detector over what was recorded: the same windows, verdicts and incidents, without writing.
+//! Runs the detector over recorded reports, with the same windows, verdicts and incidents, and without writing.
 //!
-//! Windows are judged one after another, as a running detector would have judged them, each with what
-//! the earlier ones taught. Time is the end of the window, so the same reports give the same lines.
+//! Windows are judged one after another, as a running detector would have judged them, each with the history of the
+//! earlier ones. The clock shows the end of the window, so the same reports give the same lines.
 
 mod called_false;
 mod files;
@@ -34,14 +34,14 @@ pub use lines::{IncidentLine, Line, ReplaySummary, to_json};
 pub struct ReplayOptions {
     /// Windows, step and look-back.
     pub config: DetectorConfig,
-    /// Where the first window begins. `None` means where the reports begin, or up to a quarter of a window before. It
-    /// is then on a whole number of windows since 1970 (days in UTC). Earlier windows only teach.
+    /// Start of the first window. `None` means the start of the reports, or up to a quarter of a window before. It is
+    /// then on a whole number of windows since 1970 (days in UTC). Earlier windows only add to the history.
     pub from: Option<Timestamp>,
-    /// Where the last window ends at the latest; `None`: where the reports end.
+    /// Latest end of the last window; `None` means the end of the reports.
     pub to: Option<Timestamp>,
     /// Whether healthy verdicts are lines too.
     pub all: bool,
-    /// Whether lines say if latency has two modes. To find out takes up to half of the time of a replay.
+    /// Whether lines say if latency has two modes. Finding the modes takes up to half of the time of a replay.
     pub modes: bool,
 }
 
@@ -57,10 +57,10 @@ pub enum ReplayError {
         #[source]
         source: SourceError,
     },
-    /// It is unknown which windows there are.
+    /// The span of the windows could not be read.
     #[error("failed to find the recorded reports")]
     Span(#[source] SourceError),
-    /// It is unknown what people called false.
+    /// The incidents that people called false could not be read.
     #[error("failed to read which incidents people called false")]
     Feedback(#[source] SourceError),
     /// A line could not be written.
@@ -84,7 +84,7 @@ pub fn replay<'a>(
         let mut summary = ReplaySummary::default();
         let windows = received.map(|received| windows(received, options));
         let mut config = options.config.clone();
-        // The cost of a CV rule is useful to know before it is switched on.
+        // Common CV rules are counted too, so that people know their cost before they switch one on.
         config.cv_rules.extend(cv_rules::stock());
         for rule in &config.cv_rules {
             summary.cv_rules.insert(rule.name.clone(), 0);
@@ -207,7 +207,7 @@ fn signed(period: Period) -> SignedDuration {
     SignedDuration::try_from(period.0).unwrap_or(SignedDuration::MAX)
 }
 
-/// Returns the ends of the windows, and whether each counts or only teaches.
+/// Returns the ends of the windows, and whether each counts or only adds to the history.
 fn windows(
     (first, last): (Timestamp, Timestamp),
     options: &ReplayOptions,
@@ -241,8 +241,8 @@ fn windows(
     ends
 }
 
-/// The first report of a small fleet comes hours after its first day began: windows that began with it
-/// would cut all days in two.
+/// The first report of a small fleet comes hours after its first day began. Windows that began with it would cut every
+/// day in two.
 fn beginning(first_s: i64, window_s: i64) -> i64 {
     let whole = first_s.div_euclid(window_s) * window_s;
     if first_s - whole <= window_s / 4 {

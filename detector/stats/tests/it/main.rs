@@ -1,4 +1,4 @@
-//! The statistics against other implementations, and properties that hold for any input.
+//! Compares the statistics with other implementations, and tests properties that hold for any input.
 
 mod properties;
 mod references;

@@ -1,5 +1,4 @@
-//! What must hold for any input: merging is concatenating, quantiles and tails are monotone, dips
-//! stay in their bounds.
+//! Properties for any input: merging equals concatenating, quantiles and tails are monotone, dips stay in their bounds.
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, upper_tail};
 use epwatch_stats::{Bucket, Moments, SparseHistogram, VarianceSplit, Weighting};
@@ -44,7 +43,7 @@ proptest! {
         }
     }
 
-    /// Split by runs, the parts make up the variance of everything merged.
+    /// With the weight of runs, the parts add up to the variance of all values together.
     #[test]
     fn parts_of_the_variance_add_up(devices in vec(vec(1.0..1e6f64, 0..20), 1..20)) {
         let devices: Vec<Moments> =
@@ -125,7 +124,7 @@ proptest! {
         prop_assert!((sum - 1.0).abs() < 1e-11, "{}", sum);
     }
 
-    /// Ties are as frequent here as latencies of one bucket are.
+    /// Ties are as frequent here as equal latencies in a bucket are.
     #[test]
     fn the_median_is_the_middle_of_the_sorted_values(values in vec((0..40u32).prop_map(f64::from), 1..60)) {
         let mut sorted = values.clone();

@@ -1,4 +1,5 @@
-//! Our numbers against the numbers of other implementations, read from `tests/fixtures` (made by the scripts in it).
+//! Compares our numbers with the numbers of other implementations, read from `tests/fixtures` (made by the scripts in
+//! it).
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, ln_upper_tail};
 use epwatch_stats::order_stat::median_bound_rank;
@@ -168,7 +169,7 @@ fn beta_binomial_agrees_with_sixty_digits() {
         } = case;
         let prior = BetaPrior::new(alpha, beta).unwrap();
         let what = format!("k {k} n {n} alpha {alpha} beta {beta}");
-        // Relative to the probability up to a hundred decimal places down, then to its logarithm.
+        // The tolerance is relative to the probability down to 1e-100, and below that to its logarithm.
         let tolerance = |ln: f64| 1e-12 * (ln.abs() / 230.0).max(1.0);
         close(
             &what,
@@ -269,7 +270,7 @@ fn old_faithful_has_its_known_valley() {
     assert!(valley.depth > 0.6, "{valley:?}");
 }
 
-/// Every bucket edge of the recorder's histogram is taken over, and its quantiles agree within one bucket.
+/// Every bucket edge of the recorder's histogram is used, and its quantiles agree within one bucket.
 #[test]
 fn quantiles_agree_with_the_hdr_histogram_within_a_bucket() {
     let values = (1..4000u64).map(|i| 1 + (i * i * 7919) % 50_000_000);

@@ -72,7 +72,7 @@ public fun main(args: Array<String>) {
     sent.await()
     println("explain ${Epwatch.explain()}")
 
-    // Mistakes, which harm nothing.
+    // Wrong calls on purpose, which must do no harm.
     Epwatch.start(JvmPlatform(File(folder)), config)
     println("twice ${Epwatch.explain()}")
     println("stopped ${Epwatch.stop(60_000)}")

@@ -57,7 +57,7 @@ impl Env {
         }
         let length = self.length(array);
         let mut bytes = vec![0_u8; usize::try_from(length).unwrap_or(0)];
-        // SAFETY: the region is the whole array, and the place is as long.
+        // SAFETY: the region is the whole array, and the destination is as long.
         unsafe {
             let get: unsafe extern "system" fn(Env, Object, i32, i32, *mut u8) =
                 self.function(GET_BYTE_ARRAY_REGION);
@@ -87,7 +87,7 @@ impl Env {
         texts.collect()
     }
 
-    /// Copies a part of a `long[]` that is `into.len()` long. `false` if the array is shorter.
+    /// Copies `into.len()` elements of a `long[]`. `false` if the array is shorter.
     pub(super) fn longs(self, array: Object, from: i32, into: &mut [i64]) -> bool {
         let Ok(length) = i32::try_from(into.len()) else {
             return false;
@@ -98,7 +98,7 @@ impl Env {
                 .checked_add(length)
                 .is_some_and(|end| end <= self.length(array));
         if is_inside {
-            // SAFETY: the region is inside the array, and the place is as long.
+            // SAFETY: the region is inside the array, and the destination is as long.
             unsafe {
                 let get: unsafe extern "system" fn(Env, Object, i32, i32, *mut i64) =
                     self.function(GET_LONG_ARRAY_REGION);
@@ -118,7 +118,7 @@ impl Env {
         all
     }
 
-    /// Makes a `byte[]`; null without memory, with Java's exception pending.
+    /// Makes a `byte[]`; null if memory is short, with Java's exception pending.
     pub(super) fn byte_array(self, bytes: &[u8]) -> Object {
         let Ok(length) = i32::try_from(bytes.len()) else {
             return ptr::null_mut();
@@ -192,7 +192,7 @@ impl Env {
     }
 
     fn clear_exception(self) {
-        // SAFETY: it may be called at any time.
+        // SAFETY: this function may be called at any time.
         unsafe {
             let clear: unsafe extern "system" fn(Env) = self.function(EXCEPTION_CLEAR);
             clear(self);

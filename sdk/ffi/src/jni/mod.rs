@@ -1,8 +1,8 @@
-//! The same calls for `dev.epwatch.Native` (`sdk/android`).
+//! The calls of the C header again, for `dev.epwatch.Native` (`sdk/android`).
 //!
-//! Texts are `byte[]` of UTF-8, because JNI's own strings are another encoding, and names of nodes are any bytes. Calls
-//! of runs take primitives only. Handles are positive `long`s; a negative one is a status. Structs are arrays, in the
-//! order of `Native.kt`.
+//! Texts are `byte[]` of UTF-8, because JNI's own strings have another encoding, and names of nodes may be any bytes.
+//! Calls of runs take primitives only. Handles are positive `long`s; a negative one is a status. Structs are arrays, in
+//! the order of `Native.kt`.
 
 mod env;
 mod self_test;
@@ -90,7 +90,7 @@ fn text(env: Env, call: impl FnOnce() -> Result<Vec<u8>, Failure>) -> Object {
     array
 }
 
-/// The runtime of the app's Java classes, else the one that is loaded.
+/// The runtime of the app's Java classes, or else the one that is loaded.
 fn runtime(env: Env) -> Option<HostRuntime> {
     let api = env.static_long_field(c"ai/onnxruntime/OnnxRuntime", c"ortApiHandle");
     // SAFETY: ONNX Runtime's own class keeps its `OrtApi*` there, and never unloads the library.
@@ -138,7 +138,7 @@ fn with_model<R>(
         reserved: 0,
         model_file: fields.text(8),
         side_car: fields.text(7),
-        // Java's API has no place for a function of the app's that takes the log.
+        // ONNX Runtime's Java API cannot pass its log to a function of the app.
         log: EpwLog { id: 0 },
     })
 }
@@ -210,7 +210,7 @@ extern "system" fn Java_dev_epwatch_Native_start(
             root_certificate: EMPTY,
             rollout_labels: labels.as_ptr(),
             n_rollout_labels: labels.len(),
-            // The host sends, at its own interval and with its own trust.
+            // The host sends by itself, at its own interval and with its own trusted roots.
             upload_interval_ms: 0,
             unmetered_bytes_per_day: fields.unsigned(9),
             trusted_roots: 0,
@@ -369,7 +369,7 @@ extern "system" fn Java_dev_epwatch_Native_observe(
     handle(|| {
         let fields = Fields::read::<N_MODEL_NUMBERS>(env, texts, numbers)?;
         let watch = watch::watch(watch.cast_unsigned())?;
-        // Bits, not a number: tagged pointers may be negative.
+        // The value is bits, not a number: tagged pointers may be negative.
         let native = env.long_field(session, c"nativeHandle").unwrap_or(0);
         with_model(&fields, |model| {
             // SAFETY: the field is the session's `OrtSession*`, open during the call; the texts are alive.

@@ -1,7 +1,7 @@
 //! Self-tests whose sessions Java runs.
 //!
-//! Tensors are two entries of an array of bytes, name and elements. In the array of numbers they are type, rank and
-//! dimensions, one tensor after the other.
+//! A tensor is two entries of an array of bytes: its name and its elements. In the array of numbers it is type, rank
+//! and dimensions, one tensor after the other.
 
 use epwatch_sdk::self_test::{GoldenInput, GoldenTensor, Output};
 
@@ -52,7 +52,7 @@ impl<'a> Tensors<'a> {
         Ok(Some((name, element_type, dims, elements)))
     }
 
-    /// Reads the outputs of a side: its error, and if there is none as many tensors as follow.
+    /// Reads the outputs of one side: the next `length` tensors, or `error` if it is not 0.
     fn side(&mut self, error: i32, length: i64) -> Result<Side, Failure> {
         let mut outputs = Vec::new();
         for _ in 0..length {

@@ -1,5 +1,5 @@
-//! The Kotlin library for Android. Robolectric runs its tests over the real framework of API 24, 31 and 35. The AAR
-//! holds what it should, and the same inputs give the same bytes. No phone, no Gradle.
+//! The Kotlin library for Android. Robolectric runs its tests over the real framework of API 24, 31 and 35. The AAR has
+//! the expected content, and the same inputs give the same bytes. The tests need no phone and no Gradle.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ const ARM: u8 = 40;
 const ARM64: u8 = 183;
 const X86_64: u8 = 62;
 
-/// Runs Maven up to a phase, which keeps what it downloads.
+/// Runs Maven up to a phase. Maven keeps its downloads.
 #[track_caller]
 fn maven(into: &Path, phase: &str) -> String {
     let ran = tool("mvn")
@@ -27,7 +27,7 @@ fn maven(into: &Path, phase: &str) -> String {
         .arg(crate_file("../android/modules.xml"))
         .arg(format!("-Doutput={}", into.display()))
         .arg(phase)
-        // Cargo's path finds the host's library: a test is without it.
+        // With the library path of Cargo, Java would find the host's library; one test needs a JVM without it.
         .env_remove("LD_LIBRARY_PATH")
         .output()
         .unwrap();
@@ -36,7 +36,7 @@ fn maven(into: &Path, phase: &str) -> String {
     said
 }
 
-/// Makes a library that needs no other, as one for x86_64 or, by its header, for an ABI of ARM.
+/// Makes a library without dependencies. It is for x86_64, or its header claims an ABI of ARM.
 fn library(into: &Path, machine: u8) -> PathBuf {
     let (source, library) = (into.join("none.c"), into.join(format!("lib{machine}.so")));
     fs::write(&source, "int none;\n").unwrap();
@@ -89,7 +89,7 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     let folder = tempfile::tempdir().unwrap();
     guide("## Android", folder.path());
     let said = maven(folder.path(), "test");
-    // Each test once for each of its API levels, then the tests of `epwatch-ktx`.
+    // Each test counts once for each of its API levels. The second number is for the tests of `epwatch-ktx`.
     for n in [33, 2] {
         let line = format!("Tests run: {n}, Failures: 0, Errors: 0, Skipped: 0");
         assert!(said.contains(&line), "{said}");
@@ -135,7 +135,7 @@ fn the_android_library_hears_the_framework_and_packs_into_an_aar() {
     );
 }
 
-/// It packed a desktop's library of 36 MB as `x86_64`, which no app could load.
+/// Regression test: the AAR contained a desktop's library of 36 MB as `x86_64`, which no app could load.
 #[test]
 fn the_aar_takes_no_desktop_library_and_no_other_machine() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn the_aar_takes_no_desktop_library_and_no_other_machine() {
             &folder.path().join("none.c"),
             "is not a shared library",
         ),
-        // All is right except the classes.
+        // Everything is right except the classes.
         (
             "arm64-v8a",
             &arm64,

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::c::crate_file;
 
-/// A processor as arm64 Linux lists it after its number. qemu shows programs the list of its host, which ONNX Runtime does
-/// not survive.
+/// A processor's lines in arm64 Linux's list, after its number. qemu shows programs the host's list, and ONNX Runtime
+/// crashes on it.
 const PROCESSOR: &str = "\
 Features\t: fp asimd aes pmull sha1 sha2 crc32 atomics fphp asimdhp asimdrdm lrcpc dcpop asimddp
 CPU implementer\t: 0x41
@@ -120,17 +120,17 @@ fn the_sdk_works_on_arm64() {
     let root = target.join("root");
     make_root(&root);
     let tested = cargo(&["test", "-p", "epwatch-sdk", "--lib"], &target)
-        // It starts itself, and without binfmt_misc the host's kernel takes no program of arm64.
+        // This test starts its own program again. Without binfmt_misc the host's kernel starts no arm64 program.
         .args(["--", "--skip", "a_killed_process_loses_nothing_it_had_kept"])
-        // Its runtimes would take the place of this machine's.
+        // The arm64 runtimes would replace this machine's in the usual cache.
         .env("EPWATCH_CACHE", target.join("cache"))
         .env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER",
             format!("qemu-aarch64 -cpu cortex-a76 -L {}", root.display()),
         )
-        // It names libraries of this machine's processor.
+        // This variable names libraries for this machine's processor.
         .env_remove("LD_LIBRARY_PATH")
-        // A day's number of made-up lives: qemu takes ten times as long.
+        // Runs the daily number of random histories, because qemu takes ten times as long.
         .env_remove("EPWATCH_NIGHTLY")
         .output()
         .unwrap();

@@ -97,12 +97,13 @@ impl App {
         soc_model: Option<&str>,
     ) -> (Value, Vec<Report>) {
         let (printed, reports) = self.printed(library, model, soc_model, None);
-        // QNN prints as well.
+        // QNN prints lines of its own.
         let explained = printed.lines().find(|line| line.starts_with('{')).unwrap();
         (serde_json::from_str(explained).unwrap(), reports)
     }
 
-    /// As [`Self::run`], with all that the example prints. With a side-car it has more to say.
+    /// Does the same as [`Self::run`], and returns everything that the example prints. With a side-car the example
+    /// prints more.
     pub(crate) fn printed(
         &self,
         library: &Path,
@@ -138,7 +139,7 @@ fn a_c_app_gets_its_placement_and_its_runs_arrive() {
         assert_eq!(session["source"], "assignment_api");
         assert_eq!(session["eps"]["QNNExecutionProvider"]["nodes"], on_npu);
         assert_eq!(session["eps"]["CPUExecutionProvider"]["nodes"], 31 - on_npu);
-        // Three cold runs and the rest, and the error.
+        // Three cold runs, the other runs, and the error.
         assert_eq!(n_runs(&reports), 20);
         let cold = reports.iter().flat_map(|r| &r.series);
         let cold = cold.filter(|s| s.stratum.phase == Phase::Cold);
@@ -156,7 +157,7 @@ fn a_c_app_gets_its_placement_and_its_runs_arrive() {
     assert_ne!(of_soc("57", 30), of_soc("68", 25));
 }
 
-/// A C program had neither MACs, nor the validator's reasons, nor a self-test.
+/// Regression test: C programs had no MACs, no reasons from the validator, and no self-test.
 #[test]
 fn a_c_app_has_macs_reasons_of_refusals_and_a_self_test() {
     let app = App::compiled();
@@ -179,7 +180,7 @@ fn a_c_app_has_macs_reasons_of_refusals_and_a_self_test() {
         !gemm["reason_text"].as_str().unwrap().is_empty(),
         "{session}"
     );
-    // The session's own log is as it was: no run writes into the other's.
+    // The session's own log is unchanged: its runs do not write into the captured log.
     let tests: Vec<_> = reports
         .iter()
         .flat_map(|report| &report.self_tests)
@@ -211,7 +212,7 @@ fn a_c_app_has_macs_reasons_of_refusals_and_a_self_test() {
         numbers[2..],
         [f64::from(u8::from(test.top1_equal.unwrap())), 0.0]
     );
-    // A second process knows that it ran.
+    // A second process knows that the self-test already ran.
     let (printed, reports) = app.printed(&newest(), model, Some("68"), Some(side_car));
     assert_eq!(printed.matches("self_test none").count(), 2, "{printed}");
     assert!(reports.iter().all(|report| report.self_tests.is_empty()));
@@ -274,7 +275,7 @@ fn wrong_use_has_a_status_and_ends_nothing() {
     let collector = Collector::start(KEY);
     let args = [folder.path().join("data"), collector.endpoint().into()];
     assert_eq!(run(&program, args), "all refused\n");
-    // Runs of 8 threads, and runs of the session that was closed meanwhile; contended ones are counted as dropped.
+    // Runs of 8 threads, and runs of the session that was closed meanwhile. Contended runs are counted as dropped.
     let reports = collector.reports();
     let last = reports.last().unwrap();
     let labels = &last.app.rollout_labels;
@@ -284,7 +285,7 @@ fn wrong_use_has_a_status_and_ends_nothing() {
     assert!(n_runs(&reports) + dropped >= 200_002, "{dropped}");
 }
 
-/// A program that was linked by the library's path asked the loader for that path.
+/// Regression test: a program that was linked by the library's path asked the loader for that path.
 #[test]
 fn a_program_asks_for_the_library_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,7 +301,7 @@ fn a_program_asks_for_the_library_by_its_name() {
         .arg(library_folder().join("libepwatch.so"))
         .output()
         .unwrap();
-    // -Wpadded: a field that fills padding keeps sizeof, so the size could not tell old callers.
+    // -Wpadded: a new field that fills padding keeps sizeof, so the size could not show that a caller is older.
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{said}");
     let needed = std::fs::read(&program).unwrap();
@@ -314,7 +315,7 @@ fn a_program_asks_for_the_library_by_its_name() {
     assert!(ran.success());
 }
 
-/// Python, Node and C# have a list of nodes and EPs, and no pointer.
+/// Bindings for Python, Node and C# return a list of nodes and EPs, and no pointer.
 #[test]
 fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
     let folder = tempfile::tempdir().unwrap();
@@ -407,7 +408,7 @@ fn an_app_in_c_is_called_with_the_problem() {
     assert!(printed.starts_with("failed to upload"), "{printed}");
 }
 
-/// Seal and stop returned OK while the runs went nowhere.
+/// Regression test: seal and stop returned OK although the runs were lost.
 #[test]
 fn an_app_in_c_is_told_of_runs_that_cannot_be_kept() {
     let folder = tempfile::tempdir().unwrap();
@@ -417,7 +418,8 @@ fn an_app_in_c_is_told_of_runs_that_cannot_be_kept() {
     assert_eq!(run(&program, ["/proc/epwatch"]), "told\n");
 }
 
-/// Every call with a parent's handle was refused, and a child's `epw_start` waited for ever for a lock of the tables.
+/// Regression test: every call with a parent's handle was refused. A child's `epw_start` waited for ever for a lock of
+/// the tables.
 #[test]
 fn a_forked_process_goes_on_with_its_parents_handles() {
     let folder = tempfile::tempdir().unwrap();
@@ -432,7 +434,7 @@ fn a_forked_process_goes_on_with_its_parents_handles() {
     assert_eq!(streams.len(), 1 + 12);
 }
 
-/// The guide's programs are complete, except the parts that an app has.
+/// The guide's programs are complete, except for the parts that belong to the app.
 #[test]
 fn the_guide_compiles() {
     let guide = Guide::read("c.md");

@@ -1,4 +1,4 @@
-//! `include/epwatch.h` is what the sources say. `EPWATCH_BLESS=1 cargo test -p epwatch-ffi header` writes it.
+//! `include/epwatch.h` matches the sources. `EPWATCH_BLESS=1 cargo test -p epwatch-ffi header` writes it.
 
 use std::{fs, path::Path};
 

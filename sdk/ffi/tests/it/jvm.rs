@@ -38,7 +38,7 @@ struct Received {
     reports: BTreeMap<ReportKey, Report>,
     /// The answers to the next uploads.
     answers: VecDeque<v1::UploadResponse>,
-    /// Whole answers of somebody else to the next requests, in place of the collector's.
+    /// Whole answers of a stranger to the next requests, in place of the collector's.
     strangers: VecDeque<Vec<u8>>,
     deletions: usize,
 }
@@ -56,7 +56,7 @@ impl Receiver {
             ..Received::default()
         }));
         let kept = Arc::clone(&received);
-        // It ends with the process.
+        // The thread ends with the process.
         thread::spawn(move || {
             for connection in listener.incoming() {
                 answer(connection.unwrap(), &kept);
@@ -65,7 +65,7 @@ impl Receiver {
         Self { endpoint, received }
     }
 
-    /// The answers of somebody else to the next requests.
+    /// Answers the next request as a stranger, for example a captive portal, would.
     pub(crate) fn answer_as_stranger(&self, answer: Vec<u8>) {
         self.received.lock().unwrap().strangers.push_back(answer);
     }
@@ -76,7 +76,7 @@ impl Receiver {
     }
 }
 
-/// A whole answer of somebody else.
+/// A whole HTTP answer of a stranger.
 pub(crate) fn http(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\nconnection: close\r\nlocation: http://127.0.0.1:1/\r\n\r\n"
@@ -109,7 +109,7 @@ fn answer(connection: TcpStream, kept: &Mutex<Received>) {
     reader.read_exact(&mut body).unwrap();
     let stranger = kept.lock().unwrap().strangers.pop_front();
     if let Some(stranger) = stranger {
-        // The client may have had enough before the end.
+        // The client may close the connection before the end.
         let _ = (&connection).write_all(&stranger);
         return;
     }
@@ -308,7 +308,7 @@ fn java_with(
     Printed(out)
 }
 
-/// Every run arrives once, or is counted as dropped: 1,000,000 of 8 threads, 21 inferences, 2 of a batch.
+/// Every run arrives once, or is counted as dropped: 1,000,000 runs of 8 threads, 21 inferences, and 2 runs of a batch.
 fn check_runs(reports: &[Report]) {
     let last = reports.last().unwrap();
     let dropped: u64 = last.health.dropped.values().map(|d| d.runs).sum();
@@ -344,7 +344,7 @@ fn kotlin_leaves_no_trace_without_consent_and_is_quiet_by_directive() {
     built(folder.path());
     let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
     let with_newest = class_path(folder.path(), &newest_jar);
-    // The first upload has the session alone.
+    // The first upload has only the session.
     let answers = [v1::UploadResponse::default(), operator::recording_off()];
     let receiver = Receiver::answering(answers);
     let data = folder.path().join("data");
@@ -369,7 +369,7 @@ fn kotlin_leaves_no_trace_without_consent_and_is_quiet_by_directive() {
             .contains("directive quiet: record nothing"),
         "{explained}"
     );
-    // Only the deletion is left, until it is acknowledged.
+    // Only the pending deletion is left in the folder, until it is acknowledged.
     assert_eq!(printed.line("withdrawn"), "[lock]");
     operator::check_quiet(&receiver.reports());
     assert_eq!(receiver.received.lock().unwrap().deletions, 1);
@@ -418,7 +418,7 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
         let codes: Vec<_> = failures.map(|f| f.ort_status_code).collect();
         assert_eq!(codes, [7]);
     }
-    // Older ones of Java: 1.24 has the placement, before it everything but that works.
+    // Older versions of ONNX Runtime's Java API: 1.24 returns the placement; in earlier ones everything else works.
     for (version, source) in [
         ("1.17.3", "unavailable"),
         ("1.22.0", "unavailable"),
@@ -441,7 +441,7 @@ fn kotlin_gets_the_placement_of_c_and_its_runs_arrive() {
         check_runs(&reports);
     }
 
-    // Shrunk: other names, the same placement.
+    // The shrunk sample has other names, and the same placement.
     let (jar, mapping) = shrunk(folder.path(), &with_newest);
     assert!(
         mapping.contains("dev.epwatch.Native -> dev.epwatch.Native:"),
@@ -484,7 +484,7 @@ fn private_ca(folder: &Path) -> (PathBuf, PathBuf) {
     (store, pem)
 }
 
-/// `measure {}` mixed all shapes of a model, and a collector with a private CA could not be reached.
+/// Regression test: `measure {}` mixed all shapes of a model, and a collector with a private CA could not be reached.
 #[test]
 fn kotlin_tells_shapes_apart_and_has_the_options_of_c() {
     if !is_nightly("the Kotlin library's options (Maven)") {
@@ -525,8 +525,8 @@ fn kotlin_tells_shapes_apart_and_has_the_options_of_c() {
     assert_eq!(n[3..], [("4x3x32x32".to_owned(), 1)]);
 }
 
-/// Prints the cost of the calls, without and with an archive of the classes (AppCDS), which is nearer to ART's compiled
-/// ones. The last cost is with the archive and the platform's classes loaded, as Android's zygote has them.
+/// Prints the cost of the calls, without and with an archive of the classes (AppCDS), which is closer to classes that
+/// ART has compiled. The last cost is with the archive and the platform's classes loaded, as Android's zygote has them.
 #[test]
 #[ignore = "a measurement"]
 fn costs_beside_nano_time() {
@@ -534,7 +534,7 @@ fn costs_beside_nano_time() {
     built(folder.path());
     let newest_jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
     let mut of_jars = class_path(folder.path(), &newest_jar);
-    // An archive holds classes of jars alone.
+    // An archive can hold only classes from jars.
     of_jars[0] = packed(&of_jars[0], folder.path());
     let model = crate_file("../../tests/fixtures/models/mlp.fp32.onnx");
     let archive = folder.path().join("classes.jsa");

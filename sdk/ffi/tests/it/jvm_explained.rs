@@ -1,4 +1,5 @@
-//! What the Kotlin library tells an app: the typed explanation, the health, what came of an upload, and the debug lines.
+//! The Kotlin library's answers to an app: the typed explanation, the health, the outcome of an upload, and the debug
+//! lines.
 
 use std::fs;
 
@@ -72,7 +73,8 @@ fn check_typed(printed: &Printed) {
     assert_eq!(printed.line("typed_session"), typed.join("|"));
 }
 
-/// Apps parsed a text, polled for problems, and schedulers heard of success whatever had come of an upload.
+/// Regression test: apps had to parse a text and poll for problems. Schedulers were told of success even if an upload
+/// had failed.
 #[test]
 fn kotlin_explains_by_types_and_says_what_came_of_an_upload() {
     if !is_nightly("the Kotlin library's explanation, health and debug lines (Maven)") {
@@ -138,7 +140,7 @@ fn kotlin_explains_by_types_and_says_what_came_of_an_upload() {
     }
 }
 
-/// A value that Rust adds to its explanation is one in Kotlin, too.
+/// Each value that Rust adds to its explanation must exist in Kotlin, too.
 #[test]
 fn the_typed_explanation_has_every_name_of_the_json() {
     let rust = fs::read_to_string(crate_file("../src/explain.rs")).unwrap();

@@ -10,7 +10,7 @@ use crate::{
     jvm::Receiver,
 };
 
-/// Maven's cache with another folder for what is installed, so that the user's own stays as it is.
+/// Maven's cache with a separate folder for installed artifacts, so that the user's own repository stays unchanged.
 fn own_repository(into: &Path) {
     let cache = Path::new(&std::env::var_os("HOME").unwrap()).join(".m2/repository");
     fs::create_dir(into).unwrap();

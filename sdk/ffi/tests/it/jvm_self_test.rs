@@ -1,4 +1,4 @@
-//! MACs and self-tests of the Kotlin library on a desktop JVM: the same as the C example's, over JNI.
+//! MACs and self-tests of the Kotlin library on a desktop JVM: the same values as in the C example, over JNI.
 
 use std::path::{Path, PathBuf};
 
@@ -74,7 +74,8 @@ fn kotlin_has_macs_and_a_self_test_as_c_has() {
     assert_eq!(parsed, shown);
     assert_eq!(rest, format!("{} 0", first.top1_equal.unwrap()));
     assert_eq!(printed.line("again"), "none");
-    // The NPU ran; there was no CPU session. Then Java refused the input, which has no code there.
+    // First the NPU ran, and there was no CPU session. Then Java refused the input; Java has no error code for this
+    // case.
     assert_eq!(printed.line("broken"), "null null null -2");
     assert!(broken.npu_output_hash.is_some() && broken.cpu_output_hash.is_none());
     assert!(

@@ -1,4 +1,4 @@
-//! What the Kotlin library makes of a slow start, and of answers that are not the collector's.
+//! The Kotlin library at a slow start, and with answers that are not from the collector.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use crate::{
     jvm::{Receiver, built, class_path, http, java},
 };
 
-/// All of it was lost, and said nowhere: facts that take four seconds are a phone's at a cold start.
+/// Regression test: sessions and runs before loading were lost without a notice. Describing a phone can take four
+/// seconds at a cold start.
 #[test]
 fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     if !is_nightly("a slow start of the Kotlin library (Maven)") {
@@ -31,7 +32,7 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     });
     let loading = printed.json("loading")["host_problem"].to_string();
     assert!(loading.contains("being loaded"), "{loading}");
-    // Its first call after the start read the placement.
+    // The session's first call after the start read the placement.
     assert_eq!(printed.json("used")["source"], "assignment_api");
     // Of 30 and 1,100 runs 1,024 were kept.
     assert_eq!(printed.json("flushed")["host_missed_runs"], 106);
@@ -54,7 +55,8 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     assert_eq!(sources["closed"], PlacementSource::Unavailable);
 }
 
-/// `upload` was `SENT` and `stop` true while the runs went nowhere; a stop during an upload that hangs sealed nothing.
+/// Regression test: `upload` was `SENT` and `stop` true although the runs were lost. A stop during an upload that hangs
+/// sealed nothing.
 #[test]
 fn runs_that_cannot_be_kept_are_told_and_a_stop_seals_first() {
     if !is_nightly(
@@ -98,7 +100,7 @@ fn runs_that_cannot_be_kept_are_told_and_a_stop_seals_first() {
     assert_eq!(n_runs(&receiver.reports()), 10 + 20 + 10);
 }
 
-/// An empty answer was an acknowledgement, and a body without an end filled the app's memory.
+/// Regression test: an empty answer counted as an acknowledgement, and an endless body filled the app's memory.
 #[test]
 fn answers_of_captive_portals_acknowledge_nothing() {
     if !is_nightly("the Kotlin library behind a captive portal (Maven)") {

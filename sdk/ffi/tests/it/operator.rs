@@ -13,7 +13,7 @@ fn operator() -> Ed25519KeyPair {
     Ed25519KeyPair::from_seed_unchecked(&[9; 32]).unwrap()
 }
 
-/// As an app gets it, under the id `ops`.
+/// The operator's public key as an app gets it, under the id `ops`.
 pub(crate) fn public_key() -> String {
     hex(operator().public_key().as_ref())
 }
@@ -45,7 +45,7 @@ pub(crate) fn recording_off() -> v1::UploadResponse {
     }
 }
 
-/// Ten earlier runs, then a report that names the directive, and nothing else.
+/// Checks that there are ten earlier runs, then one report with the directive and nothing else.
 #[track_caller]
 pub(crate) fn check_quiet(reports: &[Report]) {
     assert_eq!(n_runs(reports), 10);

@@ -93,7 +93,7 @@ fn the_first_contact_of_the_guide_leads_to_a_report() {
     assert_eq!(n_runs(&collector.reports()), 100);
 }
 
-/// The line of the guide gave a program that did not start.
+/// Regression test: the guide's command made a program that did not start.
 #[test]
 fn a_program_linked_by_pkg_config_starts() {
     let folder = tempfile::tempdir().unwrap();

@@ -35,7 +35,7 @@ pub(crate) fn wheel() -> &'static Path {
     WHEEL.get_or_init(|| epwatch_wheel(&new_folder("wheel")))
 }
 
-/// An environment with the wheel and some packages.
+/// A Python environment with the wheel and some packages.
 fn environment_with(name: &str, wheels: &[&Path], packages: &[&str]) -> Environment {
     let environment = Environment::new(&new_folder(name));
     let all = packages.iter().map(Path::new).chain([wheel()]);
@@ -79,7 +79,7 @@ pub(crate) fn command(program: &Path) -> Command {
     {
         command.env_remove(name);
     }
-    // Cargo's path finds libraries of the tests.
+    // Cargo's library path would make Python find libraries of the tests.
     command.env_remove("LD_LIBRARY_PATH");
     command
 }

@@ -12,7 +12,7 @@ use epwatch_strict_collector::Collector;
 
 use crate::environment::{KEY, command, crate_file, environment, model, n_runs, run};
 
-/// Streams with runs: a server's first process has none.
+/// Number of streams that have runs; a server's first process makes no runs.
 fn n_streams(reports: &[Report]) -> usize {
     let with_runs = reports.iter().filter(|report| !report.series.is_empty());
     let streams: BTreeSet<_> = with_runs.map(|report| report.key.stream).collect();
@@ -28,7 +28,7 @@ fn check(how: &str, expected_runs: u64) {
     assert_eq!(n_streams(&reports), 4, "{how:?}");
 }
 
-/// The child calls nothing of epwatch but its session.
+/// The child uses only its session, and calls no other function of epwatch.
 #[test]
 fn a_fork_of_python_begins_its_own_stream() {
     check("os.fork", 15 + 3 * 27);
@@ -41,7 +41,7 @@ fn processes_of_multiprocessing_begin_their_own_streams() {
     check("forkserver", 15 + 3 * 20);
 }
 
-/// gunicorn, which loads the app and then forks.
+/// A gunicorn server, which loads the app and then forks.
 struct Server {
     child: std::process::Child,
     address: String,
@@ -65,12 +65,12 @@ impl Server {
             }
             said += &line;
         };
-        // Nobody reads the rest, and it must not fill the pipe.
+        // The test does not need the other lines, but they must not fill the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         Self { child, address }
     }
 
-    /// The process that answered.
+    /// Sends a request, and returns the process that answered.
     fn answer(&self) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let request = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -126,7 +126,7 @@ fn workers_of_gunicorn_report_what_they_served() {
         .env("EPWATCH_FOLDER", folder.path().join("data"))
         .env("EPWATCH_CONSENT", "yes");
     let server = Server::start(gunicorn);
-    // Until two workers have answered: the kernel chooses.
+    // Repeats until two workers have answered, because the kernel chooses the worker.
     let mut workers = BTreeSet::new();
     let mut n_answers = 0;
     while workers.len() < 2 || n_answers < 20 {

@@ -35,7 +35,7 @@ fn the_commands_of_the_guide_lead_to_a_report() {
         let ran = command("sh".as_ref())
             .args(["-e", "-c", lines])
             .current_dir(&folder)
-            // Wheels that are here already, as pip's cache has them on a desk.
+            // Uses wheels that are already here, as pip's cache would on a developer's machine.
             .env("PIP_NO_INDEX", "1")
             .env("PIP_FIND_LINKS", ci_wheels())
             .env("PIP_DISABLE_PIP_VERSION_CHECK", "1")

@@ -16,20 +16,20 @@ use crate::environment::{environment, environment_of, model, n_runs, run_in};
 const MODEL: &str = "mixed_v2.head32.onnx";
 const SIDE_CAR: &str = "mixed_v2.head32.macs.json";
 
-/// What Python explains of the session on the emulator, and the number of runs that arrived.
+/// Python's explanation of the session on the emulator, and the number of runs that arrived.
 fn in_python(environment: &Environment, soc_model: &str) -> (Value, u64) {
     let qnn = for_tests(Engine::OnnxRuntimeQnn);
     let (plugin, backend) = (qnn.qnn_provider_library(), qnn.qnn_htp_library());
     let (model, side_car) = (model(MODEL), model(SIDE_CAR));
     let args = [&*model, &plugin, &backend, Path::new(soc_model), &side_car];
     let (printed, reports) = run_in(environment, "placement.py", &args);
-    // QNN prints as well.
+    // QNN prints lines of its own.
     let explained = printed.lines().find(|line| line.starts_with('{')).unwrap();
     assert_eq!(reports[0].sdk.language, "python");
     (serde_json::from_str(explained).unwrap(), n_runs(&reports))
 }
 
-/// What the SDK explains in this process.
+/// The SDK's explanations in this process.
 fn in_rust(soc_models: &[&str]) -> Vec<Value> {
     let library = for_tests(Engine::OnnxRuntime).ort_library();
     let environment = runtime::load(library).unwrap().build().unwrap();
@@ -54,7 +54,7 @@ fn in_rust(soc_models: &[&str]) -> Vec<Value> {
     explained.collect()
 }
 
-/// Without what depends on runs.
+/// Clears the fields that depend on runs.
 fn placed(mut explained: Value) -> Value {
     for name in ["runs", "p50_us"] {
         explained[name] = json!(null);

@@ -1,4 +1,4 @@
-//! Runs of every kind arrive as they were, and nothing does without consent.
+//! Runs of every kind arrive unchanged, and nothing arrives without consent.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -30,8 +30,8 @@ fn check_runs(reports: &[Report]) {
         (("free", "x:1x3x32x32"), 1),
         (("free", "x:2x3x32x32"), 2),
         (("free", "x:3x3x32x32"), 1),
-        // Each call of onnxruntime's, the block, the function, one of the app's own measure, four threads, and one after
-        // `set_providers`.
+        // Runs by each call of onnxruntime, the block, the function, one that the app measured, four threads, and one
+        // after `set_providers`.
         (("mlp", "static"), 12),
     ];
     assert_eq!(by_shape(reports), BTreeMap::from(expected));
@@ -55,7 +55,7 @@ fn check_runs(reports: &[Report]) {
     let sessions = || report.sessions.iter();
     let mlp = sessions().filter(|s| s.model.id == "mlp");
     assert_eq!(mlp.count(), 2);
-    // The second one was made by onnxruntime.
+    // onnxruntime itself made the second session, so its creation was not timed.
     let mlp = sessions().filter(|s| s.model.id == "mlp");
     let (hashed, timed) = mlp.fold((0, 0), |(hashed, timed), s| {
         assert_eq!(s.model.version, "7");
@@ -85,7 +85,7 @@ fn every_way_to_run_arrives_as_it_was() {
     assert_eq!(of("dropped").1, [ReasonCode::EpNotAvailable]);
 }
 
-/// Below 1.24 everything works but the placement, and the reason is said.
+/// Below 1.24 everything works except the placement, and the explanation has the reason.
 #[test]
 fn an_older_onnxruntime_is_measured_without_placement() {
     if !is_nightly("onnxruntime 1.23.2 under the Python package") {
@@ -115,7 +115,7 @@ fn a_function_of_the_apps_gets_the_problem() {
     assert_eq!(printed, "as expected\n");
 }
 
-/// `seal` and `stop` said that all was well while the runs went nowhere.
+/// Regression test: `seal` and `stop` reported success although the runs were lost.
 #[test]
 fn an_app_is_told_of_runs_that_cannot_be_kept() {
     let (printed, _) = run("lost.py", &[&model("d_mlp.fp32.onnx")]);
@@ -157,7 +157,7 @@ fn installed() -> String {
     folder.display().to_string()
 }
 
-/// Of both programs only one leaves an id of the device. onnxruntime's import writes it.
+/// Only one of the two programs leaves an id of the device, which onnxruntime's import writes.
 #[test]
 fn onnxruntimes_own_telemetry_is_off_on_request() {
     for (words, expected) in [

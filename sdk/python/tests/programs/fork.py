@@ -40,7 +40,7 @@ def child(inherited):
 def forked(session):
     pid = os.fork()
     if pid == 0:
-        # An exception must not go on as a second parent.
+        # After an exception the child must not continue with the parent's code.
         try:
             child(session)
             epwatch.flush(300)

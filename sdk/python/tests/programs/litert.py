@@ -106,7 +106,7 @@ plain, _ = made(path, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHO
 assert [ep for ep, _ in partitions_of(plain)] == ["CPU"] * 4
 assert partitions_of(object()) is None
 
-# Made before the start: observed from then on.
+# The session is made before `start`, and observed from `start` on.
 early = epwatch.session_of(model="early", version="1", runtime=RUNTIME, requested=["XNNPACK"], partitions=None)
 epwatch.start(chipset="SM8650", report_interval=3600)
 session = epwatch.session_of(

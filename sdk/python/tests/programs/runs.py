@@ -28,7 +28,7 @@ class Lines(logging.Handler):
 logging.getLogger("epwatch").addHandler(Lines())
 logging.getLogger("epwatch").setLevel(logging.INFO)
 
-# Made before the start: observed from then on.
+# The session is made before `start`, and observed from `start` on.
 early = epwatch.InferenceSession(MODELS / "d_mlp.fp32.onnx", providers=CPU, model="early")
 early.run(None, {"x": zeros(1, 64)})
 assert not epwatch.is_started() and epwatch.explain()["sessions"] == []
@@ -59,7 +59,7 @@ assert ("WARNING", "epwatch.start was called twice; the first call counts") in L
 for _ in range(3):
     early.run(None, {"x": zeros(1, 64)})
 
-# A model of one shape: every call of onnxruntime's.
+# A model with one shape: runs by every call of onnxruntime.
 session = epwatch.InferenceSession(
     str(MODELS / "d_mlp.fp32.onnx"), providers=CPU, model="mlp", version="7", provider_options=[{}]
 )
@@ -108,7 +108,7 @@ for feed, kind in [({"x": zeros(1, 2)}, "InvalidArgument"), ({}, "ValueError")]:
     except Exception as error:
         assert type(error).__name__ == kind, error
 
-# onnxruntime makes the session again; it is another one in reports.
+# onnxruntime makes the session again, and reports show it as another session.
 session.set_providers(CPU)
 session.run(None, {"x": zeros(1, 64)})
 
@@ -127,7 +127,7 @@ assert [reason["code"] for reason in epwatch.explain(attached)["reasons"]] in (
     ["assignment_api_unavailable"],
 )
 
-# The NPU that nobody has: onnxruntime takes the CPU without an error.
+# Asks for an NPU that is missing; onnxruntime falls back to the CPU without an error.
 dropped = epwatch.InferenceSession(
     MODELS / "d_mlp.fp32.onnx",
     providers=[("QNNExecutionProvider", {"soc_model": "57", "htp_performance_mode": "burst"}), "CPUExecutionProvider"],

@@ -1,4 +1,4 @@
-//! Facts of the device that Linux shows to every process.
+//! Describes the device by what Linux shows to every process.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use epwatch_proto::{Chipset, ContextKind, Device, clipped};
 
 use crate::{folder::files, host::thermal_zones};
 
-/// Facts of a device are short texts. A larger file is none.
+/// Longest file that is read. Texts about a device are short, so a larger file has none.
 const MAX_FACT_BYTES: u64 = 64 << 10;
 
 /// A made-up Android device with this chipset that can report every condition.
@@ -27,7 +27,7 @@ pub fn simulated_device(chipset: &str) -> Device {
     device.with_ram_bytes(8 << 30).normalised()
 }
 
-/// Reads a dozen small files of /proc and /sys. A fact without a file stays empty.
+/// Reads a dozen small files of /proc and /sys. A field without a file stays empty.
 pub fn read_linux() -> Device {
     read_from(Path::new("/"))
 }
@@ -77,7 +77,7 @@ fn read_from(root: &Path) -> Device {
     }
 }
 
-/// Texts of /etc/os-release. Texts that it lacks are empty.
+/// Texts of /etc/os-release. Missing texts are empty.
 #[derive(Debug, Default)]
 struct OsRelease {
     id: String,
@@ -118,7 +118,7 @@ impl OsRelease {
         }
     }
 
-    /// Changes with the image and the kernel. All robots of an image have the same one.
+    /// A text that changes with the image and the kernel. All robots with one image have the same text.
     fn fingerprint(&self, kernel: &str) -> String {
         let parts = [&*self.id, &self.version, &self.build, &self.image, kernel];
         match parts.iter().all(|part| part.is_empty()) {
@@ -128,7 +128,7 @@ impl OsRelease {
     }
 }
 
-/// Android's name, so that phones and robots of a chipset compare.
+/// Android's name of the ABI, so that phones and robots with one chipset can be compared.
 fn abi() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64-v8a",
@@ -150,8 +150,8 @@ fn text_of(path: &Path) -> String {
 }
 
 /// Returns the chip's name from the socinfo driver, or else from the entry of the device tree that names a known chip.
-/// For example, mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. Without one it is the last entry, which is
-/// the most general.
+/// For example, mainline has `qcom,qcs6490-rb3gen2` and then `qcom,qcm6490`. If no entry names a known chip, the result
+/// is the last entry, which is the most general.
 fn qualcomm_chipset(machine: &str, entries: &[&str]) -> String {
     let chipset = |text: &str| Chipset::normalise(text, "Qualcomm", "");
     let names = || entries.iter().filter_map(|e| e.strip_prefix("qcom,")).rev();

@@ -95,7 +95,7 @@ fn a_board_of_mainline_has_the_chip_of_its_first_entry_if_the_last_is_a_sibling(
     assert_eq!(ride.hexagon_arch, Some(73));
 }
 
-/// From Linux's sources. The chip is the last entry or one before it.
+/// Entries from Linux's sources. The chip is the last entry or the one before it.
 #[test]
 fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
     #[track_caller]
@@ -118,7 +118,7 @@ fn boards_in_the_field_have_their_chipset_and_its_hexagon_version() {
         Some(68),
     );
     check(b"fairphone,fp5\0qcom,qcm6490\0", b"", "QCM6490", Some(68));
-    // RB5: Hexagon v66 has no HTP, so the HTP's libraries have no name for it.
+    // RB5: Hexagon v66 has no HTP, so QNN's HTP libraries do not name this version.
     let rb5 = b"qcom,qrb5165-rb5\0qcom,qrb5165\0qcom,sm8250\0";
     check(rb5, b"", "SM8250", None);
     check(
@@ -179,7 +179,7 @@ fn a_board_without_a_qualcomm_chip_keeps_its_own_words() {
         ("proc/device-tree/serial-number", b"10000000deadbeef\0"),
         ("sys/devices/soc0/soc_id", b"jep106:0070:0111\n"),
         ("usr/lib/os-release", b"ID=debian\nVERSION_ID=\"12\"\n"),
-        // Its zone has no passive trip, because the firmware throttles.
+        // This device's zone has no passive trip, because the firmware throttles.
         ("sys/class/thermal/thermal_zone0/temp", b"41000\n"),
         (
             "sys/class/thermal/thermal_zone0/trip_point_0_type",
@@ -200,7 +200,7 @@ fn a_board_without_a_qualcomm_chip_keeps_its_own_words() {
     assert_eq!(pi.os_version, "debian 12");
     assert_eq!(pi.reportable_contexts, []);
     assert!(!format!("{pi:?}").contains("deadbeef"), "a serial");
-    // A vendor whose driver reports the board there.
+    // This vendor's driver reports the board in that file.
     let imx = device(&[
         (COMPATIBLE, b"fsl,imx8mp-evk\0fsl,imx8mp\0"),
         ("sys/devices/soc0/family", b"Freescale i.MX\n"),

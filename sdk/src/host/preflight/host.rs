@@ -1,4 +1,4 @@
-//! The part of a host that checks read: environment and files.
+//! The environment and the files of a host, which the checks read.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,7 +13,7 @@ pub(crate) trait Host {
     /// Whether a file or folder exists at this path.
     fn exists(&self, path: &Path) -> bool;
 
-    /// Whether this process may open it for reading and writing, as the DSP's driver requires.
+    /// Whether this process may open a path for reading and writing, as the DSP's driver requires.
     fn may_use(&self, path: &Path) -> bool;
 }
 

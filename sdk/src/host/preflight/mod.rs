@@ -3,7 +3,7 @@
 //! The usual causes on phones and robots are silent. The app's manifest does not declare the DSP's library, or the DSP
 //! does not find its skeleton library. The back end's library is not in the package, or the runtime is older than the
 //! model's export. The app is not allowed to open the driver. Each finding is a closed [`ReasonCode`] with one sentence
-//! on the fix. A check reports only what it has seen: anything that the host neither shows nor states is not a finding.
+//! on the fix. A check reports only observed causes: if the host gives no information, there is no finding.
 
 mod host;
 #[cfg(test)]
@@ -22,7 +22,7 @@ use host::{Host, SystemHost};
 /// Folders in which the DSP searches its libraries, separated by `;`.
 const LIBRARY_PATH: &str = "ADSP_LIBRARY_PATH";
 
-/// FastRPC's newer name of it, which is read first.
+/// FastRPC's newer name of this variable, which is read first.
 const NEWER_LIBRARY_PATH: &str = "DSP_LIBRARY_PATH";
 
 /// Folders of skeleton libraries in Linux distributions, found without a variable.
@@ -57,7 +57,7 @@ pub enum Platform {
 }
 
 impl Platform {
-    /// The kind of machine that this was built for. x86-64 has no Hexagon DSP.
+    /// The kind of machine that this program was built for. x86-64 has no Hexagon DSP.
     pub fn current() -> Self {
         match (std::env::consts::OS, std::env::consts::ARCH) {
             ("android", _) => Self::Android,
@@ -73,13 +73,13 @@ impl Default for Platform {
     }
 }
 
-/// Facts from the host. `None` or empty is not checked.
+/// Information from the host. A value that is `None` or empty is not checked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PreflightFacts {
-    /// Kind of machine; the default is the one that this was built for.
+    /// Kind of machine; the default is the one that this program was built for.
     pub platform: Platform,
-    /// As passed to the QNN EP. A bare name is found by the system's loader.
+    /// Path of the back end as passed to the QNN EP. The system's loader finds a bare name.
     pub backend_path: PathBuf,
     /// Chipset as passed to the QNN EP, by QNN's number or name. QNN has few names, but numbers that epwatch may lack.
     pub soc_model: String,
@@ -87,8 +87,8 @@ pub struct PreflightFacts {
     pub hexagon_arch: Option<u32>,
     /// Folder of the app's extracted native libraries (`applicationInfo.nativeLibraryDir`).
     pub native_library_dir: Option<PathBuf>,
-    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`. A process cannot
-    /// find out otherwise.
+    /// Whether the app's manifest has `<uses-native-library android:name="libcdsprpc.so">`. A process cannot find this
+    /// out by itself.
     pub declares_rpc_library: Option<bool>,
     /// QAIRT version of the model's export, for example `2.51.0`.
     pub model_qairt: String,
@@ -122,7 +122,7 @@ impl Check {
     }
 }
 
-/// Runs all checks. Touches the disk, so it does not belong on a thread that draws.
+/// Runs all checks. Touches the disk, so do not call it on a thread that draws.
 ///
 /// ```
 /// use epwatch_sdk::preflight::{Platform, PreflightFacts, run};
@@ -157,8 +157,8 @@ fn check(reason: ReasonCode, seen: impl AsRef<str>) -> Option<Check> {
     Some(Check { reason, seen })
 }
 
-/// The library must exist at an absolute path; a bare name is found by the loader. So is a path into an APK
-/// (`/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so`), if the APK exists.
+/// The library must exist at an absolute path. The loader finds a bare name by itself. It also finds a path into an
+/// existing APK (`/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so`).
 fn backend_library(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     let path = &facts.backend_path;
     if !path.is_absolute() || host.exists(path) {
@@ -201,7 +201,7 @@ fn runtime_age(facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::RuntimeOlderThanModel, seen)
 }
 
-/// The first three numbers of a version such as `v2.51.0.260101`; `2.51` is `2.51.0`.
+/// The first three numbers of a version such as `v2.51.0.260101`; `2.51` counts as `2.51.0`.
 fn numbers(version: &str) -> Option<[u32; 3]> {
     let mut parts = version.trim().trim_start_matches(['v', 'V']).split('.');
     let mut next = |default: Option<u32>| match parts.next() {
@@ -270,7 +270,7 @@ fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
             format!("{LIBRARY_PATH} is not set"),
         );
     };
-    // A path of one folder has neither separator, and no such folder has a `:` in its name.
+    // A path with one folder has neither separator, and these folders never have a `:` in their names.
     if value.contains(':') {
         let seen = format!("{name} is {value:?}");
         return check(ReasonCode::AdspLibraryPathSeparator, seen);
@@ -284,7 +284,8 @@ fn library_path(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     check(ReasonCode::BackendLibraryMissing, seen)
 }
 
-/// Whether a distribution's folders hold the skeleton library, of any architecture if the machine's is not known.
+/// Whether a distribution's folders hold the skeleton library. If the machine's architecture is not known, any
+/// architecture counts.
 fn is_where_linux_has_it(host: &dyn Host, facts: &PreflightFacts) -> bool {
     let skeletons: Vec<String> = match arch(facts) {
         Some(arch) => vec![skeleton_of(arch)],
@@ -301,7 +302,7 @@ fn holds(host: &dyn Host, folder: &str, skeleton: &str) -> bool {
     host.exists(&folder.join(skeleton)) || host.exists(&folder.join("cdsp").join(skeleton))
 }
 
-/// The DSP reads files, and libraries inside an APK are none. If other libraries of QNN are files here, the skeleton
+/// The DSP reads files, and libraries inside an APK are not files. If other QNN libraries are files here, the skeleton
 /// was never packaged.
 fn extracted_libraries(host: &dyn Host, facts: &PreflightFacts) -> Option<Check> {
     if facts.platform != Platform::Android {
@@ -367,7 +368,7 @@ fn arch(facts: &PreflightFacts) -> Option<u32> {
     facts.hexagon_arch.or_else(asked)
 }
 
-/// The half of the back end that runs on the DSP.
+/// Name of the skeleton library, the half of the back end that runs on the DSP.
 fn skeleton_of(arch: u32) -> String {
     format!("libQnnHtpV{arch}Skel.so")
 }

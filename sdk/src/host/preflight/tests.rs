@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{SdkConfig, Watch, simulated_device};
 
-/// A host with known files and variables, and no others.
+/// A host that has only the given files and variables.
 #[derive(Debug, Default)]
 struct MadeUp {
     variables: BTreeMap<&'static str, String>,
@@ -130,13 +130,13 @@ fn each_fault_of_a_phone_is_found_alone() {
 
     let (mut host, facts) = phone();
     host.files.remove(Path::new(SKELETON));
-    // The back end's other half is a file here, so this one was never packaged.
+    // The other half of the back end is a file here, so the skeleton was never packaged.
     let expected = [
         (ReasonCode::BackendLibraryMissing, "in no folder"),
         (ReasonCode::BackendLibraryMissing, "not packaged"),
     ];
     finds(&host, &facts, &expected);
-    // No library is a file: all are still in the APK, which the loader can read and the DSP cannot.
+    // No library is a file: all are still inside the APK, which the loader can read and the DSP cannot.
     host.files.remove(Path::new("/data/app/lib/libQnnHtp.so"));
     let mut facts = facts;
     facts.backend_path = "/data/app/base.apk!/lib/arm64-v8a/libQnnHtp.so".into();
@@ -158,7 +158,7 @@ fn each_fault_of_a_phone_is_found_alone() {
         &[(ReasonCode::BackendLibraryMissing, "libQnnHtpOld.so")],
     );
 
-    // QNN has no such name, or has a number only.
+    // QNN does not know this name, or knows the chipset only by number.
     for (asked, seen) in [
         ("snapdragon", "snapdragon"),
         ("SM9999", "SM9999"),

@@ -4,9 +4,9 @@
 //!
 //! - Without a `passive` trip the start of throttling is not known, so the zone has no status below its `hot` and
 //!   `critical` trips.
-//! - Below the lowest `passive` trip, less its hysteresis: none.
-//! - From there on: light. The kernel throttles, and stops only below.
-//! - Half way to the next `hot` or `critical` trip: moderate. Throttling does not hold the temperature.
+//! - Below the lowest `passive` trip minus its hysteresis: none.
+//! - From that temperature on: light. The kernel throttles, and stops only below it.
+//! - Half way to the next `hot` or `critical` trip: moderate. Throttling is not enough to stop the heating.
 //! - At a `hot` trip: severe. At a `critical` trip, where the kernel switches the device off: critical.
 //!
 //! The worst zone counts. Without any status the result is "unknown", which is not "none". Zones of sensors that are
@@ -27,13 +27,13 @@ use crate::{folder::files, recorder::conditions::CurrentConditions};
 pub(crate) const DIR: &str = "sys/class/thermal";
 /// Temperatures change over seconds. A reading opens one small file per zone, about a hundred on a phone's chip.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Readings before zones and trips are listed again: daemons move trips, and drivers load late.
+/// Number of readings before zones and trips are listed again, because daemons move trips and drivers load late.
 const READINGS_A_LISTING: u32 = 30;
-/// Qualcomm's chips have about a hundred.
+/// Most zones that are read; Qualcomm's chips have about a hundred.
 const MAX_ZONES: usize = 256;
-/// A zone has a handful.
+/// Most trips of a zone; a zone has a handful.
 const MAX_TRIPS: usize = 16;
-/// A word or a number.
+/// Longest file, which holds a word or a number.
 const MAX_BYTES: u64 = 64;
 /// Highest plausible temperature, in thousandths of a degree Celsius.
 const MAX_MILLI_C: i64 = 200_000;
@@ -45,7 +45,7 @@ const MAX_HYSTERESIS: i64 = 10_000;
 /// Trip points of one zone, the lowest of each kind, in thousandths of a degree Celsius.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Trips {
-    /// End of throttling when the zone cools, at or below the lowest `passive` trip.
+    /// The range of throttling, whose end is at or below the lowest `passive` trip.
     passive: Option<Passive>,
     hot: Option<i64>,
     critical: Option<i64>,
@@ -131,7 +131,7 @@ impl Zones {
         let said = self.0.iter().map(|(temp, trips)| {
             number(temp).map_or(Thermal::Unknown, |milli_c| trips.thermal_at(milli_c))
         });
-        // In the order of the contract: unknown first, then from cool to hot.
+        // Statuses are in the contract's order: unknown first, then from cool to hot.
         said.max().unwrap_or(Thermal::Unknown)
     }
 }
@@ -217,7 +217,7 @@ impl ThermalReader {
     }
 }
 
-/// Without a reader the status is unknown.
+/// When the reader is gone, the status is unknown.
 impl Drop for ThermalReader {
     fn drop(&mut self) {
         self.conditions.set_thermal(Thermal::Unknown);

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Conditions, SdkConfig, Watch, config::CoreConfig, core::Core};
 
-/// As a QCS6490's CPUs in Linux's device tree.
+/// Trips of a QCS6490's CPUs in Linux's device tree.
 fn cpu() -> Trips {
     trips(&[
         ("passive", 90_000, 2_000),

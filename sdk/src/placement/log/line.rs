@@ -1,6 +1,6 @@
 //! One line of a log, without the parts that log systems add.
 
-/// A line in its parts.
+/// The parts of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     /// The process in logcat's prefix; empty without one.
@@ -33,7 +33,7 @@ pub(super) fn split_line(line: &str) -> Line<'_> {
     }
 }
 
-/// Colour codes stand at the ends only: `ESC[0;93m... ESC[m`.
+/// Colour codes are only at the ends: `ESC[0;93m... ESC[m`.
 fn without_colour(mut line: &str) -> &str {
     while let Some((_, rest)) = line.strip_prefix('\u{1b}').and_then(|l| l.split_once('m')) {
         line = rest;
@@ -115,7 +115,7 @@ fn brief(line: &str) -> Option<(&str, &str)> {
     Some(("", behind_tag(rest)?))
 }
 
-/// The text behind `tag: ` or `tag : `; a tag has no colon and a blank.
+/// The text behind `tag: ` or `tag : `; a tag never contains a colon followed by a blank.
 fn behind_tag(rest: &str) -> Option<&str> {
     let at = match rest.find(": ") {
         Some(at) => at,
@@ -148,7 +148,7 @@ fn word(text: &str) -> Option<(&str, &str)> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// Whether a word has digits and these signs alone.
+/// Whether a word has only digits and these signs.
 fn is_of(word: &str, signs: &str) -> bool {
     !word.is_empty()
         && word

@@ -1,9 +1,9 @@
-//! Placement in the logs of ONNX Runtime and the QNN EP: text in, facts out. Pure.
+//! Reads placements from the logs of ONNX Runtime and the QNN EP. Pure: text in, placements and reasons out.
 //!
-//! There are two sources. ORT's list at VERBOSE (`Node placements`) has the EP of each node. In it a QNN partition is
-//! one fused node, and CPU nodes have been fused further. QNN's validator reports each node with the reason of a
-//! refusal. Its lines have the plugin's form, or one of two forms of the EP that was built into older ORT. Together
-//! they give what the assignment API gives: see [`SessionLog::assignment`].
+//! There are two sources. ORT's list at VERBOSE (`Node placements`) has the EP of each node. In this list a QNN
+//! partition is one fused node, and CPU nodes have been fused further. QNN's validator reports each node, with the
+//! reason for a refusal. Its lines have the plugin's form, or one of two forms of the EP that was built into older ORT.
+//! Together they give what the assignment API gives: see [`SessionLog::assignment`].
 //!
 //! Lines may be bare, or have ORT's own header, colours, logcat's prefix with any tag, or a prefix of an app's own. Lines
 //! that people paste from elsewhere are kept apart ([`Pasted`]). Other text is ignored; nothing panics, and memory is bounded.
@@ -25,7 +25,7 @@ pub use self::session::{ListedEp, SessionLog};
 
 pub(crate) use self::reason::setup_reason;
 
-/// Nodes kept per session. A larger session has no placement by its log.
+/// Nodes kept per session. A larger session gets no placement from its log.
 const MAX_LOG_NODES: usize = 100_000;
 /// Sessions kept per log.
 const MAX_LOG_SESSIONS: usize = 256;

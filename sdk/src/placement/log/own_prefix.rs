@@ -1,4 +1,4 @@
-//! Messages of ONNX Runtime that an app's own logging function wrote behind a prefix of its own.
+//! Removes prefixes that an app's own logging function wrote before ONNX Runtime's messages.
 
 use super::line::without_blank;
 
@@ -20,10 +20,11 @@ const ANCHORS: [&str; 14] = [
     "All nodes placed on [",
 ];
 
-/// The prefix of the last message. The items of a list have no words of their own, so they are found by the same prefix.
+/// The prefix of the last message. The items of a list have no fixed beginning, so they are recognised by the same
+/// prefix.
 #[derive(Debug, Default)]
 pub(super) struct OwnPrefix {
-    /// With each digit as 0, since times and numbers of threads differ.
+    /// The prefix with each digit replaced by 0, because times and thread numbers differ.
     shape: String,
 }
 
@@ -50,7 +51,7 @@ impl OwnPrefix {
     }
 }
 
-/// Whether a message may begin behind these words: behind a blank or a sign, not within a word.
+/// Whether a message may begin after these words: after a blank or a sign, not within a word.
 fn is_prefix(before: &str) -> bool {
     !before.trim().is_empty() && !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
 }

@@ -1,19 +1,19 @@
-//! Lines that people paste and that neither ONNX Runtime nor QNN writes: an app's or a tool's own summary. Their origin is
-//! not known, so they are kept apart from the facts of a session.
+//! Lines that people paste and that neither ONNX Runtime nor QNN writes, for example an app's own summary. Their origin
+//! is not known, so they are kept apart from a session's own data.
 
 use epwatch_proto::clipped;
 
-/// Most lines that are kept of a session.
+/// Most lines that are kept for a session.
 const MAX_LINES: usize = 32;
 /// Longest line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 256;
 
-/// Facts from lines of unknown origin.
+/// Data from lines of unknown origin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pasted {
     /// Nodes on the NPU by the last summary that names any.
     pub npu_nodes: Option<u32>,
-    /// Nodes on the CPU by it.
+    /// Nodes on the CPU by the same summary.
     pub cpu_nodes: Option<u32>,
     /// The lines, each once.
     pub lines: Vec<PastedLine>,
@@ -36,9 +36,9 @@ pub enum PastedKind {
     Summary,
     /// Something runs on the CPU.
     Fallback,
-    /// Ops were put together.
+    /// Ops were fused.
     Fusing,
-    /// Scales and zero points.
+    /// The line is about scales and zero points.
     Quantization,
 }
 
@@ -54,12 +54,13 @@ impl PastedKind {
     }
 }
 
-/// Whether a line is one of these.
+/// Whether a line is of one of these kinds.
 pub(super) fn is_pasted(text: &str) -> bool {
     kind(text).is_some()
 }
 
-/// Whether a line says that something runs on the CPU, which ONNX Runtime itself also writes, as a warning without names.
+/// Whether a line says that something runs on the CPU. ONNX Runtime itself also writes such a line, as a warning
+/// without names.
 pub(super) fn is_fallback(text: &str) -> bool {
     kind(text) == Some(PastedKind::Fallback)
 }
@@ -108,8 +109,8 @@ fn kind(text: &str) -> Option<PastedKind> {
 }
 
 /// Nodes on NPU and CPU in words such as `23 nodes assigned to QNN, 7 to CPU`, `QNNExecutionProvider: 23 nodes`,
-/// `23 of 30 nodes run on QNN` and `QNN 23/30, CPU 7/30`. Shares in percent are a summary without numbers of nodes.
-/// ONNX Runtime's own list is none of them.
+/// `23 of 30 nodes run on QNN` and `QNN 23/30, CPU 7/30`. Percentages are a summary without numbers of nodes. ONNX
+/// Runtime's own list is not such a summary.
 fn summary(text: &str) -> Option<(Option<u32>, Option<u32>)> {
     let lower = text.to_ascii_lowercase();
     let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
@@ -143,8 +144,8 @@ fn summary(text: &str) -> Option<(Option<u32>, Option<u32>)> {
     }
 }
 
-/// Whether a number that stands where a count does is none: it has a sign or a decimal point, or does not fit. Other
-/// numbers of the line are versions, times or processes.
+/// Whether a number in the position of a count cannot be one: it has a sign or a decimal point, or does not fit. Other
+/// numbers in the line are versions, times or processes.
 fn has_wrong_count(lower: &str) -> bool {
     let words: Vec<&str> = lower.split_whitespace().collect();
     words.iter().enumerate().any(|(at, word)| {
@@ -171,7 +172,7 @@ fn is_unit(word: &str) -> bool {
     UNITS.contains(&word) || ["of", "out"].contains(&word)
 }
 
-/// Whether the parts of a line are of different wholes, or do not add up to a whole. A whole without nodes has no
+/// Whether the parts in a line have different wholes, or do not add up to the whole. A whole without nodes has no
 /// meaning.
 fn contradicts(tokens: &[Token], sides: &Sides) -> bool {
     let parts = tokens.iter().filter_map(|token| match token {
@@ -186,7 +187,7 @@ fn contradicts(tokens: &[Token], sides: &Sides) -> bool {
 
 /// Words for what is counted.
 const UNITS: [&str; 4] = ["nodes", "ops", "operators", "layers"];
-/// Words next to one EP and a part of a whole, such as `23/30 on QNN (76.7 %)`.
+/// Words that may be next to one EP and a part of a whole, such as `23/30 on QNN (76.7 %)`.
 const BARE: [&str; 12] = [
     "on",
     "to",
@@ -265,7 +266,7 @@ fn tokens(lower: &str) -> Vec<Token> {
     found
 }
 
-/// Makes one token of a part and its whole. Other slashes stand between two EPs or two numbers.
+/// Merges a part and its whole into one token. Other slashes separate two EPs or two numbers.
 fn merged(tokens: Vec<Token>) -> Vec<Token> {
     let mut merged: Vec<Token> = Vec::new();
     for token in tokens {
@@ -287,7 +288,7 @@ struct Sides {
     npu: Option<u32>,
     cpu: Option<u32>,
     names_both: bool,
-    /// Number of EPs that have a part of a whole.
+    /// Number of EPs for which the line has a part of a whole.
     n_parts: usize,
     n_eps: usize,
     is_percent: bool,
@@ -343,7 +344,7 @@ impl Sides {
             };
             rest = rest.or(part.map(|(part, all)| all - part));
         }
-        // One EP's part leaves the rest to the other.
+        // If the line has one EP's part, the rest belongs to the other EP.
         match (sides.npu, sides.cpu) {
             (Some(_), None) => sides.cpu = rest,
             (None, Some(_)) => sides.npu = rest,
@@ -376,9 +377,9 @@ fn labelled(tokens: &[Token]) -> Option<(Option<u32>, Option<u32>)> {
     })
 }
 
-/// Whether each number stands behind its EP; `None` without an EP or a number.
+/// Whether each number comes after its EP; `None` without an EP or a number.
 fn numbers_are_behind(tokens: &[Token]) -> Option<bool> {
-    // A percentage often stands on the other side of its EP than the number.
+    // A percentage is often on the other side of its EP than the number.
     let has_counts = tokens.iter().any(|token| token.is_count());
     let is_value = |token: &Token| token.is_number() && (token.is_count() || !has_counts);
     let is_it = |token: &&Token| token.is_ep() || is_value(token);

@@ -10,10 +10,10 @@ use super::{
     session_reader::{SessionReader, up_to},
 };
 
-/// Longest line in bytes. A node's name and reason fit several times.
+/// Longest line in bytes: several times the length of a node's name and reason.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 
-/// Beginnings of messages that only a session being made writes.
+/// Beginnings of messages that only the creation of a session writes.
 const FACTS: [&str; 7] = [
     "Node placements",
     "Number of partitions supported by QNN EP: ",
@@ -49,8 +49,8 @@ pub fn read_log<T: AsRef<str>>(lines: impl IntoIterator<Item = T>) -> Vec<Sessio
 /// that begin one.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    /// In the order of their first lines. Beyond the most sessions, the last place is used again, and it is not a
-    /// session.
+    /// Sessions in the order of their first lines. Beyond the most sessions, the last entry is reused for all others,
+    /// and is not returned as a session.
     sessions: Vec<Open>,
     own_prefix: OwnPrefix,
 }
@@ -106,7 +106,7 @@ impl LogReader {
         }
     }
 
-    /// The session that a line belongs to; a new one where it begins one.
+    /// Finds the session that a line belongs to; begins a new session if the line begins one.
     fn session_of(&mut self, line: Line<'_>, text: &str) -> Option<usize> {
         let latest = self.latest(|open| open.process == line.process);
         if text.starts_with("Session Options {") {

@@ -1,10 +1,10 @@
 //! Reason codes by the words of the validator and of the back end, from `epwatch_proto`'s table.
 //!
-//! A sentence without an entry keeps its words and gets no code.
+//! A sentence without an entry in the table keeps its words and gets no code.
 
 use epwatch_proto::{ReasonCode, node_sign, whole_sign};
 
-/// Reason in the validator's words; `Unknown` without a match.
+/// Finds the reason by the validator's words; `Unknown` without a match.
 pub(super) fn refusal_reason(words: &str) -> ReasonCode {
     node_sign(words).map_or(ReasonCode::Unknown, |sign| sign.reason)
 }

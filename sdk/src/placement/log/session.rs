@@ -1,4 +1,4 @@
-//! One session by its log.
+//! One session, as its log describes it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -17,12 +17,12 @@ use super::{
     run_error::RunError,
 };
 
-/// Facts in the lines of one session.
+/// The data that the log lines of one session contain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SessionLog {
     /// ORT's own list in its order. A partition is one fused node here.
     pub(crate) placed: Vec<PlacedEp>,
-    /// Number of such lists: the bodies of If and Loop have their own.
+    /// Number of lists of ORT: the bodies of If and Loop have lists of their own.
     pub(crate) n_lists: u32,
     /// Nodes in the validator's last pass, in its order.
     pub(crate) validated: Vec<ValidatedNode>,
@@ -38,13 +38,13 @@ pub struct SessionLog {
     pub(crate) run_errors: Vec<RunError>,
     /// Lines of unknown origin.
     pub(crate) pasted: Pasted,
-    /// QNN's `soc_model` by the log.
+    /// QNN's `soc_model`, as the log has it.
     pub(crate) soc_model: String,
-    /// Whether there was more than is kept, so that there is no assignment.
+    /// Whether the log had more nodes than are kept; then the session has no assignment.
     pub(crate) is_truncated: bool,
 }
 
-/// An EP in ORT's list, where the log is too incomplete for a placement.
+/// An EP in ORT's list, for logs that are too incomplete for a placement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedEp {
     /// The EP's name.
@@ -89,12 +89,12 @@ pub(crate) struct NodeRefusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Capability {
     pub(crate) n_partitions: u32,
-    /// Nodes of the graph, and nodes in a partition. Missing without a partition.
+    /// Number of nodes in the graph, and of nodes in partitions. `None` if there is no partition.
     pub(crate) nodes: Option<(u32, u32)>,
 }
 
 impl NodeRefusal {
-    /// Returns the code on this chipset. Without a known chipset FP16 is not a reason.
+    /// Returns the reason code on this chipset. If the chipset is not known, FP16 cannot be the reason.
     pub(crate) fn reason(&self, soc: Option<&Soc>) -> ReasonCode {
         let lacks_fp16 = soc.is_some_and(|soc| soc.fp16 == Fp16::No);
         if self.by_backend && self.has_float_input && lacks_fp16 {
@@ -117,7 +117,7 @@ impl SessionLog {
         self.reasons.first().copied()
     }
 
-    /// Whether the log has no fact about placement.
+    /// Whether the log has no information about placement.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -134,7 +134,7 @@ impl SessionLog {
         let on_qnn = self.placed.iter().find(|p| p.ep == QNN_EP);
         let n_partitions = on_qnn.map_or(0, |p| p.n_nodes);
         let mut subgraphs = Vec::new();
-        // Without a partition all accepted nodes went back to the CPU.
+        // If there is no partition, all accepted nodes went back to the CPU.
         let taken = match n_partitions {
             0 => Vec::new(),
             _ => self.taken(),
@@ -177,13 +177,13 @@ impl SessionLog {
         Some(Assignment { subgraphs })
     }
 
-    /// Returns the number of nodes if ORT's list has the CPU EP only. Such a list has no names.
+    /// Returns the number of nodes if ORT's list has only the CPU EP. Such a list has no names.
     pub fn cpu_only_count(&self) -> Option<u32> {
         let (ep, n_nodes) = self.only_count()?;
         (ep == CPU_EP).then_some(n_nodes)
     }
 
-    /// The same for every EP that runs kernels: its name and the number of its nodes.
+    /// Returns the same for any EP that runs kernels: its name and the number of its nodes.
     pub(crate) fn only_count(&self) -> Option<(&str, u32)> {
         match &self.placed[..] {
             [only] if runs_kernels(&only.ep) && !self.is_truncated => {
@@ -203,7 +203,7 @@ impl SessionLog {
         (taken <= all).then_some((taken, all, n_partitions))
     }
 
-    /// Returns ORT's own list by EP, also without a line of the validator.
+    /// Returns ORT's own list by EP, even if the log has no line of the validator.
     pub fn listed(&self) -> Vec<ListedEp> {
         let each = self.placed.iter().map(|placed| ListedEp {
             ep: placed.ep.clone(),
@@ -227,7 +227,7 @@ impl SessionLog {
         &self.reasons
     }
 
-    /// Returns what lines of unknown origin say.
+    /// Returns the data from lines of unknown origin.
     pub fn pasted(&self) -> &Pasted {
         &self.pasted
     }
@@ -242,7 +242,7 @@ impl SessionLog {
         }
     }
 
-    /// Returns the nodes that the validator refused, also where the log is too incomplete for a placement.
+    /// Returns the nodes that the validator refused, even if the log is too incomplete for a placement.
     pub fn refused(&self) -> Vec<CpuNode> {
         if self.validated.is_empty() {
             let each = self.unsupported.iter().map(|node| CpuNode {
@@ -289,8 +289,8 @@ impl SessionLog {
         Refusals { by_node }
     }
 
-    /// A partition of a single QuantizeLinear or DequantizeLinear is dropped again: the validator accepted the node,
-    /// but ORT's list has it on the CPU.
+    /// Nodes in QNN's partitions. A partition of a single QuantizeLinear or DequantizeLinear is dropped again: the
+    /// validator accepted the node, but ORT's list has it on the CPU.
     fn taken(&self) -> Vec<&ValidatedNode> {
         let mut back: HashMap<&AssignedNode, usize> = HashMap::new();
         let on_cpu = self
@@ -316,8 +316,8 @@ impl SessionLog {
         taken
     }
 
-    /// Whether the validator reported every node. It does not for a precompiled graph, and its oldest form names one
-    /// node per group; QNN's own counts show the difference.
+    /// Whether the validator reported every node. For a precompiled graph it reports none, and its oldest form names
+    /// one node per group; QNN's own counts show the difference.
     fn validator_saw_all(&self) -> bool {
         let is_precompiled = self.validated.iter().any(|n| n.node.op_type == "EPContext");
         let n_graph = self
@@ -329,7 +329,8 @@ impl SessionLog {
             && n_graph.is_none_or(|n| n == self.validated.len())
     }
 
-    /// Whether the validator saw partitions as nodes. It runs again if a function's body is inlined after partitioning.
+    /// Whether the validator saw partitions as nodes. The validator runs again if a function's body is inlined after
+    /// partitioning.
     fn validator_saw_partitions(&self) -> bool {
         let fused = self.placed.iter().filter(|p| p.ep == QNN_EP);
         let fused: HashSet<_> = fused.flat_map(|p| &p.nodes).map(|n| &n.op_type).collect();
@@ -346,13 +347,13 @@ impl SessionLog {
     }
 }
 
-/// Failed runs with different nodes or numbers that are kept.
+/// Most failed runs with different nodes or numbers that are kept.
 const MAX_RUN_ERRORS: usize = 32;
 
-/// No graph has more partitions. A log's number is untrusted.
+/// Most partitions that are believed, because a log's number is untrusted. No graph has more.
 const MAX_PARTITIONS: u32 = 100_000;
 
-/// Whether ORT's list has an EP's nodes one by one. The CPU has, and EPs whose nodes only the log has.
+/// Whether ORT's list has each node of an EP. This is so for the CPU EP, and for EPs whose nodes only the log has.
 fn runs_kernels(ep: &str) -> bool {
     ep == CPU_EP || !Accelerator::of_ep(ep).is_recorded()
 }
@@ -362,7 +363,7 @@ fn is_copy(node: &AssignedNode) -> bool {
     ["MemcpyFromHost", "MemcpyToHost"].contains(&&*node.op_type)
 }
 
-/// A node with its name in the model: ORT adds `_token_7` when it changes the layout.
+/// Gives a node its name in the model: ORT adds `_token_7` when it changes the layout.
 fn as_in_model(mut node: AssignedNode) -> AssignedNode {
     if let Some((name, number)) = node.name.rsplit_once("_token_") {
         let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -387,7 +388,7 @@ pub(crate) struct Refusals<'a> {
 }
 
 impl<'a> Refusals<'a> {
-    /// Returns the next refusal of a node with this name and op type; the last one is kept.
+    /// Returns the next refusal of a node with this name and op type; the last refusal is returned again.
     pub(crate) fn next(&mut self, name: &str, op_type: &str) -> Option<&'a NodeRefusal> {
         let refusals = self.by_node.get_mut(&key(name, op_type))?;
         match refusals.len() {
@@ -397,7 +398,7 @@ impl<'a> Refusals<'a> {
     }
 }
 
-/// Clipped as in a placement.
+/// Name and op type, clipped as in a placement.
 fn key(name: &str, op_type: &str) -> (String, String) {
     (clipped(name, MAX_NODE_NAME_BYTES), op_type.to_owned())
 }

@@ -18,20 +18,21 @@ use super::{
 };
 use crate::placement::AssignedNode;
 
-/// Longest node name. Longer than a placement's, so that clipped names still differ.
+/// Longest node name. It is longer than a placement's, so that clipped names still differ.
 const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
-/// The session's facts read so far, and the states between its lines.
+/// The session's data read so far, and the state between its lines.
 #[derive(Debug, Default)]
 pub(super) struct SessionReader {
     now: SessionLog,
-    /// A pass of the validator has ended, as far as its form shows.
+    /// Whether a pass of the validator has ended, as far as the form of its lines shows.
     pass_ended: bool,
     n_nodes: usize,
     unit: Option<Unit>,
-    /// Items of ORT's list that follow.
+    /// Number of items of ORT's list that still follow.
     list_left: u32,
     config: Option<OpConfig>,
-    /// The back end's op check refused a node; the verdict on its unit follows. Whether it has a float input.
+    /// Set if the back end's op check refused a node: whether the node has a float input. The verdict on its unit
+    /// follows.
     rejected: Option<bool>,
     /// The built-in EP's sentence about a node; the verdict on the node follows.
     sentence: Option<(String, String)>,
@@ -41,11 +42,11 @@ pub(super) struct SessionReader {
 #[derive(Debug)]
 struct Unit {
     first: usize,
-    /// Without its sentence, which follows the nodes.
+    /// The refusal without its sentence, which follows the nodes.
     refusal: Option<NodeRefusal>,
 }
 
-/// The dump of an op before the back end checks it.
+/// The dump of an op, which comes before the back end checks the op.
 #[derive(Debug)]
 struct OpConfig {
     is_inputs: bool,
@@ -202,7 +203,7 @@ impl SessionReader {
         self.validated(op_type, name, (taken.trim() == "0").then_some(refusal));
     }
 
-    /// The refusal of the next verdict, if it is one.
+    /// Makes the refusal for the next verdict, if that verdict is a refusal.
     fn refusal(&mut self, text: String) -> NodeRefusal {
         let rejected = self.rejected.take();
         NodeRefusal {
@@ -227,7 +228,7 @@ impl SessionReader {
             "node_inputs:" => config.is_inputs = true,
             "node_outputs:" | "node_params:" => config.is_inputs = false,
             _ if config.is_inputs && text.starts_with("name=") => {
-                // Weights and constants mean nothing: a quantised op has no float ones either.
+                // Weights and constants need no exception, because a quantised op has no float constants either.
                 config.has_float_input |= text.contains(" dataType=QNN_DATATYPE_FLOAT_");
             }
             _ => return false,
@@ -254,7 +255,7 @@ impl SessionReader {
         };
         self.unit = None;
         self.config = None;
-        // The following items belong to this EP, so it comes last.
+        // The following items belong to this EP, so it must be the last entry.
         match self.now.placed.iter().position(|p| p.ep == ep) {
             Some(at) => {
                 // The bodies of If and Loop have lists of their own.
@@ -281,7 +282,7 @@ impl SessionReader {
         let is_indented = line.text.starts_with("  ");
         let is_item = is_indented && (is_ours || line.header.is_empty());
         if self.list_left == 0 || !is_item {
-            // Other threads write between the lines; another head ends the list.
+            // The line is not an item: other threads write between the items, and only another head ends the list.
             return false;
         }
         self.list_left -= 1;
@@ -304,7 +305,7 @@ impl SessionReader {
         let Some(reason) = setup_reason(text) else {
             return;
         };
-        // Both messages are about one failure, and the first is the cause.
+        // Both messages are about one failure, and the first has the cause.
         let is_consequence = reason == ReasonCode::BackendSetupFailed && self.has_setup_failure();
         if is_consequence
             || self.now.reasons.contains(&reason)
@@ -356,7 +357,7 @@ fn capability(rest: &str) -> Option<Capability> {
     })
 }
 
-/// The text up to a number of bytes, cut between characters.
+/// The beginning of a text, at most this many bytes, cut between characters.
 pub(super) fn up_to(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }

@@ -149,12 +149,12 @@ fn a_log_cut_short_is_no_placement() {
         .collect();
     let parsed = placement(&one(&head.join("\n")));
     assert_eq!(parsed.source, PlacementSource::Unavailable);
-    // Nor a log whose two sources contradict each other.
+    // A log whose two sources contradict each other has no placement either.
     let text = fixture("built_in_1_17.txt").replace("supported by QNN: 1", "supported by QNN: 7");
     assert_eq!(placement(&one(&text)).source, PlacementSource::Unavailable);
 }
 
-/// Both seen with onnxruntime 1.31.1: a Loop, and the function op Mish.
+/// Both cases occurred with onnxruntime 1.31.1: a Loop, and the function op Mish.
 #[test]
 fn bodies_and_graphs_partitioned_twice_are_no_placement() {
     let text = fixture("built_in_1_17.txt");
@@ -188,7 +188,7 @@ fn memory_is_bounded_for_any_log() {
     assert_eq!(placement(&log).source, PlacementSource::Unavailable);
 }
 
-/// Lines with a meaning, and hostile variants of them.
+/// Lines that the reader knows, and hostile variants of them.
 fn hostile_line() -> impl Strategy<Value = String> {
     let known = prop::sample::select(vec![
         "Session Options {",

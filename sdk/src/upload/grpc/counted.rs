@@ -40,7 +40,7 @@ impl CountingConnector {
     /// Connecting to all addresses takes at most `deadline` in total.
     pub(super) fn new(sent: SentBytes, deadline: Duration) -> Self {
         let mut inner = HttpConnector::new();
-        // TLS runs on top of it.
+        // The connector must also accept `https`, because TLS runs on top of it.
         inner.enforce_http(false);
         inner.set_nodelay(true);
         inner.set_connect_timeout(Some(deadline));

@@ -1,6 +1,6 @@
 //! Uploads over gRPC: one channel, on a runtime that lives on the SDK's thread.
 //!
-//! All sent bytes are counted at the socket, below TLS, because handshakes, headers and repetitions cost the user as
+//! All sent bytes are counted at the socket, below TLS, because handshakes, headers and repeated data cost the user as
 //! much as reports do.
 
 mod counted;
@@ -29,8 +29,8 @@ use crate::{
 /// gRPC's header for "not before" (gRFC A6), in milliseconds.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// Makes a transport that connects at the first request, so that no root certificate is read before. A request waits at
-/// most the deadline for its answer.
+/// Makes a transport that connects at the first request, so that no root certificate is read earlier. A request waits
+/// at most the deadline for its answer.
 pub(crate) fn transport(config: SdkConfig) -> Transport {
     let mut made = None;
     Box::new(move |batch, meanwhile| {
@@ -96,8 +96,8 @@ impl GrpcTransport {
         })
     }
 
-    /// Takes a renewed client certificate for the next connection. Files that cannot be used, as in the middle of a
-    /// renewal, change nothing.
+    /// Takes a renewed client certificate for the next connection. Files that cannot be used, for example in the middle
+    /// of a renewal, change nothing.
     fn renew_identity(&mut self) {
         if self.config.client_certificate.is_none() {
             return;
@@ -128,7 +128,7 @@ impl GrpcTransport {
         let (endpoint, client, sent) = (&self.endpoint, &mut self.client, &self.sent);
         let (authorization, deadline) = (&self.authorization, self.deadline);
         let call = async {
-            // Must be created inside the runtime that drives it.
+            // The client must be created inside the runtime that drives it.
             let client = client.get_or_insert_with(|| {
                 let connector = CountingConnector::new(sent.clone(), deadline);
                 CollectorServiceClient::new(endpoint.connect_with_connector_lazy(connector))
@@ -161,7 +161,7 @@ impl GrpcTransport {
         match answer {
             Some(Ok(Ok(answer))) => Ok(answer),
             Some(Ok(Err(status))) => Err(error_of(&status, endpoint.uri())),
-            // A connection without answers is dropped.
+            // A connection that gives no answers is dropped.
             Some(Err(_elapsed)) => {
                 self.client = None;
                 let message = format!("no answer within {deadline:?}");
@@ -241,8 +241,8 @@ fn endpoint_of(
     })
 }
 
-/// Includes the device's sleep if its time since boot is known: the monotonic clock stops meanwhile, the
-/// collector's does not.
+/// The time between two instants. It includes the device's sleep if the time since boot is known: meanwhile the
+/// monotonic clock stops, but the collector's clock does not.
 fn time_between(earlier: Now, later: Now) -> Duration {
     let awake = later.mono.saturating_sub(earlier.mono);
     let since_boot = earlier.uptime_ms.zip(later.uptime_ms);
@@ -267,7 +267,7 @@ fn tls_of(config: &SdkConfig) -> ClientTlsConfig {
     tls.ca_certificates(config.root_certificates.iter().map(Certificate::from_pem))
 }
 
-/// The only mapping from a status to the kind of failure.
+/// Maps a status to the kind of failure; there is no other such mapping.
 fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
     // A failure of the transport has a cause, a server's answer has none.
     let cause = std::error::Error::source(status);
@@ -278,7 +278,7 @@ fn error_of(status: &Status, endpoint: &Uri) -> UploadError {
         text.push_str("; ");
         text.push_str(hint);
     }
-    // rustls' error has no type here. Only people read what follows from its text.
+    // The type of rustls' error is not available here. The text below is only for people.
     if words.contains("InvalidContentType") {
         text.push_str(
             "; this address speaks no TLS: its address begins with http://, or the port is another",
@@ -382,7 +382,7 @@ mod tests {
         runtime
     }
 
-    /// Between calls the client does not answer the collector's pings, so the collector closes the connection.
+    /// The client does not answer the collector's pings between calls, so the collector closes the connection.
     #[test]
     fn a_connection_that_was_idle_for_long_is_not_trusted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -409,7 +409,7 @@ mod tests {
             .call(&batch, later, &mut || Some(policy::UPLOAD_DEADLINE))
             .unwrap();
 
-        // The device slept: only its time since boot went on.
+        // The device slept, so only its time since boot advanced.
         drop(collector);
         let _collector = serve(&listener);
         transport.used_at.uptime_ms = Some(1_000);

@@ -1,4 +1,4 @@
-//! Whether a compiled model is for this device, before it is loaded: by a real file of QNN's, and by a real EP.
+//! Checks whether a compiled model is for this device before it is loaded, with a real file of QNN and with a real EP.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ use crate::support::{
     is_alone, qnn, start,
 };
 
-/// A plugin with its back end.
+/// QNN's plugin with its back end.
 struct Qnn {
     plugin: Plugin,
     backend: PathBuf,
@@ -143,7 +143,7 @@ fn compiled_by_openvino(text: &str) -> Vec<u8> {
     model
 }
 
-/// Intel's plugin has the NPUs that it compiles for as virtual devices, and answers for them.
+/// Intel's plugin lists the NPUs that it can compile for as virtual devices, and answers for them.
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
 fn the_ep_is_asked_about_a_compiled_model() {
@@ -168,6 +168,6 @@ fn the_ep_is_asked_about_a_compiled_model() {
             .compatibility(&path)
     };
     assert_eq!(answer("not its own"), Some(Compatibility::Unsupported));
-    // Its own form, of no device that it has.
+    // The text has the plugin's own form, but names a device that is missing here.
     assert_eq!(answer(r#"{"device":"NPU"}"#), None);
 }

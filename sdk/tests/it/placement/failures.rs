@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::support::{PATIENCE, app, command, emit, emitted_by, fixture, qnn, role};
 
-/// A way to lose the NPU.
+/// One way in which a session does not get the NPU.
 struct Case {
     name: &'static str,
     model: &'static str,
@@ -141,7 +141,7 @@ fn each_way_to_lose_the_npu_has_its_reason() {
             ReasonCode::DeviceCreationFailed,
         ],
     );
-    // It runs on the default chipset, which only the log shows.
+    // The session runs on the default chipset, which only the log shows.
     let edges = ReasonCode::EdgeQuantization;
     made(
         "unknown name",

@@ -1,4 +1,4 @@
-//! The log reader against the assignment API, for the same session.
+//! Compares the log reader with the assignment API for the same session.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Placements of real sessions on the HTP emulator, with one process per chipset. The expected ones were read through
-//! ONNX Runtime's Python API (`tests/fixtures/placements`).
+//! Placements of real sessions on the HTP emulator, with one process per chipset. The expected placements were read
+//! through ONNX Runtime's Python API (`tests/fixtures/placements`).
 
 mod compiled_models;
 mod epcontext;
@@ -57,7 +57,7 @@ fn run(session: &mut ObservedSession, dims: &[usize]) {
     assert!(output.iter().all(|y| y.is_finite()) && !output.is_empty());
 }
 
-/// The child: makes a session of every model on one chipset, runs it, and emits its placement.
+/// The child process: makes a session of every model on one chipset, runs it, and emits its placement.
 fn tell_placements(soc_model: &str) {
     let dir = tempfile::tempdir().unwrap();
     let watch = watch(dir.path());
@@ -134,7 +134,7 @@ fn placements_are_those_of_onnx_runtimes_python_api() {
         .map(|(soc, soc_model)| (soc, placements_of(soc_model)))
         .into();
 
-    // Node for node, in order.
+    // Placements are compared node by node, in order.
     for (soc, models) in &by_soc {
         for (oracle, model) in [
             ("mixed_v1", "mixed_v1.int8"),

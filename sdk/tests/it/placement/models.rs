@@ -206,7 +206,8 @@ fn every_model_has_the_placement_and_reasons_that_python_read() {
     check(&without, "d_mlp.fp32", (0, 0, 6), &[fp16], &mlp);
 }
 
-/// An app's session has no log of its validator, so `explain()` infers what `epwatch inspect` reads there.
+/// An app's session has no log of QNN's validator, so `explain()` infers the reasons that `epwatch inspect` reads from
+/// that log.
 #[test]
 fn a_session_on_a_chipset_without_fp16_explains_what_inspect_says() {
     if !is_alone(a_session_on_a_chipset_without_fp16_explains_what_inspect_says) {

@@ -1,4 +1,4 @@
-//! Qualcomm's plugin under names of an app's own, with one process per name.
+//! Qualcomm's plugin under names that an app chose, with one process per name.
 
 use epwatch_proto::{Accelerator, placement::QNN_EP};
 use epwatch_sdk::ModelInfo;
@@ -46,7 +46,7 @@ fn a_plugin_under_any_name_gives_the_right_placement() {
     if let Some(name) = role() {
         return tell_placement(&name);
     }
-    // What the table knows as QNN keeps its name; the runtime knows whose plugin the others are.
+    // A name that the table knows as QNN is kept. For other names the runtime knows whose plugin it is.
     for (name, reported) in [
         ("QNN", "QNN"),
         ("qnn", "qnn"),

@@ -112,7 +112,7 @@ fn each_onnx_runtime_gives_its_facts_without_guesses() {
         old["with_log"],
         json!({"source": PlacementSource::Log, "n_nodes": 4, "reasons": [not_there]})
     );
-    // It works, and its message names the limit and the way out.
+    // The runtime works, and the message names the limit and how to get around it.
     let limit = old["limit"].as_str().unwrap();
     assert!(limit.contains("1.22.1") && limit.contains("1.24 or later"));
     assert!(old["explained"].as_str().unwrap().contains(limit));

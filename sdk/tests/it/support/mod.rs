@@ -1,4 +1,4 @@
-//! Parts of several tests: an app with its runs, child processes, ONNX Runtime, a collector.
+//! Helpers that several tests share: an app with its runs, child processes, ONNX Runtime, a collector.
 
 mod onnx_runtime;
 mod process;
@@ -43,12 +43,12 @@ pub(crate) fn start(config: SdkConfigBuilder) -> Watch {
     Watch::start(config.build().unwrap()).unwrap()
 }
 
-/// An app whose reports a collector takes. Its folder goes with the first value.
+/// An app whose reports a collector takes. Its folder is removed when the first value is dropped.
 pub(crate) fn app() -> (TempDir, Collector, Watch) {
     app_with(|config| config)
 }
 
-/// As [`app`], with other settings.
+/// Does the same as [`app`], with other settings.
 pub(crate) fn app_with(
     set: impl FnOnce(SdkConfigBuilder) -> SdkConfigBuilder,
 ) -> (TempDir, Collector, Watch) {
@@ -72,8 +72,8 @@ pub(crate) fn session_of(watch: &Watch, model: &str, version: &str) -> Simulated
     watch.simulated_session(model, placement(), SessionOptions::default())
 }
 
-/// Short enough that the runs of a busy loop fit into the interval that their report names. A report of more time than
-/// its interval had is not counted.
+/// Short enough that the runs of a busy loop fit into the interval that their report names. A report whose runs take
+/// more time than its interval is not counted.
 const LATENCY: Duration = Duration::from_micros(8);
 
 pub(crate) fn run(session: &SimulatedSession, runs: u64) {
@@ -117,7 +117,7 @@ pub(crate) fn acknowledged(batch: &UploadBatch) -> Vec<u8> {
     }
 }
 
-/// This answer, as one to this request.
+/// Turns this answer into an answer to this request.
 pub(crate) fn answered(batch: &UploadBatch, answer: v1::UploadResponse) -> Vec<u8> {
     let request = v1::UploadRequest::decode(&batch.encoded()[..]).unwrap();
     epwatch_strict_collector::answer_to(&request, answer).encode_to_vec()

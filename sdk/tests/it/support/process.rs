@@ -48,8 +48,8 @@ pub(crate) fn emitted_line(line: &str) -> Option<&str> {
     line.split_once(MARKER).map(|(_, text)| text)
 }
 
-/// Runs the test in a child if this is not one, and returns whether it is one. For tests that change their
-/// process for good.
+/// Runs the test in a child process unless this already is one; returns whether this is the child. It is for tests that
+/// change their process for good.
 pub(crate) fn is_alone(test: impl Fn()) -> bool {
     if role().is_some() {
         return true;

@@ -12,7 +12,7 @@ pub(crate) fn installed() -> Installed {
     for_tests(Engine::OnnxRuntimeQnn)
 }
 
-/// Registers the plugin. A process may do so once, so only a child does.
+/// Registers the plugin. A process may register it only once, so only child processes call this.
 pub(crate) fn plugin() -> Plugin {
     Plugin::register(environment(), &installed().qnn_provider_library()).unwrap()
 }

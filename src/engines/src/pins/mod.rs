@@ -23,7 +23,7 @@ impl Engine {
 const CHDB_VERSION: &str = "26.7.3-stable.1";
 const ORT_VERSION: &str = "1.31.1";
 
-/// (operating system, architecture) as Rust's `std::env::consts` names them.
+/// Operating system and architecture, by their names in Rust's `std::env::consts`.
 type Platform<'a> = (&'a str, &'a str);
 
 /// The platform this program was built for.
@@ -55,8 +55,8 @@ fn plan(engine: Engine, platform: Platform<'_>) -> Result<Plan, String> {
 }
 
 fn chdb(platform: Platform<'_>) -> Option<Plan> {
-    // The other platforms' packages could not be had where these hashes were taken. For them npm's own check against the
-    // registry's integrity hash is all there is, so they are fetched with `--unpinned` only.
+    // The packages for other platforms were not available when these hashes were taken. They are only checked by npm
+    // against the registry's integrity hash. So they are fetched with `--unpinned` only.
     let (package, sha256) = match platform {
         ("linux", "x86_64") => (
             "@chdb/lib-linux-x64-gnu",

@@ -2,7 +2,7 @@
 
 use super::plan::{MANYLINUX_X86_64, Pin, Plan, Source};
 
-/// Returns the plan. It is published for Linux on x86-64 only, as far as it is pinned here.
+/// Returns the plan. Only the build for Linux on x86-64 is pinned here.
 pub(super) fn plan() -> Plan {
     const VERSION: &str = "1.24.1";
     Plan {

@@ -5,16 +5,16 @@
 pub(crate) struct Plan {
     /// The entry's folder, `<name>-<version>`.
     pub(crate) name: String,
-    /// As its source calls it.
+    /// The version in its source's own form.
     pub(crate) version: &'static str,
     pub(crate) source: Source,
     /// Files that the entry must hold.
     pub(crate) pins: Vec<Pin>,
     /// Purpose of the engine in epwatch, as a phrase.
     pub(crate) purpose: &'static str,
-    /// About the bytes that come over the network, for progress.
+    /// Approximate number of downloaded bytes, for progress.
     pub(crate) download_bytes: u64,
-    /// The user takes files without a pin on the source's word.
+    /// Whether the user accepts files without a pinned hash, trusting their source.
     pub(crate) is_unpinned_allowed: bool,
 }
 
@@ -30,7 +30,7 @@ impl Plan {
 pub(crate) struct Pin {
     /// Relative path with `/`.
     pub(crate) path: &'static str,
-    /// Lower-case hex, where this project pins it.
+    /// The hash in lower-case hex; `None` if this project does not pin it.
     pub(crate) sha256: Option<&'static str>,
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use super::plan::{MANYLINUX_X86_64, Pin, Plan, SHARED_X86_64, Source, ort_plan};
 
-/// A release of Qualcomm's plugin: a phone's QNN decides which one partitions as the phone does.
+/// A release of Qualcomm's plugin: the release with the phone's QNN version partitions models as the phone does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QnnVersion(usize);
 
@@ -18,8 +18,8 @@ struct Release {
     pins: &'static [(&'static str, &'static str)],
 }
 
-/// In the order of their versions. Measured: 2.3.0 makes no session with ONNX Runtime 1.28.0 to 1.31.1 (`invalid
-/// ort_version_supported`), and does with 1.24.4 to 1.27.0.
+/// In the order of their versions. As measured, 2.3.0 fails to make a session with ONNX Runtime 1.28.0 to 1.31.1
+/// (`invalid ort_version_supported`). It works with 1.24.4 to 1.27.0.
 const RELEASES: [Release; 5] = [
     Release {
         plugin: "2.3.0",
@@ -132,8 +132,8 @@ impl fmt::Display for QnnVersion {
 impl FromStr for QnnVersion {
     type Err = String;
 
-    /// Takes the plugin's version (`2.3`, `2.3.0`) or the QNN SDK's (`2.47`, `2.47.0`); patches of an SDK differ in no
-    /// release.
+    /// Takes the plugin's version (`2.3`, `2.3.0`) or the QNN SDK's (`2.47`, `2.47.0`); an SDK's patch number is not
+    /// needed to tell releases apart.
     fn from_str(text: &str) -> Result<Self, String> {
         let minor = |version: &str| {
             let mut parts = version.trim().trim_start_matches('v').split('.');

@@ -1,4 +1,4 @@
-//! The inputs of a node, and what several kinds of ops do with their shapes.
+//! The inputs of a node, and calculations on their shapes that several kinds of ops share.
 
 use crate::tensor::Tensor;
 
@@ -7,7 +7,7 @@ pub(super) type Dims = Vec<u64>;
 /// Largest size of a dimension, a stride or a padding.
 pub(super) const MOST: i64 = 1 << 40;
 
-/// The input at a place; an empty tensor where there is none.
+/// The inputs of a node by position; a missing input is an empty tensor.
 pub(crate) struct Inputs<'a>(pub(crate) Vec<&'a Tensor>);
 
 impl<'a> Inputs<'a> {
@@ -34,7 +34,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// A size from a model: 0 to 2^40.
+/// Returns a size from a model, if it is between 0 and 2^40.
 pub(super) fn size(value: i64) -> Option<u64> {
     (0..=MOST).contains(&value).then(|| value.unsigned_abs())
 }

@@ -1,4 +1,4 @@
-//! Ops that move, cut or join values, and those that reduce an axis.
+//! Ops that move, cut or join values, and ops that reduce an axis.
 
 use crate::{
     graph::Node,
@@ -21,7 +21,7 @@ pub(super) fn reshape(node: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
     with_ints(reshaped(node, inputs), inputs)
 }
 
-/// A tensor of this shape with the values of the first input, as many of them as are kept.
+/// Returns a tensor of this shape with the known values of the first input.
 fn with_ints(shape: Option<Dims>, inputs: &Inputs<'_>) -> Vec<Tensor> {
     let mut out = Tensor::of(shape, inputs.element(0));
     out.ints = inputs.ints(0).map(Into::into);
@@ -290,7 +290,7 @@ pub(super) fn blocks(node: &Node, inputs: &Inputs<'_>, to_space: bool) -> Option
     })
 }
 
-/// All axes without a list of them.
+/// Reduces the listed axes; without a list, all axes.
 fn reduced(dims: Option<&[u64]>, axes: Option<&[i64]>, keeps: bool) -> Option<Dims> {
     let dims = dims?;
     let axes: Option<Vec<usize>> = match axes {

@@ -19,9 +19,9 @@ use crate::{
 pub(crate) use self::inputs::Inputs;
 pub(crate) use product::{equation, is_projecting};
 
-/// How the outputs of an op follow from its inputs.
+/// The way to compute the outputs of an op from its inputs.
 enum Rule {
-    /// One output: its shape, and where its element type comes from.
+    /// One output: its shape, and the source of its element type.
     One(fn(&Node, &Inputs<'_>) -> Option<Dims>, Element),
     /// Several outputs, or values that later shapes need.
     All(fn(&Node, &Inputs<'_>) -> Vec<Tensor>),
@@ -30,9 +30,9 @@ enum Rule {
 /// The element type of an output.
 #[derive(Clone, Copy)]
 enum Element {
-    /// As the input at this position.
+    /// The element type of the input at this position.
     Of(usize),
-    /// This one, whatever the inputs are.
+    /// This element type, whatever the inputs are.
     Is(u64),
 }
 
@@ -41,7 +41,7 @@ use Rule::{All, One};
 
 /// Ops, separated by spaces, with their rule.
 const RULES: &[(&str, Rule)] = &[
-    // The shape of the first input.
+    // Ops whose output has the shape of the first input.
     (
         "Relu LeakyRelu PRelu Elu Selu Celu ThresholdedRelu Sigmoid HardSigmoid HardSwish Swish Tanh Gelu FastGelu QuickGelu \
          BiasGelu Mish Softplus Softsign Erf Exp Log Sqrt Reciprocal Neg Abs Floor Ceil Round Sign Sin Cos Atan Not Dropout \
@@ -176,7 +176,7 @@ const RULES: &[(&str, Rule)] = &[
          ReduceSumInteger",
         One(layout::reduce, Of(0)),
     ),
-    // Values that are shapes.
+    // Ops whose values may be shapes.
     ("Shape", All(values::shape_of)),
     ("Size", All(values::size_of)),
     ("Constant", All(values::constant)),
@@ -189,7 +189,7 @@ static RULE_OF: LazyLock<HashMap<&str, &Rule>> = LazyLock::new(|| {
     RULES.iter().flat_map(ops).collect()
 });
 
-/// Tensors of the outputs, as many as are known to differ; more outputs of a node have no shape from here.
+/// Returns the tensors of a node's first outputs. Outputs beyond these get no shape here.
 pub(crate) fn outputs(node: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
     match RULE_OF.get(node.op_type.as_str()) {
         Some(One(shape, element)) => {

@@ -81,7 +81,7 @@ pub(super) fn einsum(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
 
 pub(super) fn attention(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     match (node.op_type.as_str(), inputs.shape(0)?, inputs.shape(2)) {
-        // Microsoft's: input [batch, steps, in], weights [in, 3 x out].
+        // Microsoft's op: input [batch, steps, in], weights [in, 3 x out].
         (_, &[batch, steps, _], _) if is_projecting(node) => {
             let out = match node.ints("qkv_hidden_sizes") {
                 Some(sizes) => size(*sizes.get(2)?)?,
@@ -115,7 +115,7 @@ pub(crate) fn is_projecting(node: &Node) -> bool {
     node.op_type == "QAttention" || node.op_type == "Attention" && node.domain == "com.microsoft"
 }
 
-/// As the query, without the keys and values that may be packed into it.
+/// Returns the shape of the query, without the keys and values that may be packed into it.
 pub(super) fn grouped_attention(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     let &[batch, steps, width] = inputs.shape(0)? else {
         return None;

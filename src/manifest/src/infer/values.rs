@@ -40,7 +40,7 @@ pub(super) fn arithmetic(node: &Node, inputs: &Inputs<'_>) -> Vec<Tensor> {
     vec![out]
 }
 
-/// Values that are computed of a shape.
+/// Computes the values of a shape calculation.
 fn computed(node: &Node, inputs: &Inputs<'_>) -> Option<Vec<i64>> {
     let (a, b) = (inputs.ints(0)?, inputs.ints(1)?);
     let n = if a.is_empty() || b.is_empty() {

@@ -89,7 +89,7 @@ pub(super) fn conv_transpose(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     let groups = size(node.int("group", 1))?;
     let mut out = vec![*batch, per_group.checked_mul(groups)?];
     if let Some(shape) = node.ints("output_shape").filter(|shape| !shape.is_empty()) {
-        // Some exporters write batch and channels too.
+        // Some exporters also write batch and channels into `output_shape`.
         let spatial_only = shape.get(shape.len().checked_sub(spatial.len())?..)?;
         out.extend(sizes(spatial_only)?);
         return Some(out);
@@ -117,7 +117,7 @@ pub(super) fn conv_transpose(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     Some(out)
 }
 
-/// One value for each channel. With channels last the shape is left to the model.
+/// One value for each channel. If channels come last, no shape is computed, and the model's declared shape counts.
 pub(super) fn global_pool(node: &Node, inputs: &Inputs<'_>) -> Option<Dims> {
     let dims = inputs.shape(0).filter(|dims| dims.len() >= 2)?;
     let kept = |(at, dim): (usize, &u64)| if at < 2 { *dim } else { 1 };

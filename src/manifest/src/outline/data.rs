@@ -1,4 +1,4 @@
-//! Data of a model that is in other files, or was compiled before, and whether it is there.
+//! Data of a model that is in other files, or was precompiled, and checks whether it exists.
 
 use std::{
     fs::File,
@@ -19,24 +19,24 @@ pub(super) struct DataElsewhere {
     pub(super) tensor: String,
     pub(super) location: String,
     pub(super) offset: u64,
-    /// `None` up to the end of the file.
+    /// Length of the data; `None` if it extends to the end of the file.
     pub(super) length: Option<u64>,
     pub(super) dims: Vec<u64>,
-    /// Size by shape and kind; `None` if it is not known.
+    /// Size, computed from shape and kind of elements; `None` if it is not known.
     pub(super) bytes: Option<u64>,
 }
 
-/// A node that holds a graph compiled before.
+/// A node that contains a precompiled graph.
 #[derive(Debug, Default)]
 pub(super) struct Context {
     pub(super) node: String,
     /// The file next to the model; `None` if the node has the bytes itself, or shares the bytes of another node.
     pub(super) file: Option<String>,
-    /// It serves several chipsets.
+    /// Whether the graph is compiled for several chipsets.
     pub(super) is_for_many: bool,
 }
 
-/// A graph that was compiled before, as far as its file says.
+/// A precompiled graph, as far as its file describes it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Precompiled {
     /// QNN's number of the chipset; `None` for several chipsets, or if the file names none.
@@ -100,7 +100,7 @@ impl Context {
 
 struct FileSize {
     bytes: u64,
-    /// Empty, or what else the file is.
+    /// A remark if the file is something else, such as an LFS pointer; otherwise empty.
     remark: &'static str,
 }
 
@@ -126,7 +126,7 @@ fn size_of_file(path: &PathBuf) -> Result<FileSize, String> {
     })
 }
 
-/// Reads QNN's text. A context for many chipsets is for none of them in particular.
+/// Parses QNN's compatibility text. A context for many chipsets gets no chipset.
 pub(super) fn precompiled(
     contexts: &[Context],
     compatibility: Option<&str>,

@@ -1,6 +1,6 @@
-//! The outline of a model file: its facts other than the arithmetic. It has the domains of ops, open and empty inputs,
-//! the places of tensors' data, and graphs that were compiled before. It explains why a runtime refuses the file.
-//! Weights are skipped.
+//! The outline of a model file: its properties other than arithmetic. It has the domains of ops, open and empty inputs,
+//! the locations of tensors' data, and precompiled graphs. It explains why a runtime refuses the file. Weights are
+//! skipped.
 
 mod data;
 mod model;

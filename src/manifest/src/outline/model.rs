@@ -1,4 +1,4 @@
-//! The facts that were read of a model, and the questions that they answer.
+//! The outline that was read from a model file, and the queries on it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,7 +27,7 @@ const OWN_DOMAINS: [&str; 11] = [
 /// A model file without its weights.
 #[derive(Debug, Default)]
 pub struct ModelOutline {
-    /// Where files that the model names are looked up.
+    /// Folder in which files that the model names are looked up.
     pub(super) folder: PathBuf,
     pub(super) inputs: Vec<(String, Vec<Dim>)>,
     /// Op types by domain.
@@ -35,10 +35,10 @@ pub struct ModelOutline {
     /// Domains of the model's own functions.
     pub(super) functions: BTreeSet<String>,
     pub(super) elsewhere: Vec<DataElsewhere>,
-    /// Tensors with another size than their shape, each in words.
+    /// Tensors whose data does not match their shape, each as a text.
     pub(super) lying: Vec<String>,
     pub(super) contexts: Vec<Context>,
-    /// Metadata of a precompiled model: what QNN compiled it for.
+    /// Metadata of a precompiled model: the target that QNN compiled it for.
     pub(super) compatibility: Option<String>,
 }
 
@@ -65,7 +65,7 @@ impl ModelOutline {
         Some(format!("input {name} has the shape [{}]", list(dims)))
     }
 
-    /// Ops that ONNX Runtime does not have, as `domain:Op`: a library of the app has them.
+    /// Ops that ONNX Runtime does not have, as `domain:Op`. A library of the app must provide them.
     pub fn custom_ops(&self) -> Vec<String> {
         let is_custom = |domain: &String| {
             !OWN_DOMAINS.contains(&domain.as_str()) && !self.functions.contains(domain)
@@ -91,12 +91,12 @@ impl ModelOutline {
             .collect()
     }
 
-    /// The target that QNN compiled the graph for; `None` if it was not compiled before.
+    /// The target that QNN compiled the graph for; `None` if it was not precompiled.
     pub fn precompiled(&self) -> Option<Precompiled> {
         data::precompiled(&self.contexts, self.compatibility.as_deref())
     }
 
-    /// The first tensor or graph whose data is not what the model says, with file and name.
+    /// Returns the first tensor or graph whose data does not match the model, with file and name.
     pub fn missing_data(&self) -> Option<String> {
         let context = self.contexts.iter().find_map(|of| of.problem(&self.folder));
         let elsewhere = || {

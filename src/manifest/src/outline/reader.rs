@@ -18,9 +18,9 @@ use crate::{
     wire::{WireReader, Wired},
 };
 
-/// Deepest body within a body.
+/// Most levels of bodies within bodies.
 const MOST_BODIES: u32 = 16;
-/// Longest text that is kept of an attribute or of metadata.
+/// Most bytes that are kept of a text in attributes or metadata.
 const MOST_TEXT: u64 = 4096;
 /// Key of the metadata that QNN writes into a precompiled model.
 const COMPATIBILITY: &str = "ep_compatibility_info.QNNExecutionProvider";
@@ -84,7 +84,7 @@ impl<R: Read + Seek> OutlineReader<R> {
                 (1, Wired::Until(until)) => self.node(until)?,
                 (5, Wired::Until(until)) => {
                     let name = self.tensor(until)?;
-                    // Older models list their weights among the inputs.
+                    // Older models list their weights among the inputs, so the names are collected to exclude them.
                     if is_main {
                         weights.insert(name);
                     }
@@ -166,7 +166,7 @@ impl<R: Read + Seek> OutlineReader<R> {
         Ok(())
     }
 
-    /// Returns the tensor's name, and keeps what is said of its data.
+    /// Returns the tensor's name, and records where its data is.
     fn tensor(&mut self, end: u64) -> Result<String, ManifestError> {
         let (mut found, mut kind, mut raw, mut is_elsewhere) =
             (DataElsewhere::default(), 0, None, false);

@@ -11,7 +11,7 @@ fn outline(model: &str) -> ModelOutline {
     ModelOutline::of(&Path::new(GATE).join(format!("{model}.onnx"))).unwrap()
 }
 
-/// Tensor, file and sizes are named; a runtime says "Failed to read".
+/// The text names tensor, file and sizes, while a runtime only says "Failed to read".
 #[test]
 fn data_that_is_not_what_the_model_says_is_named() {
     for (model, words) in [
@@ -69,7 +69,7 @@ fn a_graph_that_was_compiled_before_names_its_chipset() {
     );
 }
 
-/// They go with the model to another machine, and nothing outside its folder does.
+/// Data files are copied to another machine with the model; files outside its folder are not.
 #[test]
 fn data_files_are_named_by_their_paths_in_the_folder() {
     let files =

@@ -1,4 +1,4 @@
-//! What the rules read around a node, and the nodes and constants that they all make.
+//! Helpers of all rules: they read the surroundings of a node, and make nodes and constants.
 
 use super::{
     encode::{NewNode, NewTensor},
@@ -54,7 +54,7 @@ impl Planner<'_> {
         })
     }
 
-    /// A QuantizeLinear and a DequantizeLinear behind a tensor. Returns the tensor after them.
+    /// Adds a QuantizeLinear and a DequantizeLinear after a tensor. Returns the tensor after them.
     pub(super) fn pair(&mut self, from: &str, steps: &Steps, nodes: &mut Vec<NewNode>) -> String {
         let mut last = from.to_owned();
         for op_type in ["QuantizeLinear", "DequantizeLinear"] {
@@ -73,7 +73,7 @@ impl Planner<'_> {
         last
     }
 
-    /// A constant of integers. Returns its name.
+    /// Adds a constant of integers. Returns its name.
     pub(super) fn ints(&mut self, base: &str, ints: &[i64]) -> String {
         let name = self.edit.name(base);
         self.edit
@@ -100,7 +100,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A new weight of 8 bits behind a DequantizeLinear of its own. Returns the tensor after it.
+    /// Adds a weight of 8 bits and its DequantizeLinear. Returns the dequantised tensor.
     pub(super) fn dequantised(
         &mut self,
         base: &str,
@@ -132,8 +132,8 @@ impl Planner<'_> {
         output
     }
 
-    /// Nodes that become one, with the quantisation between them, and whether there is none. Only the last one's result and
-    /// the kept tensors, which the new node reads, may be read elsewhere.
+    /// Returns the nodes that one node replaces, including the quantisation between them, and whether there was none.
+    /// Other nodes may read only the last node's result and the kept tensors, which the new node reads.
     pub(super) fn with_quantisation(
         &self,
         nodes: &[usize],
@@ -180,7 +180,7 @@ impl Planner<'_> {
                         .any(|reader| !removed.contains(reader))
             })
         });
-        // The copies of x that only these nodes read may be gone, but what made x itself stays.
+        // Copies of x that only these nodes read may be removed, but the maker of x itself stays.
         if is_read_elsewhere {
             return Err("a tensor between its nodes is read elsewhere too");
         }

@@ -1,4 +1,5 @@
-//! Weights with their values, for rules that have to change them. Read one at a time, from the model or the file next to it.
+//! Weights with their values, for rules that have to change them. They are read one at a time, from the model or from
+//! the file next to it.
 
 use std::{
     fs::File,
@@ -25,14 +26,14 @@ pub(super) struct Data {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Where the bytes of a weight are.
+/// The location of a weight's bytes.
 #[derive(Debug, Default)]
 struct DataPlace {
-    /// In the model: offset and length. Packed floats have the same bytes.
+    /// Offset and length in the model, for raw data and for packed floats, which have the same bytes.
     raw: Option<(u64, u64)>,
     /// Elements of 8 bits as numbers.
     ints: Vec<i64>,
-    /// In a file next to it, by key.
+    /// The entries of external data, by key, for bytes in a file next to the model.
     outside: Vec<(String, String)>,
     is_outside: bool,
 }
@@ -146,7 +147,7 @@ fn read(path: &Path, offset: u64, length: u64) -> Result<Option<Vec<u8>>, Manife
 }
 
 impl Data {
-    /// The same with its last two dimensions exchanged; `None` for elements of half a byte.
+    /// Returns the weight with its last two dimensions exchanged; `None` for elements of half a byte.
     pub(super) fn transposed(&self) -> Option<Self> {
         let [lead @ .., rows, columns] = self.dims.as_slice() else {
             return None;
@@ -179,9 +180,9 @@ impl Data {
     }
 }
 
-/// Converts a weight of 8 bits with a scale for each place along an axis into one with a single scale. Returns bytes,
-/// scale and zero point. The bytes are unsigned, because the NPU wants that next to activations of unsigned bytes.
-/// `None` if the numbers do not fit one another.
+/// Converts a weight of 8 bits with a scale for each index of an axis into one with a single scale. Returns bytes,
+/// scale and zero point. The bytes are unsigned, because the NPU requires that next to activations of unsigned bytes.
+/// `None` if the numbers of elements and scales do not match.
 pub(super) fn with_one_scale(
     weight: &Data,
     scales: &Data,

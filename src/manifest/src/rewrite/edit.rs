@@ -1,4 +1,4 @@
-//! Changes of a model, and the copy with them.
+//! Changes of a model, and writing the changed copy.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -22,21 +22,21 @@ pub(super) const MICROSOFT: &str = "com.microsoft";
 /// Changes of one graph.
 #[derive(Debug, Default)]
 pub(super) struct Edit {
-    /// Nodes that go, by their place in the graph.
+    /// Nodes to remove, by their index in the graph.
     pub(super) removed: HashSet<usize>,
-    /// Nodes that come before the place of another.
+    /// New nodes, by the index of the node that they come before.
     pub(super) added: HashMap<usize, Vec<NewNode>>,
     pub(super) tensors: Vec<NewTensor>,
     /// New shapes of weights, by name.
     pub(super) dims: HashMap<String, Vec<u64>>,
-    /// Tensors whose declared shape is no longer true.
+    /// Tensors whose declared shape became wrong.
     pub(super) undeclared: HashSet<String>,
     taken: HashSet<String>,
 }
 
 /// A part of the copy.
 pub(super) enum Part {
-    /// Bytes of the model, from and up to.
+    /// Bytes of the model from the first offset up to the second.
     Copied(u64, u64),
     New(Vec<u8>),
 }
@@ -179,7 +179,7 @@ impl Edit {
         Ok(parts)
     }
 
-    /// A weight, with other dimensions if it has any.
+    /// Returns the parts of a weight, with new dimensions if the edit has any for it.
     fn tensor<R: Read + Seek>(
         &self,
         wire: &mut WireReader<R>,

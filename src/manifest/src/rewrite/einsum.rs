@@ -31,7 +31,7 @@ impl Planner<'_> {
             });
             second = match dequantize {
                 Some(dequantize) => {
-                    // Without a reader it would be left to the CPU.
+                    // A DequantizeLinear that nothing reads would be left on the CPU, so it is removed.
                     if self.view.readers(right) == [at] && !self.view.is_kept(right) {
                         removed.push(dequantize);
                     }
@@ -56,7 +56,7 @@ impl Planner<'_> {
         })
     }
 
-    /// A Transpose behind a tensor that the model computes, with the same quantisation after it.
+    /// Adds a Transpose after a tensor that the model computes, followed by the same quantisation.
     fn transposed(
         &mut self,
         right: TensorId,
@@ -88,7 +88,8 @@ impl Planner<'_> {
         })
     }
 
-    /// A quantised weight whose bytes are transposed, behind a DequantizeLinear with the same scales: of channels too.
+    /// Adds a quantised weight with transposed bytes and a DequantizeLinear with the same scales, also for scales by
+    /// channel.
     fn transposed_weight(
         &mut self,
         dequantize: usize,

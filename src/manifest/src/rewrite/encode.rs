@@ -6,7 +6,7 @@ use epwatch_proto::wire::push_varint;
 #[derive(Debug, Clone, Default)]
 pub(super) struct NewNode {
     pub(super) op_type: &'static str,
-    /// Empty for ONNX's own.
+    /// Domain of the op; empty for ONNX's own ops.
     pub(super) domain: &'static str,
     pub(super) name: String,
     pub(super) inputs: Vec<String>,

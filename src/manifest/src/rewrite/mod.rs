@@ -1,5 +1,5 @@
-//! Rewrites nodes that an NPU refuses into forms that compute the same and that it takes. Weights, external data and
-//! everything else are copied byte by byte.
+//! Rewrites nodes that an NPU refuses into equivalent forms that it accepts. Weights, external data and everything else
+//! are copied byte by byte.
 
 mod around;
 mod data;
@@ -24,7 +24,8 @@ use crate::{
     view::GraphView,
 };
 
-/// Writes a copy of a model in which the nodes that are wanted, by name, have another form. Without a rewrite there is no copy.
+/// Writes a copy of a model in which the wanted nodes, chosen by name, have another form. If no node is rewritten, no
+/// copy is written.
 ///
 /// # Errors
 /// The file is not an ONNX model, an input has no fixed shape, or a file cannot be read or written. It is also an error

@@ -1,4 +1,4 @@
-//! Rules of normalisations: over several axes as over one last axis.
+//! Rules of normalisations: a normalisation over several axes becomes one over a single last axis.
 
 use super::{
     around::axis_of,
@@ -11,21 +11,21 @@ use crate::{
     tensor::{element, product},
 };
 
-/// A weight that is made flat.
+/// A weight that is reshaped to one dimension.
 pub(super) enum Flat {
     /// The same bytes with other dimensions.
     Same {
         weight: TensorId,
-        /// Tensors whose declared shape is no longer true.
+        /// Tensors whose declared shape became wrong.
         declared: Vec<TensorId>,
     },
-    /// Other bytes, since a scale for each channel has no place in one dimension.
+    /// New bytes, because one dimension has no channels for a scale each.
     New {
         element: u64,
         bytes: Vec<u8>,
         scale: f32,
         zero: u8,
-        /// The node that goes with it.
+        /// The weight's DequantizeLinear, which is removed with it.
         dequantize: usize,
     },
 }
@@ -151,7 +151,8 @@ impl Planner<'_> {
         (node.op_type == "DequantizeLinear" && several).then_some(maker)
     }
 
-    /// A weight of 8 bits with a scale for each channel, as one with a single scale: flat, it has no channels.
+    /// Converts a weight of 8 bits with a scale for each channel into one with a single scale, because a flat weight
+    /// has no channels.
     fn with_one_scale(
         &self,
         input: TensorId,
@@ -188,7 +189,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The weight behind an input that is made flat, and tensors whose declared shape goes with it.
+    /// Returns the weight of an input that is reshaped to one dimension, and the tensors whose declared shape becomes
+    /// invalid.
     pub(super) fn flattened(
         &self,
         input: TensorId,

@@ -1,5 +1,6 @@
-//! A large model as a small one whose weights are external data, in the model's own file. ONNX Runtime maps external data
-//! and does not read it into memory, so that a session takes the model's size less. The graph is the same.
+//! Converts a large model into a small one whose weights are external data in the model's own file. ONNX Runtime maps
+//! external data and does not read it into memory. So a session needs less memory, by the model's size. The graph is
+//! the same.
 
 use std::{
     fs::File,
@@ -18,15 +19,15 @@ use crate::{
     wire::{MOST_BYTES, WireReader, Wired},
 };
 
-/// From the smallest model that is worth it to the largest that ONNX Runtime reads as one file. So a larger model is
-/// refused here as in the app.
+/// Sizes of converted models. A smaller model saves too little. A larger model is left unchanged, so ONNX Runtime
+/// refuses its single file here as in the app.
 const SIZES: std::ops::Range<u64> = 64 << 20..1 << 31;
 /// Smallest weight that is left in the file. Smaller ones may be shapes.
 const LEAST_WEIGHT: u64 = 64 << 10;
 
-/// The model without its large weights, which are external data in the file `location`. `None` if the model stays as it
-/// is. That is so if it is small, has external data already, or is precompiled, because precompiled models have a path
-/// of their own.
+/// Returns the model with its large weights as external data in the file `location`. `None` if the model stays as it
+/// is. It stays if it is small, has external data already, or is precompiled, because precompiled models have a path of
+/// their own.
 ///
 /// # Errors
 /// The file cannot be read or is not an ONNX model.
@@ -99,7 +100,7 @@ fn outside(
     Ok(Some(bytes))
 }
 
-/// A field with a message of these parts.
+/// Adds a field whose message has these parts.
 fn message(parts: &mut Vec<Part>, number: u64, inner: Vec<Part>) {
     let mut head = Vec::new();
     push_key(&mut head, number, 2);
@@ -123,7 +124,7 @@ fn is_precompiled<R: Read + Seek>(
 }
 
 enum Weight {
-    /// Its data is in another file already.
+    /// The tensor's data is already in another file.
     External,
     Kept,
     /// The fields of the tensor without its data.
@@ -187,7 +188,7 @@ mod tests {
         outside(&model, File::open(&model).unwrap(), name, least).unwrap()
     }
 
-    /// The graph without its weights is the same model for all that reads it here, and far smaller.
+    /// For all code that reads it here, the graph without its weights is the same model, and far smaller.
     #[test]
     fn large_weights_are_data_of_the_models_own_file() {
         let name = "e_mixed.q8head32.onnx";
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(macs(&copy), macs(&fixture(name)));
         let text = String::from_utf8_lossy(&bytes);
         assert!(text.contains("location") && text.contains(name));
-        // Now they are outside, and nothing more is moved.
+        // The weights are external now, so nothing more is moved.
         let again = outside(&copy, File::open(&copy).unwrap(), name, 1_000).unwrap();
         assert_eq!(again, None);
     }

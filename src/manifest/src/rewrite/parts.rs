@@ -1,5 +1,6 @@
-//! The rule for a LayerNormalization in several nodes, as an exporter writes it without the op. `quantize_static` leaves some of
-//! them in float, which chipsets without FP16 refuse. The planner calls it for the node that divides.
+//! The rule for a LayerNormalization in several nodes, which an exporter writes if it does not use the op.
+//! `quantize_static` leaves some of them in float, which chipsets without FP16 refuse. The planner calls it for the
+//! node that divides.
 
 use super::{
     encode::{NewNode, NewTensor, NewValue},
@@ -12,12 +13,12 @@ use crate::{
     tensor::{element, product},
 };
 
-/// Longest axis without a scale of its own.
+/// Longest axis of a normalisation without a scale, for which a scale of ones is added.
 const MOST_ONES: usize = 1 << 20;
 
 impl Planner<'_> {
-    /// The nodes up to the scale are one LayerNormalization, over the channels between two Transposes. The bias stays an Add: its
-    /// 8 bits are refused as an input of the op.
+    /// The nodes up to the scale become one LayerNormalization; over the channels, it is between two Transposes. The
+    /// bias stays an Add, because the NPU refuses its 8 bits as an input of the op.
     pub(super) fn layer_norm_by_parts(&mut self, div: usize, is_quantised: bool) -> Planned {
         let found = layer_norm(self.view, div).ok_or("its nodes are no LayerNormalization")?;
         let (axis, rank) = one_axis(&found, self.tensors)
@@ -36,7 +37,7 @@ impl Planner<'_> {
         nodes.extend(found.scale.map(|(mul, _)| mul));
         kept.extend(found.scale.map(|(_, weight)| weight));
         let (removed, is_exact) = self.with_quantisation(&nodes, last, &kept)?;
-        // It changes the weight, so that nothing may fail behind it.
+        // This comes last, because it changes the weight and nothing may fail after it.
         if let Some((mul, weight)) = found.scale {
             self.check_weight(weight, mul, (axis, rank), n)?;
         }
@@ -111,7 +112,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Makes the factor of the normalised values flat: a weight of the file with an element for each of the axis.
+    /// Checks that the scale is a weight of the file with one element for each index of the axis, and reshapes it to
+    /// one dimension.
     fn check_weight(
         &mut self,
         input: TensorId,

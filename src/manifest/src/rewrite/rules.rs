@@ -1,5 +1,5 @@
-//! The rules: each finds what it needs around a node, and adds the change to the edit. A node that misses something is
-//! kept, with the reason.
+//! The rules: each checks a node and its neighbours, and adds the change to the edit. A node that does not meet a
+//! rule's conditions is kept, with the reason.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::{
     view::GraphView,
 };
 
-/// Longest axis of a CumSum: a triangle has its square.
+/// Longest axis of a CumSum, because the triangle has the square of this number of elements.
 const MOST_TRIANGLE: u64 = 4096;
 
 /// Plans rewrites of a graph.
@@ -28,12 +28,12 @@ pub(super) struct Planner<'a> {
     pub(super) rewritten: Rewritten,
 }
 
-/// A rule's result: the nodes that go, the nodes that come, and whether the numbers stay the same.
+/// A rule's result: the removed nodes, the new nodes, and whether the numbers stay the same.
 pub(super) struct Plan {
     pub(super) to: &'static str,
     pub(super) removed: Vec<usize>,
     pub(super) added: Vec<NewNode>,
-    /// The place of the new nodes.
+    /// Index at which the new nodes are inserted.
     pub(super) at: usize,
     pub(super) is_exact: bool,
 }
@@ -41,7 +41,7 @@ pub(super) struct Plan {
 pub(super) type Planned = Result<Plan, &'static str>;
 
 impl Planner<'_> {
-    /// Rewrites a node, if a rule is about its form.
+    /// Rewrites a node if a rule matches its form.
     pub(super) fn plan(&mut self, at: usize, form: &NodeForm) {
         if self.edit.removed.contains(&at) {
             return;
@@ -56,7 +56,7 @@ impl Planner<'_> {
             }
             "Einsum" => self.einsum(at),
             "CumSum" | "CumSum, reverse" => self.cumsum(at, form.is_quantised),
-            // In 8 bits every chipset takes all nodes, and in float those over the last axis.
+            // Every chipset accepts all these nodes in 8 bits, and in float the normalisations over the last axis.
             LAYER_NORM | CHANNEL_NORM
                 if self.view.node(at).op_type == "Div"
                     && (form.is_partly_quantised
@@ -99,7 +99,7 @@ impl Planner<'_> {
         self.edit.added.insert(plan.at, plan.added);
     }
 
-    /// Five nodes are one; of quantised ones the steps between them go.
+    /// Five nodes become one. If they are quantised, the quantisation between them is removed.
     fn gelu(&mut self, erf: usize) -> Planned {
         let found = gelu(self.view, erf).ok_or("its nodes are no Gelu")?;
         let last = *found.nodes.last().ok_or("its nodes are no Gelu")?;

@@ -1,4 +1,4 @@
-//! Rewrites of small models; their outputs and placements are compared in `tests/it/gate_fix.rs`, with real runtimes.
+//! Tests rewrites of small models. `tests/it/gate_fix.rs` compares their outputs and placements with real runtimes.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(models).join(name)
 }
 
-/// The rewritten model, in a folder that ends with it.
+/// Returns the rewritten model in a temporary folder.
 #[track_caller]
 fn rewritten(name: &str) -> (Rewritten, tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -55,12 +55,12 @@ fn each_form_is_rewritten_in_float_and_quantised() {
             facts.form("/ln").unwrap().titles,
             ["LayerNormalization, last axis"]
         );
-        // Nothing is left to rewrite, and the shapes still follow from one another.
+        // Nothing is left to rewrite, and the copy's shapes can still be computed.
         let again = copy.with_extension("again.onnx");
         let second = rewrite(&copy, &again, &[], |_| true).unwrap();
         assert!(second.rewrites.is_empty() && !again.exists(), "{second:?}");
         let macs = |path: &Path| manifest_of(path, &[]).unwrap().side_car.total_macs;
-        // An Einsum and a CumSum by MatMul count, a CumSum did not.
+        // A CumSum has no MACs, but the MatMul that replaces it has.
         assert!(macs(&copy) >= macs(&fixture(name)), "{name}");
     }
 }
@@ -94,7 +94,7 @@ fn only_wanted_nodes_are_rewritten_and_a_gelu_by_its_erf() {
     assert!(found.rewrites.is_empty());
 }
 
-/// Weights and their data lie in the copy as they are in the model.
+/// The copy has the same weights and data as the model.
 #[test]
 fn weights_are_kept_byte_by_byte() {
     let (_, _folder, copy) = rewritten("forms.fp32.onnx");
@@ -102,7 +102,7 @@ fn weights_are_kept_byte_by_byte() {
         std::fs::read(fixture("forms.fp32.onnx")).unwrap(),
         std::fs::read(&copy).unwrap(),
     );
-    // The LayerNormalization's scale is the longest weight: 8 KiB that stand in both.
+    // The LayerNormalization's scale is the longest weight; its 8 KiB must be in both files.
     let chunk = before
         .windows(8)
         .position(|w| w == b"ln_w\x4a\x80\x40" || w.starts_with(b"ln_w\x4a\x80\x40"));
@@ -111,7 +111,8 @@ fn weights_are_kept_byte_by_byte() {
     assert!(after.windows(data.len()).any(|window| window == data));
 }
 
-/// A scale for each channel stays with the rows of a transposed weight, and is one where the channels are gone.
+/// Scales by channel follow the rows of a transposed weight. They become a single scale if the weight has no channels
+/// any more.
 #[test]
 fn weights_with_a_scale_for_each_channel_are_rewritten() {
     let (found, _folder, copy) = rewritten("forms_channels.qs8.onnx");
@@ -141,7 +142,7 @@ fn weights_with_a_scale_for_each_channel_are_rewritten() {
     );
 }
 
-/// Weights outside stay outside, where the copy finds them.
+/// External weights stay in their file, where the copy finds them.
 #[test]
 fn external_data_stays_in_its_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +162,7 @@ fn external_data_stays_in_its_file() {
         text.windows(23)
             .any(|part| part == b"forms_outside.fp32.data")
     );
-    // A copy elsewhere would not find them.
+    // A copy in another folder would not find them.
     let elsewhere = tempfile::tempdir().unwrap().path().join("copy.onnx");
     let error = rewrite(&model, &elsewhere, &[], |_| true).unwrap_err();
     assert!(matches!(error, ManifestError::ExternalData), "{error}");

@@ -1,5 +1,5 @@
-//! Fleets whose devices run a golden input: outputs that the quantisation loses, an NPU or a firmware that computes wrongly,
-//! and rounding modes that differ. The distances are computed by a small network in 8 bits.
+//! Fleets whose devices run a golden input: a quantisation that damages outputs, an NPU or a firmware that computes
+//! wrongly, and rounding modes that differ. A small network in 8 bits gives the distances.
 
 mod network;
 
@@ -24,16 +24,16 @@ const MODEL: &str = "segmenter";
 /// The firmware with the defect.
 const FIRMWARE: &str = "f9";
 
-/// Least share of a chipset's devices that have it, and the largest.
+/// Least and largest share of a chipset's devices that have the firmware.
 const WITH_FIRMWARE: (f64, f64) = (0.3, 0.7);
 
-/// Cosine with the network before its quantisation from which it works in 8 bits.
+/// From this cosine with the unquantised network on, a network counts as working in 8 bits.
 const WORKS: f64 = 0.995;
 
 /// Cosine below which a loss or a defect is worth a finding.
 const WORTH: f64 = 0.97;
 
-/// Largest 1 - cosine of a quantisation that anybody ships.
+/// Largest 1 - cosine of a quantisation that an owner would ship.
 const LARGEST_LOSS: f64 = 0.15;
 
 /// The truth about a fleet.
@@ -43,7 +43,7 @@ pub enum GoldenFleet {
     Quantisation,
     /// The NPU of one chipset computes a layer wrongly.
     OneChipset,
-    /// One firmware of one chipset does.
+    /// One firmware of one chipset computes a layer wrongly.
     OneFirmware,
     /// Chipsets and firmwares round differently, and nothing is wrong.
     RoundingOnly,
@@ -58,7 +58,7 @@ impl GoldenFleet {
         GoldenFleet::RoundingOnly,
     ];
 
-    /// The events, and what must be said.
+    /// Returns the events of the fleet, and the finding that is expected.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -75,8 +75,8 @@ impl GoldenFleet {
         }
     }
 
-    /// The reports of a fleet: two to four chipsets with 12 to 40 devices each, two days before 2.0.0 and two with it. On
-    /// half of the fleets devices test 1.0.0 too.
+    /// Returns the reports of a fleet. It has two to four chipsets with 12 to 40 devices each, two days before 2.0.0
+    /// and two with it. In half of the fleets devices also test 1.0.0.
     #[must_use]
     pub fn reports(self, seed: u64) -> Vec<FamilyReport> {
         let mut chance = Chance::split(seed, "golden", 0);
@@ -104,10 +104,11 @@ impl GoldenFleet {
         reports
     }
 
-    /// Says what is wrong in what a replay of its reports said.
+    /// Compares the lines of a replay of the fleet's reports with the truth.
     ///
     /// # Errors
-    /// What is wrong. A text that begins with [`FALSE_FINDING`] is about a place without a fault.
+    /// The first wrong statement of the replay. A text that begins with [`FALSE_FINDING`] is about a place without a
+    /// fault.
     pub fn wrong_in(self, lines: &[Line]) -> Result<(), String> {
         let verdicts = lines.iter().filter_map(|line| match line {
             Line::Verdict(verdict) => Some(&**verdict),
@@ -158,10 +159,11 @@ impl GoldenFleet {
     }
 }
 
-/// Begins the text of a finding where nothing is wrong.
+/// Start of the text about a finding without a fault.
 pub const FALSE_FINDING: &str = "a false finding";
 
-/// The chipset of the fault: chipsets are numbered in the order of their codes' table, so it is the one that all fleets have.
+/// Returns the chipset of the fault. Chipsets are numbered in the order of their code table, so it is the chipset that
+/// all fleets have.
 fn first_chipset(verdicts: &[&VerdictSummary]) -> String {
     let is_it = |one: &&&VerdictSummary| one.chipset == crate::stories::CHIPSET;
     let found = verdicts.iter().find(is_it);
@@ -178,7 +180,7 @@ struct Lab {
     float_on_cpu: bool,
     has_inner_outputs: bool,
     tests_old: bool,
-    /// Of the owner: three times what rounding did on the bench.
+    /// The owner's tolerance: three times the distance that rounding made on the bench.
     tolerance: Option<f64>,
     with_firmware: f64,
     roundings: Vec<Rounding>,
@@ -291,8 +293,8 @@ impl Lab {
     }
 }
 
-/// Widens the range of a layer until the loss is worth a finding. Returns whether it is one that a file may have: more than
-/// [`LARGEST_LOSS`] fails on the owner's bench.
+/// Widens the range of a layer until the loss is worth a finding. Returns whether a shipped file may have this loss.
+/// More than [`LARGEST_LOSS`] would fail on the owner's bench.
 fn loses(network: &mut Network, layer: usize) -> bool {
     for _ in 0..60 {
         network.widen(layer, 1.15);
@@ -322,7 +324,8 @@ fn defect_of(network: &Network, layer: usize, chance: &mut Chance) -> Option<Def
     })
 }
 
-/// Returns, of networks that work in 8 bits, the least cosine of any rounding mode with ONNX's, rising.
+/// Returns, for each network that works in 8 bits, the least cosine between any rounding mode and ONNX's. The cosines
+/// are in rising order.
 #[must_use]
 pub fn least_cosines_of_rounding(first_seed: u64, networks: u64) -> Vec<f64> {
     let of_seed = |seed| {
@@ -349,7 +352,7 @@ fn working(chance: &mut Chance) -> Network {
     }
 }
 
-/// The network in 8 bits on a CPU.
+/// Returns the outputs of the network in 8 bits on a CPU.
 fn plain(network: &Network) -> Vec<Vec<f64>> {
     network.in_8_bits(
         Rounding::NearestEven,

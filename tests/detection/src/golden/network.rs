@@ -1,8 +1,8 @@
 //! A small network in 8 bits, computed as NPUs do, with the rounding mode of each. A range may be too wide for one layer, or
 //! one layer may have a defect.
 //!
-//! It has up to 32 layers with a residual connection, or up to 8 without. Deeper ones without are left out, because noise
-//! grows in them from layer to layer, so no one ships them in 8 bits.
+//! It has up to 32 layers with a residual connection, or up to 8 without. Deeper networks without residual connections
+//! are left out. Noise grows in them from layer to layer, so they are not shipped in 8 bits.
 
 use epwatch_fleet::chance::{Chance, whole};
 
@@ -10,26 +10,26 @@ const WIDTH: usize = 32;
 const CALIBRATION_INPUTS: usize = 16;
 /// Largest value of a signed 8-bit number.
 const LARGEST: f64 = 127.0;
-/// One layer in so many rounds downwards, with [`Rounding::Floor`].
+/// With [`Rounding::Floor`], one layer in this many rounds downwards.
 const FLOORS_EVERY: usize = 4;
 /// Slope below 0.
 const LEAK: f64 = 0.25;
-/// Share of its input that a residual layer keeps, and of what it computes that it adds.
+/// A residual layer's output is this share of its input, plus the share `ADDED` of its own result.
 const KEPT: f64 = 0.9;
 const ADDED: f64 = 0.5;
-/// Share of the elements whose last bit is off by one, with [`Rounding::LastBit`].
+/// With [`Rounding::LastBit`], the last bit of this share of the elements is off by one.
 const WOBBLING: f64 = 0.1;
 
 /// The rounding of a layer's output to 8 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounding {
-    /// To the nearest number, a half to the even one: as ONNX says.
+    /// To the nearest number, and a half to the even number, as ONNX defines it.
     NearestEven,
     /// A half upwards.
     HalfUp,
     /// Downwards in one layer of four, as a shift does in one kind of op; the others to the nearest number.
     Floor,
-    /// The nearest number, and the last bit of some elements is another one on each device.
+    /// To the nearest number, with random changes of the last bit of some elements on each device.
     LastBit,
 }
 
@@ -62,14 +62,14 @@ pub(super) struct Defect {
     pub(super) kind: DefectKind,
 }
 
-/// Each gets worse with its number.
+/// The kinds of defects, each with a number that sets its strength.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum DefectKind {
     /// Sums of products end at this fraction of the range.
     Saturates(f64),
-    /// Every so many-th channel is 0.
+    /// One channel in this many is 0.
     DropsChannels(usize),
-    /// Added to each number, as a zero point that is left out.
+    /// This is added to each number, as if a zero point were left out.
     Offset(f64),
 }
 
@@ -163,7 +163,8 @@ impl Network {
         }
     }
 
-    /// The same in 8 bits: weights with a step of their own, sums without loss, and each output rounded.
+    /// Returns the output of each layer in 8 bits. Each layer's weights have their own step, sums are exact, and each
+    /// output is rounded.
     pub(super) fn in_8_bits(
         &self,
         rounding: Rounding,
@@ -212,7 +213,7 @@ impl Network {
     }
 }
 
-/// Cosine of two vectors; 1 of two that are 0, 0 of one that is.
+/// Returns the cosine of two vectors; 1 if both are zero, 0 if only one is.
 pub(super) fn cosine(a: &[f64], b: &[f64]) -> f64 {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let lengths = (dot(a, a) * dot(b, b)).sqrt();

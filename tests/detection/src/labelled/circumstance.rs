@@ -1,5 +1,4 @@
-//! Circumstances of the field: the behaviour of whole fleets all the time, with healthy new versions and with faulty
-//! ones.
+//! Circumstances of the field: permanent behaviour of whole fleets, for healthy and for faulty new versions.
 
 /// A circumstance of a family. Its truth is independent of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -8,7 +7,7 @@ pub enum Circumstance {
     OneSession,
     /// Runs of a device are log-normal with sigma 0.5.
     NoisyRuns,
-    /// Sessions run on big or on little cores, 1.6 to 2.4 apart.
+    /// Sessions run on big or on little cores, whose speeds differ by a factor of 1.6 to 2.4.
     BigAndLittleCores,
     /// Clocks of a device keep a step for two to five days: 1, 1.15, 1.35 or 1.6 times as slow.
     StickyClocks,
@@ -56,7 +55,7 @@ impl Circumstance {
         Circumstance::FirstDay,
     ];
 
-    /// Its name in the report.
+    /// Returns the circumstance's name in the report.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {

@@ -11,8 +11,8 @@ fn middles(histogram: &SparseHistogram) -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// Sarle's bimodality coefficient, (skewness^2 + 1) / kurtosis; `None` without spread. Above 0.555,
-/// the uniform distribution's, is taken as bimodal.
+/// Sarle's bimodality coefficient, (skewness^2 + 1) / kurtosis; `None` without spread. A value above 0.555, the
+/// coefficient of the uniform distribution, counts as bimodal.
 #[must_use]
 pub fn sarle(histogram: &SparseHistogram) -> Option<f64> {
     let n: f64 = middles(histogram).map(|(_, count)| count).sum();

@@ -14,22 +14,22 @@ use epwatch_proto::{Baselines, Device, InstallationId, Report, SendClock};
 
 pub(crate) const WINDOW_MS: i64 = 86_400_000;
 
-/// First of the model's versions, one that may roll out before, and the one that may be at fault.
+/// The model's first version, a version that may roll out before the change, and the version that may be at fault.
 pub(super) const OLD: &str = "1.0.0";
 const BETWEEN: &str = "1.1.0";
 pub(super) const NEW: &str = "2.0.0";
-/// Versions that follow two days apart, or the other half of two.
+/// Further versions: one every two days, or the second of two that roll out at once.
 const NEXT: [&str; 3] = ["2.1.0", "2.2.0", "2.3.0"];
 /// The version before the first window.
 const BEFORE_ALL: &str = "0.9.0";
 pub(super) const SUBJECT: &str = "segmenter";
 pub(super) const PEER: &str = "detector";
 
-/// Share of the devices on the version between, from three windows before the roll-out.
+/// Share of the devices on the intermediate version, in the three windows before the roll-out.
 const ROLLOUT_BETWEEN: [f64; 3] = [0.3, 0.6, 0.9];
 
-/// Devices hit, and shares of devices and of runs, that make a fault worth a page, with a slow factor
-/// of 2 or more.
+/// A fault is worth a page if it hits this many devices, and this share of devices and of runs. Its slow factor is 2 or
+/// more.
 const WORTHY_DEVICES: f64 = 10.0;
 const WORTHY_SHARE: f64 = 0.05;
 const WORTHY_FACTOR: f64 = 2.0;
@@ -45,12 +45,12 @@ pub struct CohortLabel {
     pub is_fault: bool,
     /// Whether its fault is worth a page: slow factor 2 or more, 10 devices and 5 % of them hit, 5 % of their runs.
     pub is_page_worthy: bool,
-    /// End of the first window in which the fault hits enough devices for a page. Where none does, the end of the first
-    /// window with the fault. In milliseconds since 1970.
+    /// End of the first window in which the fault hits enough devices for a page. If no window does, the end of the
+    /// first window with the fault, in milliseconds since 1970.
     pub fault_from_ms: Option<i64>,
 }
 
-/// A report and what the collector would store with it.
+/// A report, and the data that the collector would store with it.
 #[derive(Debug, Clone)]
 pub struct FamilyReport {
     pub received_ms: i64,
@@ -64,20 +64,20 @@ pub(super) struct Phone {
     pub(super) number: u64,
     pub(super) chipset: usize,
     pub(super) installation: InstallationId,
-    /// Its description in every report.
+    /// The device's description in every report.
     pub(super) device: Device,
     pub(super) traits: Traits,
     pub(super) always_fell_back: bool,
-    /// Its place in the roll-outs, in [0, 1).
+    /// The device's position in the order of roll-outs, in [0, 1).
     rollout: f64,
     rollout_between: f64,
-    /// Its place in the order in which a fault on some devices hits them, in [0, 1).
+    /// The device's position in the order in which a fault on some devices hits them, in [0, 1).
     pub(super) luck: f64,
-    /// Which of two new versions it gets, if there are two.
+    /// Decides which of two new versions the device gets, if there are two.
     luck_of_two: f64,
     pub(super) has_baseline: bool,
     pub(super) has_peer: bool,
-    /// Whether it runs the first model; a device without it runs the second.
+    /// Whether the device runs the first model; if not, it runs the second.
     pub(super) has_subject: bool,
     pub(super) lasting_from: u32,
     pub(super) joins: u32,
@@ -269,7 +269,7 @@ impl Family {
         }
     }
 
-    /// The version that a device is on.
+    /// Returns the version that a device runs in a window.
     pub(super) fn version(&self, phone: &Phone, window: u32) -> &'static str {
         let since = |first: u32| window.checked_sub(first).map(|since| since as usize);
         let (spec, first) = (&self.spec, self.spec.windows.0);
@@ -293,7 +293,7 @@ impl Family {
         OLD
     }
 
-    /// The version that a device was on before its version in `window`; `None` if it never was on another.
+    /// Returns the version that a device ran before its version in `window`; `None` if it never ran another.
     pub(super) fn version_before(&self, phone: &Phone, window: u32) -> Option<&'static str> {
         let now = self.version(phone, window);
         let earlier = (phone.joins..window).rev();
@@ -304,7 +304,7 @@ impl Family {
         other.or(was_before.then_some(BEFORE_ALL))
     }
 
-    /// Number of a version, from 1; placements of versions differ by it.
+    /// Returns a version's number, from 1, by which the placements of versions differ.
     pub(super) fn number_of(version: &str) -> u64 {
         let next = NEXT.iter().position(|next| *next == version);
         match (version, next) {

@@ -1,18 +1,18 @@
-//! Measurements on real devices: base latencies, and how chipsets differ.
+//! Measurements on real devices: base latencies, and differences between chipsets.
 //!
 //! The data are from Qualcomm AI Hub Models v0.46.1 (public repository quic/ai-hub-models, commit 52c080d2, the
 //! `perf.yaml` files, BSD-3-Clause). They are rows of one model, precision and runtime that ran wholly on the NPU. The
-//! same data give how much slower a model is that fell back. They compare ONNX Runtime with layers on the CPU against
-//! QNN itself on the same device. A model wholly on the CPU (117 rows) is 2.9 to 59 x slower, with a median of 13 x.
-//! With a minority of its layers there (85 rows) it is 1.06 to 36 x between the quartiles' outer neighbours. The median
-//! is 2.45 x. Each row is one point, so how runs and devices differ has to be modelled.
+//! same data show how much slower a model is after a fallback. For this they compare ONNX Runtime with layers on the
+//! CPU against QNN itself on the same device. A model wholly on the CPU (117 rows) is 2.9 to 59 x slower, with a median
+//! of 13 x. With a minority of its layers there (85 rows) it is 1.06 to 36 x between the quartiles' outer neighbours.
+//! The median is 2.45 x. Each row is a single value, so the spread of runs and devices has to be modelled.
 
 use epwatch_fleet::chance::Chance;
 
 /// Milliseconds on a Galaxy S24's NPU, ONNX Runtime with QNN, 124 rows: 10, 25, 50, 75 and 90 % points.
 const BASE_MS: [f64; 5] = [0.674, 1.222, 3.421, 10.04, 32.4];
 
-/// A chipset, and its latency next to SM8650's: 10 and 90 % points over models, 159 to 300 rows each.
+/// Chipsets, and their latency relative to SM8650: 10 and 90 % points over models, from 159 to 300 rows each.
 const CHIPSETS: [(&str, (f64, f64)); 6] = [
     ("SM8650", (0.98, 1.02)),
     ("SM8550", (1.29, 1.49)),
@@ -22,14 +22,14 @@ const CHIPSETS: [(&str, (f64, f64)); 6] = [
     ("SM7750", (1.48, 2.32)),
 ];
 
-/// As many as there are figures for.
+/// Number of chipsets with measurements.
 pub(super) const MOST_CHIPSETS: usize = CHIPSETS.len();
 
 pub(super) fn chipset(at: usize) -> &'static str {
     CHIPSETS[at % MOST_CHIPSETS].0
 }
 
-/// Draws how slow a chipset is for a model.
+/// Draws a chipset's latency relative to SM8650 for a model.
 pub(super) fn chipset_slowness(at: usize, chance: &mut Chance) -> f64 {
     chance.between(CHIPSETS[at % MOST_CHIPSETS].1)
 }

@@ -7,7 +7,7 @@ use epwatch_fleet::physics::{SlowRuns, Spell, Traits, Weather};
 
 /// Sessions of a device in a calm window, on average.
 pub(super) const USUAL_SESSIONS: f64 = 2.5;
-/// Fewest and most sessions of such a window.
+/// Fewest and most sessions of a calm window.
 pub(super) const CALM_SESSIONS: (u32, u32) = (1, 4);
 
 /// The work of a device in a window.
@@ -18,13 +18,13 @@ pub(super) struct Work {
     /// Fewest and most sessions.
     pub(super) sessions: (u32, u32),
     pub(super) slow_runs: SlowRuns,
-    /// Whether the device is hot from the start, as it reports if it can.
+    /// Whether the device is hot from the start; it reports this if it can.
     pub(super) is_hot: bool,
-    /// Share of the runs on larger inputs, where the shape of a run is not known; else its runs are of one shape.
+    /// Share of the runs on larger inputs, if the shape of a run is not known. Otherwise all runs have one shape.
     pub(super) larger: f64,
 }
 
-/// Latency of larger inputs next to the others.
+/// Latency of larger inputs, relative to the others.
 pub(super) const LARGER: f64 = 1.9;
 
 /// Runs of one stratum.
@@ -63,7 +63,7 @@ pub(super) fn runs(
     let sessions =
         (fewest + whole(chance.unit() * f64::from(most - fewest + 1))).min(work.runs.max(1));
     let day = traits.day(chance);
-    // A governor that holds clocks low holds them for all runs of a device.
+    // A governor that keeps clocks low does so for all runs of a device.
     let held = weather
         .governor
         .map_or(1.0, |most| chance.between((1.0, most)));

@@ -125,7 +125,7 @@ pub(super) fn session(
 fn histogram(values: &[f64]) -> SparseHistogram {
     let buckets = values
         .iter()
-        // Cuts what is behind the point.
+        // The cast drops the fraction.
         .map(|value| bucket_of_us(*value as u64));
     let mut buckets: Vec<u16> = buckets.collect();
     buckets.sort_unstable();
@@ -186,7 +186,7 @@ pub(super) fn series(
     }
 }
 
-/// Learnt from some runs; absent with too few.
+/// Returns baselines that were learnt from these runs; absent if there are too few.
 pub(super) fn baseline(version: &str, mut runs: Vec<f64>, firmware: &str) -> Baselines {
     if runs.len() < 20 {
         return Baselines::Absent(BaselineAbsence::TooFewRuns);

@@ -7,19 +7,19 @@ use epwatch_fleet::chance::{Chance, whole};
 /// The parameters of a family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FamilySpec {
-    /// Everything follows from it.
+    /// The seed that everything follows from.
     pub seed: u64,
-    /// Its fault or confounder.
+    /// The family's fault or confounder.
     pub truth: Truth,
     /// The placements that devices report.
     pub view: PlacementView,
-    /// Chipsets: the fault is on the first, weather on all.
+    /// Number of chipsets. The fault is on the first, and weather is on all.
     pub chipsets: usize,
     /// Devices of each chipset.
     pub devices: usize,
     /// Windows before the roll-out, and from it on.
     pub windows: (u32, u32),
-    /// Share of the devices on the new version in each window of the roll-out; the last holds on.
+    /// Share of the devices on the new version in each window of the roll-out; the last share stays.
     pub rollout: Vec<f64>,
     /// Whether another version begins to roll out three windows before.
     pub rolls_out_twice: bool,
@@ -35,11 +35,11 @@ pub struct FamilySpec {
     pub base_us: f64,
     /// Share of the devices without a self baseline.
     pub without_baseline: f64,
-    /// Share of the windows in which a device reports, and of the devices that are there from the start.
+    /// Share of the windows in which a device reports. Also the share of the devices that exist from the start.
     pub presence: f64,
-    /// Spread of devices and runs next to a usual fleet's: 2 is twice the spread.
+    /// Spread of devices and runs relative to a usual fleet: 2 is twice the spread.
     pub wildness: f64,
-    /// The behaviour of the whole family all the time.
+    /// The permanent behaviour of the whole family.
     pub circumstance: Option<Circumstance>,
 }
 
@@ -49,7 +49,7 @@ const DEVICES_SIGMA: f64 = 1.1;
 const DEVICES: (f64, f64) = (3.0, 1_500.0);
 
 impl FamilySpec {
-    /// Draws a family with this truth, as varied as fleets are.
+    /// Draws a family with this truth, with the variety of real fleets.
     #[must_use]
     pub fn drawn(seed: u64, truth: Truth) -> Self {
         let mut chance = Chance::split(seed, "family", 0);

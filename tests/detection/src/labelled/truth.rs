@@ -39,7 +39,7 @@ pub enum Benign {
     ChangedCounting,
     /// One device makes a hundred times as many runs, slowly.
     WhaleDevice,
-    /// Another new version rolls out in stages as this one begins to: devices go from one to the next.
+    /// Another new version rolls out in stages when this one begins to, so devices go from one to the next.
     TwoRollouts,
     /// 30 % of the devices send hours to five days late.
     LateReports,
@@ -53,7 +53,7 @@ pub enum Benign {
     /// A hot week: half of the devices take 1.5 to 2.4 times as long in a window, different ones each day. Devices that
     /// report a thermal state report the heat.
     UnseenHeat,
-    /// Sessions come in two speeds, 1.6 to 2.4 apart, on big and little cores; always.
+    /// Sessions always have two speeds, on big and little cores, which differ by a factor of 1.6 to 2.4.
     TwoSpeeds,
 }
 
@@ -94,7 +94,7 @@ impl Benign {
 pub struct Fault {
     /// The devices and runs that it hits.
     pub kind: FaultKind,
-    /// Slow-down of a run that it hits.
+    /// Factor by which a hit run is slower.
     pub factor: f64,
     /// Share of the MACs that move to the CPU, in (0, 1].
     pub moved: f64,
@@ -122,6 +122,6 @@ pub enum PlacementView {
     Full,
     NodesOnly,
     Missing,
-    /// The healthy placement in any case.
+    /// Devices report the healthy placement in any case.
     Lying,
 }

@@ -39,7 +39,7 @@ pub(super) fn disturbed(
     }
 }
 
-/// Some days in the spool. Reports older than two days have no vote.
+/// Delays reports by some days in the spool. Reports older than two days have no vote.
 fn late(
     mut reports: Vec<FamilyReport>,
     days: (f64, f64),
@@ -56,8 +56,8 @@ fn late(
     reports
 }
 
-/// A wall clock that is wrong by up to `days`, and on every third device is set right between the
-/// interval and its sending.
+/// Makes the wall clock wrong by up to `days`. On every third device it is corrected between the interval and its
+/// sending.
 fn wrong_clocks(
     mut reports: Vec<FamilyReport>,
     days: f64,
@@ -79,7 +79,7 @@ fn wrong_clocks(
     reports
 }
 
-/// The ack was lost: each report comes again, minutes or days later.
+/// Repeats each report minutes or days later, as after a lost ack.
 fn twice(mut reports: Vec<FamilyReport>, chance: &mut Chance) -> Vec<FamilyReport> {
     let again: Vec<FamilyReport> = reports
         .iter()

@@ -27,13 +27,13 @@ struct Part {
 
 /// An input shape of the subject, as the device reports it.
 struct Shape {
-    /// Empty if it reports none.
+    /// The shape's key; empty if the device reports none.
     key: String,
-    /// Latency next to the first.
+    /// Latency relative to the first shape.
     size: f64,
     /// Share of the runs.
     share: f64,
-    /// Share of larger inputs among them, in this window and before any change.
+    /// Share of larger inputs among these runs, in this window and before any change.
     larger: (f64, f64),
 }
 
@@ -42,7 +42,7 @@ struct Shape {
 struct Hit {
     session_share: f64,
     run_share: f64,
-    /// Placements of all sessions show it, or of those that are hit.
+    /// Whether the placements of all sessions show the fault; `hit_fallen` is for the hit sessions only.
     all_fallen: bool,
     hit_fallen: bool,
 }
@@ -209,7 +209,7 @@ impl Family {
         }
     }
 
-    /// Slow-down of a device in a window by load that is spread over the first chipset.
+    /// Returns a device's slow-down in a window by load that is spread over the first chipset.
     fn shared_load(&self, phone: &Phone, window: u32) -> f64 {
         let is_loaded = window >= self.spec.windows.0 && phone.chipset == 0;
         if self.spec.truth != Truth::Benign(Benign::SharedLoad) || !is_loaded {
@@ -225,7 +225,7 @@ impl Family {
         }
     }
 
-    /// Slow-down of a device in a window by heat.
+    /// Returns a device's slow-down in a window by heat.
     fn unseen_heat(&self, phone: &Phone, window: u32) -> f64 {
         let is_warm = window >= self.spec.windows.0;
         if self.spec.truth != Truth::Benign(Benign::UnseenHeat) || !is_warm {
@@ -248,7 +248,7 @@ impl Family {
         })
     }
 
-    /// Slow-down by the step that the clocks of a device keep for some days.
+    /// Returns the slow-down by the clock step that a device keeps for some days.
     fn clock_step(&self, phone: &Phone, window: u32) -> f64 {
         if !self.spec.is_under(Circumstance::StickyClocks) {
             return 1.0;
@@ -276,7 +276,7 @@ impl Family {
             && Chance::split(self.spec.seed, "memory", phone.number).happens(1.0 / 3.0)
     }
 
-    /// The weather of all days of a device.
+    /// Returns the weather that a device has on all days.
     fn calm(&self, phone: &Phone) -> Weather {
         let usual = Weather::default();
         Weather {
@@ -412,7 +412,7 @@ impl Family {
         ]
     }
 
-    /// Returns what a device learnt from runs of so many microseconds, and a share of larger inputs.
+    /// Returns the baselines that a device learnt from runs of this latency, with a share of larger inputs.
     fn baselines(
         &self,
         phone: &Phone,
@@ -434,7 +434,7 @@ impl Family {
         let work = Work {
             base_us: base_us * if phone.always_fell_back { 2.0 } else { 1.0 },
             runs: 90,
-            // The SDK learns from many sessions, which matters if they differ.
+            // The SDK learns from many sessions, which matters if their speeds differ.
             sessions: match self
                 .little_cores()
                 .or(self.evening().map(|height| (1.0, height)))
@@ -455,7 +455,7 @@ impl Family {
         baselines
     }
 
-    /// Adds a session on the NPU after those that a fault of some sessions hit.
+    /// Adds a session on the NPU after each session that a fault of some sessions hit.
     fn made_again(&self, parts: &[&Part], window_start: i64, sessions: &mut Vec<Session>) {
         let of_sessions = self
             .spec
@@ -510,7 +510,7 @@ impl Family {
             let mut sessions: Vec<Session> = Vec::new();
             let mut series: Vec<LatencySeries> = Vec::new();
             for part in &parts {
-                // The same runs, dealt out: splitting must change nothing.
+                // The same runs are distributed over the reports, because splitting must change nothing.
                 let values = dealt(&part.runs.values, at, n);
                 let uid = part.session + u64::from(window) * 10_000;
                 let is_known = |session: &Session| session.uid.get() == uid.max(1);
@@ -578,8 +578,8 @@ fn dealt(runs: &[f64], at: u32, n: u32) -> Cow<'_, [f64]> {
     Cow::Owned(dealt.copied().collect())
 }
 
-/// Keeps one part of a session for each stratum, because a report has each once. It is the first part, whole, before
-/// its runs are divided among reports.
+/// Keeps one part of a session for each stratum, because a report has each stratum once. It is the complete first part,
+/// before its runs are divided among reports.
 fn one_a_stratum(parts: &[Part]) -> Vec<&Part> {
     let mut kept: Vec<&Part> = Vec::with_capacity(parts.len());
     for part in parts {

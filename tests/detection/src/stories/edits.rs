@@ -8,20 +8,20 @@ use epwatch_proto::{
     BaselineAbsence, Baselines, Fingerprint, LatencySeries, Placement, Report, SparseHistogram,
 };
 
-/// A device's place in [0, 1), the same in all of its reports.
+/// Returns a device's position in [0, 1), which is equal in all of its reports.
 pub(super) fn luck(report: &Report) -> f64 {
     let bytes = report.key.installation.as_bytes();
     f64::from(u16::from_le_bytes([bytes[0], bytes[1]])) / 65_536.0
 }
 
-/// Multiplies a share of the runs of every series; 1 for all of them.
+/// Multiplies the latency of a share of each series' runs; the share 1 is all runs.
 pub(super) fn slow_down(report: &mut Report, factor: f64, share: f64) {
     for series in &mut report.series {
         slow_series(series, factor, share);
     }
 }
 
-/// Multiplies all runs of the series with an input shape.
+/// Multiplies the latency of all runs in series with an input shape.
 pub(super) fn slow_shape(report: &mut Report, shape: &str, factor: f64) {
     let slow = report.series.iter_mut();
     for series in slow.filter(|series| series.stratum.shape_key == shape) {
@@ -70,7 +70,7 @@ fn divided(series: &LatencySeries, share: f64) -> (RunsByLatency, RunsByLatency)
     let mut carried = 0.0;
     for (index, count) in series.histogram.buckets() {
         let middle = (bucket_low_us(index) + bucket_high_us(index)) as f64 / 2.0;
-        // The rest of a share goes on to the next bucket.
+        // The fraction that is left is carried to the next bucket.
         carried += share * count as f64;
         let taken = (carried.floor() as u64).min(count);
         carried -= taken as f64;
@@ -124,7 +124,7 @@ pub(super) fn rename(report: &mut Report, version: &str) {
     }
 }
 
-/// Gives devices with a baseline one of another version, which was slower by a factor.
+/// Replaces baselines by baselines of another version, which was slower by a factor.
 pub(super) fn learnt_on(report: &mut Report, version: &str, factor: f64) {
     for series in &mut report.series {
         if let Baselines::Known(known) = &mut series.baselines {
@@ -139,7 +139,7 @@ pub(super) fn learnt_on(report: &mut Report, version: &str, factor: f64) {
     }
 }
 
-/// The model has no version before.
+/// Removes the model's earlier version from baselines.
 pub(super) fn without_past(report: &mut Report) {
     for series in &mut report.series {
         series.baselines = Baselines::Absent(BaselineAbsence::FirstVersion);
@@ -147,14 +147,14 @@ pub(super) fn without_past(report: &mut Report) {
     }
 }
 
-/// Puts every session where the placement says.
+/// Replaces the placement of every session.
 pub(super) fn place(report: &mut Report, placement: &Placement) {
     for session in &mut report.sessions {
         session.placement = placement.clone();
     }
 }
 
-/// A new runtime attributes this share of the MACs to the CPU, and computes as before.
+/// Attributes this share of the MACs to the CPU, as a new runtime that computes as before may do.
 pub(super) fn recount(report: &mut Report, share: f64) {
     report.runtime.ort_version = "1.33.0".into();
     for session in &mut report.sessions {

@@ -1,5 +1,5 @@
-//! Stories of the field: what happens to apps over weeks, each with the words in which it must be told. They are made of
-//! the reports of a [`Family`], which is changed from a day on.
+//! Stories of the field: events in apps over weeks, each with the words in which the detector must tell it. They are
+//! made from the reports of a [`Family`], which are changed from a day on.
 
 mod edits;
 mod nouns;
@@ -34,7 +34,7 @@ pub(crate) const CHIPSET: &str = "SM8650";
 /// The model of the stories.
 const MODEL: &str = "segmenter";
 
-/// The firmware that it comes with.
+/// The firmware that a story introduces.
 const FIRMWARE: &str = "f9";
 
 /// The runtime of [`Story::NewRuntime`].
@@ -43,17 +43,17 @@ const NEW_RUNTIME: &str = "1.33.0";
 /// An input shape of [`Story::LargeInputs`].
 const LARGE_SHAPE: &str = "x:1x3x640x640";
 
-/// Device models of the make that is new.
+/// Device models of the new make.
 const NEW_MAKE: [&str; 2] = ["Acme P00N", "Acme P01N"];
 
-/// Day on which 2.0.0 is on all devices, and that on which something else happens.
+/// The day on which 2.0.0 reaches all devices, and the day of the story's other event.
 const NEW_FROM: i64 = 7;
 const THEN: i64 = 10;
 
 /// A story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Story {
-    /// 2.0.0 is slow, and 2.0.1, three days later, as slow.
+    /// 2.0.0 is slow, and 2.0.1, three days later, is as slow.
     FixAsBad,
     /// 2.0.0 is slow, and 2.0.1, three days later, is as fast as 1.0.0.
     FixThatMends,
@@ -108,7 +108,7 @@ impl Story {
         Story::LateFrames,
     ];
 
-    /// The events, and the notifications that must follow.
+    /// Returns the events of the story, and the notifications that must follow.
     #[must_use]
     pub fn text(self) -> &'static str {
         match self {
@@ -164,7 +164,7 @@ impl Story {
         }
     }
 
-    /// The slow-down, by the seed.
+    /// Returns the slow-down, which depends on the seed.
     fn factor(self, seed: u64) -> f64 {
         let (low, high) = match self {
             Story::FixAsBad | Story::FixThatMends => (2.2, 4.0),
@@ -175,7 +175,7 @@ impl Story {
             Story::LoadThatLasts => (1.7, 2.6),
             Story::BusyOnTheFirstDay => (1.6, 1.95),
             Story::FiveDevices => (2.4, 4.0),
-            // The share of the MACs.
+            // For this story the number is a share of the MACs.
             Story::RecountedMacs => (0.05, 0.12),
             Story::ManyNames => (2.1, 2.4),
             Story::NewRuntime => (1.25, 1.45),
@@ -187,7 +187,7 @@ impl Story {
         low + (high - low) * fraction(seed)
     }
 
-    /// The deadline of the model in the detector's config, in milliseconds, by the seed.
+    /// Returns the model's deadline in the detector's config, in milliseconds, which depends on the seed.
     #[must_use]
     pub fn deadline_ms(self, seed: u64) -> Option<f64> {
         let healthy = self.spec(seed, Truth::Benign(Benign::Plain));
@@ -441,7 +441,7 @@ impl Story {
     }
 }
 
-/// A number in [0, 1) by the seed.
+/// Returns a number in [0, 1), which depends on the seed.
 fn fraction(seed: u64) -> f64 {
     let of = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
     of as f64 / f64::from(1_u32 << 24)
@@ -461,7 +461,7 @@ fn is_there(report: &FamilyReport) -> bool {
     report.report.device.chipset_raw == CHIPSET
 }
 
-/// Whether the device has the firmware, which gets this share of them each day.
+/// Whether the device has the firmware, which reaches this share of the devices each day.
 fn has_firmware(report: &FamilyReport, a_day: f64) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "days")]
     let share = a_day * (day(report) - THEN) as f64;
@@ -472,14 +472,14 @@ fn update(report: &mut FamilyReport) {
     report.report.device.vendor_fingerprint_hash = vendor_fingerprint_hash(FIRMWARE);
 }
 
-/// Makes 2.0.1 of it, on devices that learnt what they are used to on 2.0.0.
+/// Turns the report into one of 2.0.1, on devices whose baselines are from 2.0.0.
 fn follow(report: &mut FamilyReport, factor: f64) {
     let factor = if is_there(report) { factor } else { 1.0 };
     rename(&mut report.report, "2.0.1");
     learnt_on(&mut report.report, "2.0.0", factor);
 }
 
-/// Leaves the last version alone, as the app's first.
+/// Keeps only the last version, as the app's first one.
 fn first_version(mut reports: Vec<FamilyReport>) -> Vec<FamilyReport> {
     reports.retain(|report| day(report) >= 3);
     for report in &mut reports {
@@ -488,7 +488,7 @@ fn first_version(mut reports: Vec<FamilyReport>) -> Vec<FamilyReport> {
     reports
 }
 
-/// The placement of most devices of 2.0.0 on the chipset.
+/// Returns the placement that most devices of 2.0.0 on the chipset have.
 fn placement_of(reports: &[FamilyReport]) -> Placement {
     let mut there = reports
         .iter()
@@ -500,7 +500,7 @@ fn placement_of(reports: &[FamilyReport]) -> Placement {
 /// Replays the reports of a story, a window a day, with a deadline of its model.
 ///
 /// # Errors
-/// They could not be replayed.
+/// The reports could not be replayed.
 pub async fn lines_of(
     reports: &[FamilyReport],
     deadline_ms: Option<f64>,
@@ -538,8 +538,8 @@ pub async fn lines_of(
     Ok(lines)
 }
 
-/// Judges fleets, each by itself. `reports` makes the fleet of a seed, with the model's deadline. `wrong` returns what its
-/// lines fail to tell.
+/// Judges fleets, each by itself. `reports` makes the fleet of a seed, with the model's deadline. `wrong` returns an
+/// error if the replay's lines do not tell the story.
 pub(crate) fn evaluate(
     scenario: &str,
     seeds: impl Iterator<Item = u64>,

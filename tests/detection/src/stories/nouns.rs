@@ -1,4 +1,4 @@
-//! Whether the text of a story's first page or ticket is true. Each noun in it (version, firmware, runtime, input
+//! Checks that the text of a story's first page or ticket is true. Each noun in it (version, firmware, runtime, input
 //! shape, counts, cause) is compared with the labels of the fleet.
 
 use std::collections::BTreeSet;
@@ -98,7 +98,7 @@ impl Story {
             | Story::FiveDevices
             | Story::LargeInputs
             | Story::LateFrames => there && day >= NEW_FROM,
-            // Of one chipset by any name.
+            // All devices, because they have one chipset under several names, or the story is on all chipsets.
             Story::ManyNames | Story::NewRuntime => day >= NEW_FROM,
             Story::FirmwareSlowsAllModels => has_firmware(report, 0.06),
             Story::GainedAndLost => has_firmware(report, 0.25),
@@ -111,10 +111,10 @@ impl Story {
         }
     }
 
-    /// Says what is wrong in the text of the first page or ticket.
+    /// Compares the text of the first page or ticket with the labels.
     ///
     /// # Errors
-    /// What is wrong, with the text.
+    /// The first wrong noun, with the text.
     pub fn wrong_noun_in(
         self,
         reports: &[FamilyReport],
@@ -171,7 +171,7 @@ impl Story {
         if self == Story::Reinstall {
             return Ok(());
         }
-        // These are counts of runs.
+        // The skipped lines count runs, not devices.
         let of_devices = told.iter().filter(|line| !line.starts_with(LATE));
         for (part, of) in of_devices.flat_map(|line| counts(line)) {
             if part > of || of > seen {
@@ -196,7 +196,7 @@ impl Story {
             }
         }
         let told_hit = first.incident.devices_hit;
-        // Healthy devices are slow at times too.
+        // Healthy devices are also slow at times.
         let is_too_many = told_hit > hit + 2 + seen / 20;
         let told_share = told_hit as f64 / first.incident.devices_compared.max(1) as f64;
         let is_too_few = told_share < LEAST_TOLD * hit as f64 / seen.max(1) as f64;
@@ -215,7 +215,7 @@ impl Story {
         Ok(())
     }
 
-    /// Whether the labels are of all chipsets, or of all names of one.
+    /// Whether the labels cover all chipsets, or all names of one chipset.
     fn is_on_all(self) -> bool {
         matches!(self, Story::ManyNames | Story::NewRuntime)
     }

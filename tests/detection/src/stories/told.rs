@@ -1,4 +1,4 @@
-//! Whether a story was told: the pages and tickets that must be there, and no others.
+//! Checks that a story was told: with the expected pages and tickets, and no others.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Day of a window, by its end.
+/// Returns the day of a window from its end.
 pub(super) fn day_of(end: &str) -> i64 {
     let end_ms = milliseconds(end).expect("a time");
     (end_ms - START_MS) / DAY_MS - 1
@@ -77,7 +77,7 @@ fn ensure(is_right: bool, wrong: impl FnOnce() -> String) -> Result<(), String> 
 }
 
 impl Story {
-    /// Says what is wrong in what a replay of its reports said.
+    /// Compares the lines of a replay of the story's reports with the expected ones.
     ///
     /// # Errors
     /// What is wrong.

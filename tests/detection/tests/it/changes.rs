@@ -1,5 +1,5 @@
-//! Changes on purpose: firmware, runtime, the kind of graph. None is a fault by itself, and a fault that comes with one
-//! is found.
+//! Intended changes: firmware, runtime, the kind of graph. None of them is a fault by itself, but a fault that comes
+//! with one is found.
 
 use epwatch_detection::labelled::{Benign, FamilyReport, FamilySpec, PlacementView, Truth};
 use epwatch_model::{State, VerdictClass};
@@ -12,7 +12,7 @@ use super::{
     replayed, reports, spec, verdicts,
 };
 
-/// 2.0.0 is everywhere for four windows before anything changes.
+/// 2.0.0 runs on all devices for four windows before anything changes.
 fn settled(seed: u64, truth: Truth, view: PlacementView) -> Vec<FamilyReport> {
     reports(FamilySpec {
         windows: (3, 6),
@@ -49,7 +49,7 @@ async fn a_firmware_update_in_mid_window_is_no_fault() {
     assert_eq!(found[3..], [VerdictClass::Healthy; 3], "{found:?}");
 }
 
-/// With an earlier version to compare with, and without one.
+/// Checks with and without an earlier version to compare with.
 #[tokio::test]
 async fn a_firmware_that_falls_back_pages_and_is_named() {
     for first_ms in [START_MS, START_MS + 3 * DAY_MS] {
@@ -115,7 +115,7 @@ async fn a_runtime_that_renames_nodes_is_no_fault() {
     }
 }
 
-/// Other names do not hide a fallback.
+/// Renamed nodes do not hide a fallback.
 #[tokio::test]
 async fn a_runtime_that_renames_nodes_and_falls_back_pages() {
     let mut received = settled(22, PLAIN, PlacementView::Full);
@@ -128,7 +128,7 @@ async fn a_runtime_that_renames_nodes_and_falls_back_pages() {
     );
 }
 
-/// The NPU's nodes become one; those on the CPU keep their names.
+/// The NPU's nodes become one node; nodes on the CPU keep their names.
 fn collapsed(placement: &mut Placement) {
     placement.graph_kind = GraphKind::EpContext;
     let mut n_nodes = 0;
@@ -167,7 +167,7 @@ async fn a_switch_to_epcontext_is_no_fault() {
     }
 }
 
-/// Nodes of the two kinds do not compare, so the page rests on latency.
+/// Nodes of the two kinds of graph cannot be compared, so the page is based on latency.
 #[tokio::test]
 async fn a_switch_to_epcontext_that_leaves_more_on_the_cpu_pages() {
     let received = precompiled(reports(spec(14, INCIDENT, PlacementView::Full)));

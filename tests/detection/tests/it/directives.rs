@@ -5,7 +5,7 @@ use epwatch_model::State;
 
 use super::{DAY_MS, INCIDENT, START_MS, check_quiet, incidents, is_new, replayed, reports, spec};
 
-/// The device obeys: its sessions ask for no NPU and name the directive.
+/// The device obeys: its sessions do not request the NPU, and name the directive.
 fn obey(report: &mut FamilyReport) {
     for session in &mut report.report.sessions {
         session.directive_id = "npu-off-1".into();
@@ -20,7 +20,7 @@ async fn npu_off_by_directive_does_not_page() {
     check_quiet(&replayed(&changed).await);
 }
 
-/// Two windows fire, then the chipset's devices obey a directive, which repairs nothing.
+/// Two windows show the fault. Then the chipset's devices obey a directive, which does not repair it.
 #[tokio::test]
 async fn npu_off_by_directive_mitigates_what_fires_and_resolves_nothing() {
     let mut changed = reports(FamilySpec {

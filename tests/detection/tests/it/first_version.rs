@@ -1,4 +1,4 @@
-//! A model's first version that runs on the CPU alone: no reference shows it, and the request for the NPU does.
+//! A model's first version that runs on the CPU alone: no reference shows this fault, but the request for the NPU does.
 
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView};
 use epwatch_detector::ExpectsNpu;
@@ -41,7 +41,7 @@ async fn a_first_version_on_the_cpu_is_a_ticket_in_its_first_window() {
     }
 }
 
-/// It was on the NPU from the start.
+/// The first version runs on the NPU from the start.
 #[tokio::test]
 async fn a_first_version_on_the_npu_is_no_finding() {
     let mut first = reports(spec(41, PLAIN, PlacementView::Full));

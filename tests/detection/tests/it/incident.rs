@@ -25,8 +25,8 @@ async fn the_incident_pages_in_its_first_window_whatever_placements_say() {
     }
 }
 
-/// Without shapes and placements, larger inputs look like a fault, but they would be on all chipsets. On the only
-/// chipset it stays a ticket.
+/// Without shapes and placements, larger inputs look like a fault, but they would occur on all chipsets. With a single
+/// chipset the finding stays a ticket.
 #[tokio::test]
 async fn slow_sessions_of_unknown_shape_page_where_other_chipsets_have_none() {
     let sessions = Fault {
@@ -83,7 +83,7 @@ async fn one_driver_that_slows_two_models_is_one_page() {
     assert_eq!(ids.len(), 2, "{ids:?}");
 }
 
-/// 3.0.0 replaces 2.0.0 two days after it fell back, and has the same fault.
+/// 3.0.0 replaces 2.0.0 two days after the fallback, and has the same fault.
 #[tokio::test]
 async fn a_fault_that_lives_on_in_the_next_version_is_one_page() {
     let mut received = reports(FamilySpec {
@@ -112,7 +112,7 @@ async fn splitting_a_window_into_more_reports_changes_no_verdict() {
         (Truth::Fault(runs), PlacementView::Missing),
         (Truth::Benign(Benign::Contention), PlacementView::NodesOnly),
     ];
-    // With few runs a device, earlier windows are added.
+    // With few runs for each device, earlier windows are added.
     let courses = stories
         .into_iter()
         .flat_map(|received| [(received, 50.0), (received, 9.0)]);
@@ -135,7 +135,7 @@ async fn splitting_a_window_into_more_reports_changes_no_verdict() {
     }
 }
 
-/// End of the window, model, version, chipset and firmware, verdict, devices hit.
+/// A verdict: end of the window; model, version, chipset and firmware; class, severity and devices hit.
 type AsJudged = (String, [String; 3], VerdictClass, Severity, u64);
 
 fn as_judged(lines: &[Line]) -> Vec<AsJudged> {

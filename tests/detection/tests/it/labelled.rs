@@ -12,7 +12,7 @@ fn of(values: impl IntoIterator<Item = u64>) -> SparseHistogram {
     histogram
 }
 
-/// A fair coin has skewness 0 and kurtosis 1.
+/// Two equal points, like a fair coin, have skewness 0 and kurtosis 1.
 #[test]
 fn two_equal_points_are_as_bimodal_as_can_be() {
     let coin = of([10, 20, 10, 20]);

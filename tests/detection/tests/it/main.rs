@@ -1,4 +1,4 @@
-//! One fleet for each thing that fleets do, in addition to faults: the detector must page for the fault and for
+//! Tests one fleet for each event in the field, also together with faults. The detector must page for the fault and for
 //! nothing else.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
@@ -103,7 +103,7 @@ fn options() -> ReplayOptions {
             step: Period(24 * HOUR),
             ..DetectorConfig::default()
         },
-        // The first report may come at any time of its window.
+        // The first report may arrive at any time of its window, so the start is given.
         from: Some(jiff::Timestamp::from_millisecond(START_MS).unwrap()),
         to: None,
         all: true,
@@ -135,7 +135,7 @@ fn recorded(reports: &[FamilyReport]) -> Source {
     Source::recorded(Arc::new(recording), 2_000_000)
 }
 
-/// Whether latency has two modes is shown, and decides nothing.
+/// The statistics about two modes of latency are shown, but do not decide anything.
 #[tokio::test]
 async fn lines_without_modes_say_the_same_of_all_else() {
     let reports = reports(spec(1, INCIDENT, PlacementView::Missing));
@@ -149,7 +149,7 @@ async fn lines_without_modes_say_the_same_of_all_else() {
             for name in ["dip", "dip_p", "valley_depth", "mixture_separation"] {
                 of_modes += usize::from(fields.remove(name).is_some_and(|value| !value.is_null()));
             }
-            // The notification has a line about them.
+            // The notification's text has a line about modes, so it is not compared.
             fields.remove("text");
             rest.push(line);
         }

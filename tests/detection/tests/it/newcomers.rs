@@ -60,7 +60,7 @@ fn certified() -> Certified {
     Certified::from_file(&path).unwrap()
 }
 
-/// It has no reference of its own, and its latency is its chipset's.
+/// The model has no reference on this chipset, and its latency is normal for the chipset.
 #[tokio::test]
 async fn a_model_that_is_new_on_a_chipset_is_no_fault() {
     let mut received = reports(spec(21, PLAIN, PlacementView::Full));
@@ -83,7 +83,7 @@ async fn a_total_fallback_on_a_new_chipset_pages_if_a_lab_certified_it() {
     let lines = lines_of(recorded(&received).with_certified(certified())).await;
     check_paged(&lines, VerdictClass::TotalFallback);
 
-    // Chipsets may differ, so a comparison with others alone makes a ticket.
+    // Chipsets may differ, so a comparison with other chipsets alone only makes a ticket.
     let lines = replayed(&received).await;
     check_quiet(&lines);
     let found = verdicts(&lines, "2.0.0", "SM8650");
@@ -155,8 +155,8 @@ async fn forged_installations_do_not_page_and_raise_data_quality() {
     assert_eq!(new, [VerdictClass::DataQuality; 3]);
 }
 
-/// A firmware that few known devices have. Forged installations are its majority, and report that the NPU
-/// does not start.
+/// Few known devices have this firmware. Most of its devices are forged installations, which report that the NPU does
+/// not start.
 #[tokio::test]
 async fn a_firmware_of_strangers_does_not_page() {
     let mut received = reports(spec(23, PLAIN, PlacementView::Full));

@@ -67,7 +67,8 @@ async fn a_placement_that_moves_pages() {
     check_paged_at_once(TOTAL, PlacementView::Full, VerdictClass::TotalFallback).await;
 }
 
-/// It is repaired a window later: three windows as before resolve it, though no reference shows that they are right.
+/// The fault is repaired a window later. Three windows with the earlier latency resolve the incident, although no
+/// reference confirms them.
 #[tokio::test]
 async fn devices_that_get_slower_page_without_a_placement() {
     let lines = check_paged_at_once(
@@ -89,7 +90,7 @@ async fn devices_that_get_slower_page_without_a_placement() {
     );
 }
 
-/// By then the look-back has faulty windows only, and they are not the reference.
+/// By then the look-back has only faulty windows, which must not become the reference.
 #[tokio::test]
 async fn a_fault_outlasts_the_look_back() {
     let lasting = FamilySpec {

@@ -1,4 +1,4 @@
-//! The reference of a cohort during an incident, and cohorts that are too small.
+//! Tests the reference of a cohort during an incident, and cohorts that are too small.
 
 use epwatch_detection::labelled::{FamilyReport, FamilySpec, PlacementView, Truth};
 use epwatch_detector::replay::Line;
@@ -29,7 +29,7 @@ async fn a_fallback_that_lasts_does_not_become_its_own_reference() {
     let mut received = with(PLAIN);
     received.retain(|report| !is_fallen(report));
     received.extend(with(INCIDENT).into_iter().filter(is_fallen));
-    // There is no reference from another version or from devices.
+    // No other version and no device's own past gives a reference.
     received.retain(|report| report.received_ms >= START_MS + 3 * DAY_MS);
     for series in received
         .iter_mut()
@@ -47,7 +47,7 @@ async fn a_fallback_that_lasts_does_not_become_its_own_reference() {
     assert!(!states.contains(&State::Resolved), "{states:?}");
 }
 
-/// Three devices of each of fourteen firmwares: none has enough for a verdict, all together have.
+/// Fourteen firmwares have three devices each: too few for a verdict alone, but enough together.
 #[tokio::test]
 async fn firmwares_with_too_few_devices_are_judged_as_their_chipset() {
     let mut received = reports(FamilySpec {

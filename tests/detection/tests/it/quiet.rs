@@ -1,4 +1,4 @@
-//! Fleets that go quiet: a ticket by app or version. And healthy ones whose devices are elsewhere or rest.
+//! Silent fleets make a ticket for an app or a version. Healthy fleets whose devices moved or pause do not.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use epwatch_model::{Severity, State, VerdictClass};
 
 use super::{DAY_MS, HOUR, PLAIN, START_MS, incidents, lines_of, reports, spec};
 
-/// Windows until the fleet goes quiet: a week, and some to be used to.
+/// Windows until the fleet becomes silent: a week, and some more to learn the usual numbers.
 const QUIET_FROM: i64 = 10;
 
 /// 80 devices on each of two chipsets.
@@ -34,7 +34,7 @@ fn version(report: &FamilyReport) -> &str {
     session.map_or("", |session| &session.model.version)
 }
 
-/// Replays the reports together with an app that goes on.
+/// Replays the reports together with an app that keeps reporting.
 async fn beside_another(camera: &[FamilyReport]) -> Vec<Line> {
     let other = reports(FamilySpec {
         devices: 20,
@@ -58,7 +58,7 @@ fn quiet(lines: &[Line]) -> Vec<(String, IncidentSummary)> {
     incidents(lines).into_iter().filter(of_quiet).collect()
 }
 
-/// The state and window of each change, for one app's model and version.
+/// Checks the state and window of each change, for one app's model and version.
 #[track_caller]
 fn check_told(lines: &[Line], (model, version): (&str, &str), expected: &[(State, &str)]) {
     let told = quiet(lines);
@@ -107,7 +107,7 @@ async fn an_app_without_a_device_is_a_ticket_until_it_is_back() {
     assert!(line.reasons[0].starts_with(&says), "{:?}", line.reasons);
 }
 
-/// A few are on an older release, whose key is still good.
+/// A few devices run an older release, whose key is still valid.
 #[tokio::test]
 async fn an_app_with_a_tenth_of_its_devices_is_a_ticket() {
     let mut camera = reports(fleet(73, (14, 0)));
@@ -150,7 +150,7 @@ async fn a_roll_over_to_the_next_version_is_silent() {
     check_silent(&beside_another(&reports(frequent)).await);
 }
 
-/// An app that is used at work.
+/// The app is used at work, so weekends are silent.
 #[tokio::test]
 async fn a_weekend_is_silent() {
     let mut camera = reports(fleet(78, (14, 0)));

@@ -1,5 +1,5 @@
-//! Fleets recorded with another simulator, each with its labels. They lie next to the repository, not in it, and are read
-//! where they are there.
+//! Fleets recorded with another simulator, each with its labels. They are stored next to the repository, not in it, and
+//! are skipped if they do not exist.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::*;
 /// The replay's lines of a fleet, with its labels.
 struct Told {
     lines: Vec<Line>,
-    /// By `model|version|chipset` and day: devices seen and hit.
+    /// Devices seen and hit, by `model|version|chipset` and day.
     labels: BTreeMap<String, BTreeMap<i64, (u64, u64)>>,
     first_day: i64,
 }
@@ -24,9 +24,9 @@ fn day_of(time: &str) -> i64 {
 }
 
 impl Told {
-    /// Replays a fleet, a window a day; `None` where it is not there.
+    /// Replays a fleet, with one window a day; `None` if its recording does not exist.
     async fn of(name: &str) -> Option<Self> {
-        // The folder of the crate at run time, so that a binary that was built elsewhere finds it too.
+        // Uses the crate's folder at run time, so that a binary that was built elsewhere finds it too.
         let here = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
         let here = here.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
         let folder = here.join("../../../shared/fleets");
@@ -67,7 +67,7 @@ impl Told {
         day_of(window_end) - 1 - self.first_day
     }
 
-    /// Verdicts of severity page or ticket on chipsets.
+    /// Returns the verdicts of this severity on chipsets.
     fn found(&self, severity: Severity) -> impl Iterator<Item = &VerdictSummary> {
         let verdicts = self.lines.iter().filter_map(|line| match line {
             Line::Verdict(verdict) => Some(&**verdict),
@@ -76,13 +76,13 @@ impl Told {
         verdicts.filter(move |verdict| verdict.severity == severity && verdict.firmware.is_empty())
     }
 
-    /// Devices seen and hit by the label.
+    /// Returns the devices seen and hit according to the label.
     fn label(&self, verdict: &VerdictSummary) -> (u64, u64) {
         let key = format!("{}|{}|{}", verdict.model, verdict.version, verdict.chipset);
         self.labels[&key][&self.day(&verdict.window_end)]
     }
 
-    /// Days and summaries of what fired with this severity.
+    /// Returns the days and summaries of incidents that fired with this severity.
     fn fired(&self, severity: Severity) -> Vec<(i64, IncidentSummary)> {
         let changes = incidents(&self.lines).into_iter();
         let fired = changes.filter(|(_, incident)| {
@@ -93,21 +93,22 @@ impl Told {
             .collect()
     }
 
-    /// No page or ticket is of a cohort that the labels call healthy, and counts are not above the labels.
+    /// Checks that no page or ticket is about a cohort that the labels call healthy, and that counts do not exceed the
+    /// labels.
     fn check_cohorts(&self) {
         for severity in [Severity::Page, Severity::Ticket] {
             for verdict in self.found(severity) {
                 let (seen, hit) = self.label(verdict);
                 let told = format!("{} {:#?}", verdict.window_end, verdict.reasons);
                 assert!(hit > 0, "{severity:?}: {told}");
-                // Healthy devices are slow at times too.
+                // Healthy devices are also slow at times.
                 assert!(verdict.devices_hit <= hit + 2 + seen / 20, "{hit}: {told}");
                 assert!(verdict.devices_seen <= seen, "{seen}: {told}");
             }
         }
     }
 
-    /// The first page or ticket fires on this day.
+    /// Checks that the first page or ticket fires by this day.
     fn check_first(&self, severity: Severity, by_day: i64) {
         let fired = self.fired(severity);
         let first = fired.first().map(|(day, _)| *day);
@@ -144,7 +145,7 @@ async fn a_firmware_under_all_models_pages() {
         return;
     };
     told.check_cohorts();
-    // From the first day on which a tenth of the devices have it.
+    // Expected from the first day on which a tenth of the devices has the firmware.
     told.check_first(Severity::Page, 12);
     told.check_says(Severity::Page, "it comes with a firmware");
 }

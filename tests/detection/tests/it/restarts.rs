@@ -1,4 +1,4 @@
-//! Sessions that are created again within a window: a part of it on the NPU, a part not.
+//! Sessions that are created again within a window, so that only a part of the runs is on the NPU.
 
 use epwatch_detection::labelled::{
     FamilyReport, FamilySpec, Fault, FaultKind, PlacementView, Truth,
@@ -53,7 +53,8 @@ async fn a_dsp_restart_that_placements_do_not_show_is_intermittent() {
     check(received, VerdictClass::IntermittentFallback).await;
 }
 
-/// Sessions go back and forth: the devices are not at fault, whatever share of them has such a session in a window.
+/// Sessions alternate between NPU and CPU. The devices are not called faulty, whatever share of them has such a session
+/// in a window.
 #[tokio::test]
 async fn sessions_that_alternate_are_intermittent() {
     let fault = Fault {

@@ -1,11 +1,11 @@
-//! A few labelled fleets at every change. `just detection` evaluates thousands.
+//! Tests a few labelled fleets at every change. `just detection` evaluates thousands.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use epwatch_detection::{FaultOutcome, Healthy, Keys, Outcome, RunOptions, batches, evaluate};
 
-/// Below 500000, where the seeds of `docs/detection.md` begin.
+/// The first seed, below 500000, where the seeds of `docs/detection.md` begin.
 const FIRST_SEED: u64 = 300_000;
 
 fn outcomes(scenarios: &[&str], families: u64) -> Vec<Outcome> {
@@ -34,7 +34,7 @@ fn healthy(outcomes: &[Outcome]) -> Healthy {
     sum
 }
 
-/// All confounders and other events of healthy fleets: not one page.
+/// No confounder and no other event of healthy fleets causes a page.
 #[test]
 fn healthy_fleets_do_not_page() {
     let all = healthy(&outcomes(&["confounders", "others"], 2));
@@ -50,8 +50,8 @@ fn sessions_in_two_speeds_do_not_page() {
     assert_eq!(all.pages, 0, "{all:?}");
 }
 
-/// Load that two models share on other devices each: one vetoes the other's page, or a device of it makes it a ticket.
-/// A cohort of a dozen devices may have none by chance, in two windows: in one of 200 apps.
+/// Two models on different devices share load. One model vetoes the other's page, or one of its devices lowers it to a
+/// ticket. A cohort of a dozen devices may by chance have no such device in two windows: in one of 200 apps.
 #[test]
 fn load_that_two_models_share_does_not_page() {
     let found = outcomes(&["shared load"], 80);
@@ -79,7 +79,7 @@ fn heat_that_devices_cannot_report_does_not_page() {
     assert_eq!(all.pages, 0, "{all:?}");
 }
 
-/// A ratio of 1.3 counts the same devices and some more, and is only a ticket.
+/// A limit of 1.3 counts the same devices and some more, and makes only a ticket.
 #[test]
 fn a_milder_ratio_takes_no_page_away() {
     let found = outcomes(&["half of the devices, 2x, no placements, 100 devices"], 60);
@@ -88,7 +88,7 @@ fn a_milder_ratio_takes_no_page_away() {
     assert!(faults.iter().all(|fault| fault.found_first), "{faults:?}");
 }
 
-/// Half of 20 devices at 2x without placements fell between two rules.
+/// With half of 20 devices at 2x without placements, earlier neither of two rules fired.
 #[test]
 fn half_of_twenty_devices_at_twice_the_latency_page() {
     let found = outcomes(&["half of the devices, 2x, no placements, 20 devices"], 60);
@@ -118,7 +118,7 @@ fn fleets_of_five_devices_page_at_total_fallback() {
     assert_eq!((paged.count(), faults.len()), (60, 60), "{faults:?}");
 }
 
-/// Twice a device's earlier p95 is beyond nearly all of these runs.
+/// Nearly all of these runs are below twice the device's earlier p95.
 #[test]
 fn a_seventh_of_the_runs_at_twice_the_latency_pages() {
     let found = outcomes(&["15 % of the runs, 2x, 30 devices"], 60);
@@ -128,8 +128,8 @@ fn a_seventh_of_the_runs_at_twice_the_latency_pages() {
     assert!(paged.count() >= 5, "{faults:?}");
 }
 
-/// Exceptions are intermittent faults whose input shape is unknown, which are tickets, and those that few devices show
-/// in a window.
+/// Two kinds are excepted: intermittent faults with an unknown input shape, which are tickets, and intermittent faults
+/// that few devices show in a window.
 #[test]
 fn faults_worth_a_page_page_by_their_name() {
     let found = outcomes(&["total", "some devices", "intermittent runs", "drift"], 4);
@@ -155,7 +155,7 @@ fn faults_worth_a_page_page_by_their_name() {
     assert_eq!(others.pages, 0, "{others:?}");
 }
 
-/// Where devices run often enough to be sure, within a day and for good; never while the fault lasts.
+/// If devices run often enough, incidents end within a day and do not come back. They never end while the fault lasts.
 #[test]
 fn repaired_faults_end_sooner_and_do_not_come_again() {
     let found = outcomes(&["repaired, 50 runs a day"], 120);
@@ -169,7 +169,7 @@ fn repaired_faults_end_sooner_and_do_not_come_again() {
     assert!(fired.iter().all(|repair| !repair.came_again), "{fired:?}");
 }
 
-/// Eight looks a day for nine days.
+/// The detector judges eight times a day for nine days.
 #[test]
 fn faults_that_last_do_not_end() {
     let found = outcomes(&["lasting, 50 runs a day"], 120);

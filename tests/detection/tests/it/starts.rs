@@ -1,12 +1,12 @@
-//! A version that starts nowhere sends no session, and pages whatever else is open.
+//! A version that starts on no device sends no session. It pages even if another incident is open.
 
 use epwatch_detection::labelled::{Benign, FamilySpec, PlacementView, Truth};
 use epwatch_model::{Severity, VerdictClass};
 
 use super::{DAY_MS, START_MS, fail_to_start, incidents, pages, replayed, reports, spec};
 
-/// 2.0.0 is all that the store has, and a ticket stands since its first window, because it is heavier than the
-/// version before. Then 3.0.0 reaches all devices and starts on none.
+/// The store only has 2.0.0. A ticket is open since its first window, because it is heavier than the version before.
+/// Then 3.0.0 reaches all devices and starts on none.
 #[tokio::test]
 async fn a_version_that_starts_nowhere_pages_while_a_ticket_stands() {
     let mut received = reports(FamilySpec {

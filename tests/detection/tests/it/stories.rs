@@ -16,7 +16,7 @@ async fn check(story: Story, seeds: std::ops::Range<u64>) {
     // A sentence never contradicts the labels.
     let nouns = wrong_nouns.join("\n\n");
     assert!(wrong_nouns.is_empty(), "{}: {nouns}", story.text());
-    // Nine of ten must be told.
+    // At least nine of ten fleets must be told correctly.
     assert!(10 * wrong.len() <= n, "{}: {wrong:#?}", story.text());
 }
 
@@ -30,7 +30,8 @@ async fn a_fix_that_mends_ends_the_incident() {
     check(Story::FixThatMends, 320..328).await;
 }
 
-/// Before the devices hit were asked for their firmware, it was load: the other models are slower too.
+/// The detector once called this load, because other models are slower too. Now it checks the firmware of the devices
+/// hit.
 #[tokio::test]
 async fn a_firmware_that_slows_all_models_pages_and_is_named() {
     check(Story::FirmwareSlowsAllModels, 340..346).await;
@@ -46,13 +47,13 @@ async fn a_make_without_an_npu_is_a_ticket_that_names_it() {
     check(Story::NewMake, 380..386).await;
 }
 
-/// The version before, which was as slow, said that all was well.
+/// Compared with the version before, which was as slow, the loss was not visible.
 #[tokio::test]
 async fn a_gain_that_is_lost_within_a_version_pages() {
     check(Story::GainedAndLost, 400..406).await;
 }
 
-/// Earlier it was load for as long as it lasted, and no notification was sent.
+/// Earlier the detector called this load for as long as it lasted, and sent no notification.
 #[tokio::test]
 async fn load_that_lasts_is_a_ticket() {
     check(Story::LoadThatLasts, 420..426).await;
@@ -63,7 +64,7 @@ async fn load_on_the_day_of_a_roll_out_pages_nobody() {
     check(Story::BusyOnTheFirstDay, 440..448).await;
 }
 
-/// Every device counts that can be compared.
+/// Every comparable device counts.
 #[tokio::test]
 async fn five_devices_page_although_some_placements_cannot_be_read() {
     check(Story::FiveDevices, 460..470).await;
@@ -74,13 +75,13 @@ async fn a_runtime_that_counts_macs_otherwise_is_no_finding() {
     check(Story::RecountedMacs, 480..486).await;
 }
 
-/// The other names of the chipset had excused it, as chipsets with the same effect.
+/// Earlier the chipset's other names counted as chipsets with the same effect, and excused it.
 #[tokio::test]
 async fn names_of_one_chipset_do_not_excuse_it() {
     check(Story::ManyNames, 500..506).await;
 }
 
-/// It was "a heavier model".
+/// Earlier the detector called this "a heavier model".
 #[tokio::test]
 async fn a_new_runtime_that_is_slower_everywhere_is_named() {
     check(Story::NewRuntime, 520..526).await;
@@ -91,19 +92,19 @@ async fn an_input_shape_that_carries_the_fault_is_named() {
     check(Story::LargeInputs, 540..546).await;
 }
 
-/// The slower devices were a ticket, which hid the runs.
+/// Earlier the ticket about slower devices hid the slow runs.
 #[tokio::test]
 async fn slow_devices_do_not_hide_slow_runs_of_others() {
     check(Story::SlowDevicesAndRuns, 560..566).await;
 }
 
-/// It said that no device reported.
+/// Earlier the notification said that no device reported.
 #[tokio::test]
 async fn new_installation_ids_on_all_devices_are_told_as_a_reinstall() {
     check(Story::Reinstall, 580..584).await;
 }
 
-/// Nothing said how many runs were late, because the detector knew no deadline.
+/// Earlier no text had the share of runs beyond the deadline, because the detector had no deadline.
 #[tokio::test]
 async fn runs_beyond_the_deadline_are_told_with_their_share() {
     check(Story::LateFrames, 600..606).await;

@@ -1,5 +1,5 @@
-//! Devices of public keys are weighed by networks and days: forged ones do not page however patient they are, and real
-//! fleets do.
+//! Devices of public keys are weighed by networks and days. Forged devices cause no page, however long they wait, while
+//! real fleets do.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
 const RELEASE: u32 = 14;
 
 const FORGED: usize = 300;
-/// Days that the forged ones take, from their first report to the end of the claims.
+/// Days from the first report of the forged devices to the end of their claims.
 const PATIENCE_DAYS: i64 = 8;
 
 fn day_of(report: &FamilyReport) -> i64 {
@@ -54,7 +54,7 @@ fn numbered(reports: &[FamilyReport]) -> impl Fn(&FamilyReport) -> u32 + use<> {
     move |report| u32::try_from(ids.binary_search(&id(report)).unwrap()).unwrap()
 }
 
-/// The mark of a proven device of network `n`; three narrow networks are one wide one.
+/// Returns the sender's data for a proven device of network `n`. Three narrow networks form a wide one.
 fn mark(is_own: bool, n: u32) -> SenderDecision {
     let network = NetworkHash {
         narrow: n + 1,
@@ -80,7 +80,7 @@ async fn judged(intake: Intake) -> Vec<Line> {
 }
 
 /// Forged installations on some networks behave for six days and then claim a fallback for two, each in all of its
-/// environments. There are 100 healthy phones with a history in addition. The collector let all of them in.
+/// environments. There are 100 healthy phones with a history in addition. The collector admitted all of them.
 async fn check_forged(networks: usize, environments: impl Fn(usize) -> Vec<String>) {
     let mut intake = Intake::new(HOUR);
     let honest = reports(fleet(100, RELEASE));
@@ -98,7 +98,7 @@ async fn check_forged(networks: usize, environments: impl Fn(usize) -> Vec<Strin
             let mut claim = claims[forged % claims.len()].clone();
             let key = &mut claim.report.key;
             key.installation = InstallationId::from_secret(format!("forged {forged}").as_bytes());
-            // Each of the networks is in a wide one of its own.
+            // Each network is in a different wide network.
             let network = u32::try_from(forged % networks).unwrap();
             let first = claim.report.key.sequence.get() * 100;
             for (sequence, environment) in (first..).zip(environments(forged)) {
@@ -176,11 +176,12 @@ async fn real_fallbacks_page_within_two_windows() {
     check_pages(200, From::Networks(150), RELEASE, true).await;
     check_pages(200, From::Networks(150), day_30, false).await;
     check_pages(8, From::Networks(4), day_30, false).await;
-    // Robots behind one address.
+    // A fleet of robots behind one address.
     check_pages(60, From::OneAddressOfOurOwn, RELEASE, true).await;
 }
 
-/// Networks weigh no device of an own key. What they take from public keys is in `docs/security.md`.
+/// Devices of a key of kind `own` are not weighed by network. `docs/security.md` has the cost of weighing for public
+/// keys.
 #[test]
 fn own_keys_find_what_unweighed_devices_find() {
     let found = |keys| {

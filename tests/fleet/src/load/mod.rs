@@ -1,9 +1,9 @@
-//! Load on a collector: reports of a simulated fleet at a rate, and the end of each.
+//! Load on a collector: sends reports of a simulated fleet at a rate, and records the outcome of each.
 //!
 //! A thread simulates the devices and runs ahead of the clock by a bounded number of requests. Requests fall due at the
-//! asked rate, whether or not earlier ones are answered. Latency counts from the due time, so that a collector that
-//! stalls cannot hide it by slowing the load down. Each report is sent again until it is acknowledged, refused for good,
-//! or time is up.
+//! requested rate, whether or not earlier ones are answered. Latency counts from the due time, so that a collector that
+//! stalls cannot hide it by slowing the load down. Each report is sent again until it is acknowledged, refused for
+//! good, or time is up.
 
 mod options;
 mod requests;
@@ -37,11 +37,11 @@ const CALL_DEADLINE: Duration = Duration::from_secs(30);
 /// First wait after a failed call, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// Calls in a row whose connection breaks, before any was acknowledged, after which the port is of another protocol. A
+/// After this many broken connections in a row without any ack, the port is taken to speak another protocol. A
 /// collector that restarts breaks fewer.
 const MAX_BROKEN: u32 = 3;
 
-/// A load that cannot be started, or that the collector does not let go on.
+/// A load that cannot start, or that the collector refuses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
@@ -69,7 +69,7 @@ pub enum LoadError {
         #[source]
         source: Status,
     },
-    /// The collector refuses the calls as such.
+    /// The collector refuses the calls for good, not single reports.
     #[error("the collector refuses the calls: {0}")]
     Refused(Status),
 }
@@ -124,7 +124,7 @@ pub async fn run(
         }
     }
     let seconds = began.elapsed();
-    // A simulation that waits for room in the channel ends with it.
+    // Closing the channel ends a simulation that waits for space in it.
     sender.inbox.lock().await.close();
     let joined = tokio::task::spawn_blocking(move || simulation.join()).await;
     joined
@@ -161,7 +161,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// One call after the other until nothing is left.
+    /// Makes one call after the other until no requests are left.
     async fn lane(self: Arc<Self>, client: Client, mut jitter: Chance) -> Result<(), LoadError> {
         while let Some((mut pending, due)) = self.next().await {
             self.tally.counts().sent += pending.len() as u64;
@@ -212,7 +212,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The next request at the moment that it falls due; `None` once there are no more.
+    /// Waits until the next request falls due, and returns it; `None` if there are no more.
     async fn next(&self) -> Option<(Pending, Instant)> {
         let pending = tokio::select! {
             pending = async { self.inbox.lock().await.recv().await } => pending?,
@@ -230,7 +230,7 @@ impl Sender {
     }
 }
 
-/// Codes that no waiting changes.
+/// Whether a code stays the same however often the call is repeated.
 fn is_final(code: Code) -> bool {
     matches!(
         code,
@@ -242,7 +242,7 @@ fn is_final(code: Code) -> bool {
     )
 }
 
-/// The server's wish for the next try, in the header that HTTP has for it.
+/// Returns the server's requested wait before the next try, from HTTP's own header.
 fn hint(status: &Status) -> Option<Duration> {
     let seconds = status.metadata().get("retry-after")?.to_str().ok()?;
     Some(Duration::from_secs(seconds.parse().ok()?))

@@ -13,16 +13,16 @@ use crate::virtual_time::VirtualTime;
 /// Runs that a median device makes between two reports.
 const RUNS_PER_REPORT: f64 = 40.0;
 
-/// Shortest time between two reports of a device in its own time, which may run ahead of ours.
+/// Shortest time between two reports of a device in its simulated time, which may run ahead of real time.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Reports a second that are simulated where none are asked for; they are sent as fast as taken.
+/// Reports a second that are simulated if no rate is requested; they are sent as fast as the collector takes them.
 const UNPACED_RATE: f64 = 100_000.0;
 
-/// One request, until each of its reports has ended.
+/// One request, until each of its reports is settled.
 #[derive(Debug)]
 pub(super) struct Pending {
-    /// When it is to be sent, from the start of the load.
+    /// Due time of the request, from the start of the load.
     pub(super) due: Duration,
     pub(super) request: UploadRequest,
 }
@@ -37,14 +37,14 @@ impl Pending {
     }
 }
 
-/// Simulates devices for as many requests as are taken.
+/// Simulates devices, for as many requests as the load takes.
 pub(super) struct Requests {
     reports: VirtualTime,
     sdk: Sdk,
     batch: usize,
     rate: f64,
     n_sent: u64,
-    /// Number of reports to make; `None`: until no more are taken.
+    /// Number of reports to make; `None` for no limit.
     n_reports: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Requests {
         let mut clock = SendClock::default();
         while reports.len() < self.batch && self.n_reports.is_none_or(|n| self.n_sent < n) {
             let recorded = self.reports.next()?;
-            // The clocks of a request are one device's: with reports of several there are none.
+            // A request has the clocks of one device. With reports of several devices it has none.
             clock = recorded.sent;
             reports.push(recorded.report);
             self.n_sent += 1;

@@ -1,4 +1,4 @@
-//! The count of a load's reports by their end.
+//! Counts a load's reports by outcome.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,7 +21,7 @@ pub struct AckLatency {
     pub max: f64,
 }
 
-/// The end of a load.
+/// The result of a load.
 #[derive(Debug, Clone, Default)]
 pub struct LoadResult {
     /// Reports sent at least once.
@@ -36,9 +36,9 @@ pub struct LoadResult {
     pub retried: u64,
     /// Reports that were neither acknowledged nor refused when time was up.
     pub given_up: u64,
-    /// From the first request to the last answer.
+    /// Time from the first request to the last answer.
     pub elapsed: Duration,
-    /// `None` where nothing was acknowledged.
+    /// Latency of acks; `None` if nothing was acknowledged.
     pub ack: Option<AckLatency>,
 }
 
@@ -59,7 +59,7 @@ impl Default for Tally {
     }
 }
 
-/// Nothing panics while it counts.
+/// A poisoned lock is ignored, because no holder panics halfway through a count.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -70,7 +70,7 @@ impl Tally {
         lock(&self.result)
     }
 
-    /// Counts the reports that ended, and leaves in `pending` those that are to be sent again.
+    /// Counts the settled reports, and leaves the reports to send again in `pending`.
     pub(super) fn settle(&self, pending: &mut Pending, response: &UploadResponse, took: Duration) {
         let mut counts = self.counts();
         let mut kept = Vec::new();

@@ -1,4 +1,4 @@
-//! The cost of a fleet, which must leave the machine to the server under measurement.
+//! The CPU cost of a fleet, which must leave the machine's time to the measured server.
 
 use std::fs;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use epwatch_fleet::{Fleet, Live, Placements, RecordedModel, Scenario};
 use epwatch_strict_collector::Collector;
 
-/// CPU seconds so far of this process's threads of that name (Linux: clock ticks are 10 ms).
+/// Returns the CPU seconds so far of this process's threads with this name (Linux: clock ticks are 10 ms).
 fn cpu_seconds(thread_name: &str) -> f64 {
     let mut ticks = 0.0;
     for task in fs::read_dir("/proc/self/task").unwrap() {

@@ -31,7 +31,7 @@ fn start(collector: &Collector, n_devices: usize) -> Live {
     Live::start(fleet, &collector.endpoint(), APP_KEY).unwrap()
 }
 
-/// Waits until the fleet has done something; polls, since the fleet runs in real time.
+/// Waits until the progress meets a condition. It polls, because the fleet runs in real time.
 async fn wait_for(live: &Live, what: &str, holds: impl Fn(Progress) -> bool) {
     let waited = tokio::time::timeout(DEADLINE, async {
         while !holds(live.progress()) {
@@ -43,7 +43,7 @@ async fn wait_for(live: &Live, what: &str, holds: impl Fn(Progress) -> bool) {
     }
 }
 
-/// Everything that was sealed is with the collector, once, without a gap.
+/// Checks that the collector has each sealed report once, without a gap.
 fn assert_all_home(collector: &Collector, progress: Progress) {
     assert_eq!(progress.pending, 0, "{progress:?}");
     assert_eq!(progress.acked, progress.sealed, "{progress:?}");

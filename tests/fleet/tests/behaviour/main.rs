@@ -1,4 +1,4 @@
-//! The behaviour of a fleet, seen from outside: one module a behaviour.
+//! The behaviour of a fleet, seen from outside, with one module for each behaviour.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

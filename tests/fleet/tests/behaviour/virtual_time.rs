@@ -40,7 +40,7 @@ fn parsed(records: &[RecordedReport]) -> Vec<Report> {
         .collect()
 }
 
-/// Median over devices of the device's median warm latency of a version on a chipset.
+/// Returns the median over devices of each device's median warm latency of a version on a chipset.
 fn median_us(reports: &[Report], chipset: Chipset, version: &str) -> f64 {
     let mut by_device = BTreeMap::<_, epwatch_proto::SparseHistogram>::new();
     for report in reports
@@ -126,7 +126,7 @@ fn the_same_seed_gives_the_same_bytes() {
     assert!(first != other);
 }
 
-/// No scenario says "slow": the latency follows from the recorded placement.
+/// The scenario does not set a slow-down: the latency follows from the recorded placement.
 #[test]
 fn the_float_head_is_slow_only_where_it_left_the_npu() {
     let (records, _) = run(scenario());

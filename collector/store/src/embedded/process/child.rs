@@ -33,9 +33,9 @@ const MAX_READER_CONNECTIONS: usize = 64;
 /// Runs the engine child: the body of the hidden subcommand that
 /// [`ChildProgram`](crate::embedded::ChildProgram) starts.
 ///
-/// Call it outside any async runtime: it makes its own. Log with a subscriber on standard error,
-/// which the supervisor reads. Standard input must be the supervisor's control channel. Ends the process by `_exit` once the
-/// channel is there and read; returns only when started by hand.
+/// Call it outside any async runtime: it makes its own. Log with a subscriber on standard error, which the supervisor
+/// reads. Standard input must be the supervisor's control channel. Ends the process by `_exit` once it has read the
+/// orders from the channel; returns only when started by hand.
 pub fn run_engine_child() -> ExitCode {
     binding::end_with_parent();
     match take_orders() {
@@ -57,7 +57,7 @@ fn take_orders() -> io::Result<(UnixStream, Orders)> {
         .take(MAX_LINE_BYTES)
         .read_line(&mut line)?;
     let orders: Orders = serde_json::from_str(&line)?;
-    // The death signal covers only a parent that dies after it was set.
+    // The death signal covers only a parent that dies after the signal was set.
     if std::os::unix::process::parent_id() != orders.parent_pid {
         return Err(io::Error::other("the parent is gone"));
     }
@@ -178,6 +178,6 @@ async fn watch_control(mut control: UnixStream) {
 
 fn report(mut control: &UnixStream, report: &StartReport) {
     let line = serde_json::to_string(report).expect("plain strings serialise");
-    // A parent that is gone needs no report.
+    // An error is ignored, because a parent that has ended needs no report.
     let _ = control.write_all(format!("{line}\n").as_bytes());
 }

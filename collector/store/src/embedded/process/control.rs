@@ -17,7 +17,7 @@ pub(super) const MAX_LINE_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Orders {
-    /// A child that starts after its parent's death notices the death by it.
+    /// The parent's process id, by which a child that starts after its parent's death notices the death.
     pub(super) parent_pid: u32,
     pub(super) library: PathBuf,
     /// The folder that the engine owns.
@@ -26,12 +26,12 @@ pub(super) struct Orders {
     pub(super) socket: PathBuf,
     /// Further arguments of the engine, in addition to path and configuration.
     pub(super) engine_args: Vec<String>,
-    /// Settings of a request that does not name them.
+    /// Settings for requests that do not set them.
     pub(super) default_settings: Vec<(String, String)>,
     pub(super) max_concurrent_queries: usize,
     /// Of the engine.
     pub(super) memory_bytes: u64,
-    /// The port for readers, if there shall be one.
+    /// The port for readers, if one is configured.
     pub(super) readers: Option<ReaderAccess>,
     pub(super) drain_ms: u64,
 }

@@ -23,14 +23,14 @@ use crate::embedded::protocol::http::Service;
 /// Longest URL with headers. The URL holds the text of an INSERT.
 const MAX_HEAD_BYTES: usize = 256 << 10;
 
-/// Longest time that a reader's request may take to begin, so that slow bytes cannot hold a connection. An idle
-/// connection is closed after it, and clients open another one. Connections of the owner stay open.
+/// Longest time for the head of a reader's request, so that slow bytes cannot keep a connection. An idle connection is
+/// closed after this time, and clients open another one. Connections of the owner stay open.
 const READER_HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Binds with mode 0600. The folder is 0700, so there is no moment of wider access.
 pub(super) fn bind_socket(path: &Path) -> io::Result<UnixListener> {
-    // We hold the folder's lock, so an existing socket belongs to a dead engine, unless the path was given to
-    // two engines.
+    // This process has the folder's lock. So an existing socket belongs to an engine that has ended, unless two engines
+    // were given the same path.
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             return Err(io::Error::other(format!(
@@ -80,7 +80,7 @@ impl Connections {
         }
     }
 
-    /// Returns connections that are closed with these ones, under another limit.
+    /// Returns a set with another limit, whose connections are closed together with these.
     pub(super) fn limited_to(&self, limit: usize) -> Connections {
         Connections {
             free: Arc::new(Semaphore::new(limit)),

@@ -2,9 +2,9 @@
 //!
 //! It runs on its own thread. The kernel's death signal follows the thread that spawned the child, and a runtime's
 //! worker may end before the process does. An engine that was ready once is restarted for ever. A full disk or a lack
-//! of memory ends one day, and the collector works without the engine until then. Before it was ready, a start that
-//! fails for a lasting reason, or five times in a row, ends in [`EngineState::Failed`]. A folder in use is retried
-//! for as long as an engine may take to end. A killed server leaves its engine behind for a moment.
+//! of memory ends one day, and the collector works without the engine until then. An engine that was never ready ends
+//! in [`EngineState::Failed`] if its start fails for a lasting reason, or five times in a row. A folder in use is
+//! retried for as long as an engine may take to end. A killed server's engine goes on for a moment.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,7 +31,7 @@ use crate::embedded::state::{EmbeddedError, EngineFailure, EngineState};
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
-/// A child that lived this long was healthy, so the backoff starts again.
+/// A child that ran this long was healthy, so the backoff starts again.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
 /// Failed starts in a row before the supervisor gives up on an engine that was never ready. For another engine it
@@ -46,9 +46,9 @@ const STDERR_TAIL_BYTES: usize = 4 << 10;
 pub struct EmbeddedStore {
     socket: PathBuf,
     state: watch::Receiver<EngineState>,
-    /// The order to end.
+    /// Cancelled to order the end.
     stop: CancellationToken,
-    /// The order to end at once, which is also the order to end.
+    /// Cancelled to order the end at once. It also counts as the order to end.
     kill: CancellationToken,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -57,7 +57,7 @@ impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.kill.cancel();
         if let Some(thread) = self.thread.take() {
-            // A panic was reported on its own thread, and the child ends with that thread.
+            // A panic was reported by the thread itself, and the child ends with that thread.
             let _ = thread.join();
         }
     }
@@ -107,7 +107,7 @@ impl EmbeddedStore {
     /// Waits until the engine answers.
     ///
     /// # Errors
-    /// It gave up or was stopped.
+    /// The supervisor gave up or was stopped.
     pub fn ready(&self) -> BoxFuture<'_, Result<(), EmbeddedError>> {
         Box::pin(self.until(|state| !matches!(state, EngineState::Starting { .. })))
     }
@@ -185,7 +185,7 @@ struct Supervisor {
     kill: CancellationToken,
 }
 
-/// How a child's life ended.
+/// The way in which a child ended.
 enum Ended {
     Stopped,
     NotStarted(EngineFailure),
@@ -303,7 +303,7 @@ impl Supervisor {
         let (ours, childs) = std::os::unix::net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = self.config.program.command();
-        // Ctrl-C in a terminal reaches its whole process group; the order to end is ours to give.
+        // Ctrl-C in a terminal reaches the whole process group, but only the supervisor may order the child to end.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = Command::from(command)
             .stdin(Stdio::from(OwnedFd::from(childs)))
@@ -345,8 +345,8 @@ impl Supervisor {
     }
 
     fn failure(&self, stage: Stage, reason: String, stderr: String) -> EngineFailure {
-        // Only the engine's log says why it did not open; 76 is CANNOT_OPEN_FILE, and of its
-        // causes the lock is the one an operator meets.
+        // Only the engine's log has the reason why it did not open. 76 is CANNOT_OPEN_FILE; the lock is the cause that
+        // an operator can meet.
         let is_locked = stderr.contains("Code: 76") && stderr.contains("Cannot lock file");
         match stage {
             Stage::Engine if is_locked => EngineFailure::Locked {
@@ -395,7 +395,7 @@ impl Process {
     }
 
     async fn stderr_tail(&mut self) -> String {
-        // Ends at once with the child, unless a grandchild holds the pipe.
+        // The read ends with the child, unless a grandchild keeps the pipe open.
         let tail = timeout(Duration::from_secs(1), &mut self.stderr).await;
         match tail {
             Ok(Ok(tail)) => tail,

@@ -1,23 +1,23 @@
 //! Output formats: which can be fetched in chunks, and what each chunk repeats.
 //!
-//! The engine writes every chunk as a separate document. Chunks without a header are joined. A header is cut from
-//! all chunks but the first. The other formats (JSON, Parquet, Pretty) are made whole.
+//! The engine writes every chunk as a separate document. Chunks without a header are joined. A header is cut from all
+//! chunks but the first. In other formats (JSON, Parquet, Pretty) the result is made as a whole.
 
 use crate::native::Cursor;
 
 /// How chunks of a format join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Streaming {
-    /// They follow each other.
+    /// The chunks follow each other.
     Plain,
-    /// Each begins with this many header lines.
+    /// Each chunk begins with this many header lines.
     HeaderLines(usize),
-    /// Each begins with a varint of columns, then their names and types.
+    /// Each chunk begins with the number of columns as a varint, then their names and types.
     NamesAndTypes,
 }
 
 impl Streaming {
-    /// `None` if the format must be made whole.
+    /// Returns `None` if a result in the format must be made as a whole.
     pub(crate) fn of(format: &str) -> Option<Streaming> {
         Some(match format {
             "TabSeparated" | "TSV" | "TabSeparatedRaw" | "TSVRaw" | "CSV" | "JSONEachRow"
@@ -46,7 +46,7 @@ pub(crate) fn has_header(format: &str) -> bool {
 /// Returns the length of a chunk's header in bytes.
 ///
 /// # Errors
-/// The chunk ends inside its header; the text is an engine-like one.
+/// The chunk ends inside its header; the text has the engine's form.
 pub(crate) fn header_length(streaming: Streaming, chunk: &[u8]) -> Result<usize, String> {
     let length = match streaming {
         Streaming::Plain => Some(0),

@@ -8,7 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 const CHECKSUM_BYTES: usize = 16;
 const HEADER_BYTES: usize = 9;
 
-/// The `clickhouse` crate sends frames of 256 KiB; a hostile size must not reserve memory.
+/// The largest frame, so that a hostile size does not reserve memory. The `clickhouse` crate sends frames of 256 KiB.
 const MAX_FRAME_BYTES: usize = 64 << 20;
 
 const METHOD_LZ4: u8 = 0x82;
@@ -89,7 +89,7 @@ impl FrameDecoder {
 }
 
 fn checksum(bytes: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    // The two halves are in the opposite order of the crate's.
+    // ClickHouse has the two halves in the opposite order of this crate.
     cityhash_rs::cityhash_102_128(bytes)
         .rotate_right(64)
         .to_le_bytes()
@@ -163,7 +163,7 @@ mod tests {
             bytes in proptest::collection::vec(0_u8.., 0..200),
             piece in 1_usize..50,
         ) {
-            // A checksum of random bytes does not match, so only an empty body is whole.
+            // The checksum of random bytes does not match, so only an empty body is complete.
             assert_eq!(decode(&bytes, piece).is_ok(), bytes.is_empty());
         }
     }

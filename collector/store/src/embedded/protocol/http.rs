@@ -1,12 +1,12 @@
 //! ClickHouse's HTTP protocol over the engine, in the form that the `clickhouse` crate uses.
 //!
-//! The query is in the URL, the body, or a form. Rows of an INSERT are in the body, plain or in LZ4 frames. An
-//! answer is never compressed, because it does not leave the machine. An error before the first bytes is a status
-//! with `X-ClickHouse-Exception-Code`. A later one is ClickHouse's tagged trailer, and the connection breaks, so
-//! that no client takes the rows so far for all of them.
+//! The query is in the URL, the body, or a form. Rows of an INSERT are in the body, plain or in LZ4 frames. An answer
+//! is never compressed, because it does not leave the machine. An error before the first bytes is sent as a status with
+//! `X-ClickHouse-Exception-Code`. A later error is sent as ClickHouse's tagged trailer, and the connection breaks. So
+//! no client takes the rows so far for the whole result.
 //!
-//! The Unix socket accepts everything, because its mode is the lock. The service for readers checks each request
-//! first.
+//! The Unix socket accepts every request, because its file mode controls the access. The service for readers checks
+//! each request first.
 
 use std::convert::Infallible;
 use std::io;
@@ -36,11 +36,11 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Waiting requests for each slot, beyond which requests are refused at once.
 const QUEUE_PER_SLOT: usize = 8;
 
-/// Chunks in flight between engine and client, each up to a block of rows.
+/// Chunks in flight between engine and client; each has at most one block of rows.
 const CHANNEL_CHUNKS: usize = 4;
 
-/// Length up to which too long a query is read to its end. A client that still writes when the connection closes may
-/// never read the answer.
+/// A query that is too long is still read to its end up to this length. A client that is still writing when the
+/// connection closes may never read the answer.
 const MAX_DISCARDED_BYTES: usize = 16 * MAX_QUERY_BYTES;
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
@@ -50,13 +50,13 @@ pub(crate) struct Service {
     engine: Arc<RunningEngine>,
     slots: Arc<Semaphore>,
     queue: Arc<Semaphore>,
-    /// Most that the engine's process may use; readers get their share of it.
+    /// The most memory that the engine's process may use; readers get a part of it.
     memory_bytes: u64,
-    /// Access of readers with a password; `None` for the socket, whose mode is the lock.
+    /// Access of readers with a password; `None` for the socket, whose file mode controls the access.
     pub(crate) readers: Option<ReaderAccess>,
 }
 
-/// An error in the form for the client.
+/// An error, in the form that the client gets.
 struct Failure(String);
 
 impl<E: ToString> From<E> for Failure {
@@ -111,7 +111,7 @@ impl Service {
     ) -> Result<Response<Body>, Failure> {
         let mut parameters = Parameters::from_url(url)?;
         match &self.readers {
-            // The body is read after this check, so that a stranger takes no memory.
+            // The body is read after this check, so that a sender without the password takes no memory.
             Some(readers) => readers.check_password(headers, &parameters)?,
             None => parameters.check_no_session()?,
         }
@@ -183,7 +183,7 @@ impl Service {
         self.answer(job, input, permit, shape).await
     }
 
-    /// Waits for a slot. A full queue refuses at once.
+    /// Waits for a slot. If the queue is full, refuses at once.
     async fn slot(&self) -> Result<(OwnedSemaphorePermit, OwnedSemaphorePermit), Failure> {
         let busy = "Code: 202. DB::Exception: too many simultaneous queries; retry later. \
                     (TOO_MANY_SIMULTANEOUS_QUERIES)";
@@ -205,7 +205,7 @@ impl Service {
         let (head_tx, head) = oneshot::channel();
         let (rest_tx, rest) = mpsc::channel(CHANNEL_CHUNKS);
         let ticket = self.engine.ticket();
-        // Dropped with this future or with the body when the client leaves.
+        // The guard is dropped with this future or with the body when the client leaves.
         let mut guard = KillOnDrop::new(self.engine.clone(), ticket.clone());
         let engine = self.engine.clone();
         tokio::task::spawn_blocking(move || {
@@ -254,7 +254,7 @@ impl Service {
         } else {
             streamed(first, rest, native, guard, tag)
         };
-        // The format is the request's. A name that cannot be a header value is refused here.
+        // The format's name comes from the request. A name that cannot be a header value is refused here.
         response.body(body).map_err(|_| {
             "Code: 73. DB::Exception: the format's name is no plain text. (UNKNOWN_FORMAT)".into()
         })
@@ -278,11 +278,11 @@ impl Service {
     }
 }
 
-/// Form of an answer.
+/// The form of an answer.
 struct Shape {
     format: String,
     query_id: String,
-    /// Blocks of the client's own revision.
+    /// Rewrites Native blocks for the client's revision.
     native: Option<Reframer>,
 }
 
@@ -416,15 +416,14 @@ fn streamed(
     tag: String,
 ) -> Body {
     let rest = Chunks { rest, native };
-    // A broken stream ends with this error, after its trailer.
+    // The error with which a broken stream ends, after its trailer.
     let broken: Option<String> = None;
     let rest = stream::unfold(Some((rest, guard, broken)), move |state| {
         let tag = tag.clone();
         async move {
             let (mut rest, mut guard, broken) = state?;
             if let Some(text) = broken {
-                // hyper flushes while the body is pending; breaking at once could lose the
-                // trailer.
+                // hyper flushes while the body is pending, so breaking the connection at once could lose the trailer.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 return Some((Err(io::Error::other(text)), None));
             }
@@ -439,7 +438,7 @@ fn streamed(
                     guard.disarm();
                     None
                 }
-                // The thread died. The rows so far must not look like all of them.
+                // The job's thread died. The rows so far must not look like the whole result.
                 None => {
                     let broken = io::Error::other("the statement's thread ended early");
                     Some((Err(broken), None))
@@ -458,7 +457,7 @@ fn exception_trailer(tag: &str, text: &str) -> Bytes {
     format!("\r\n__exception__\r\n{tag}\r\n{text}{length} {tag}\r\n__exception__\r\n").into()
 }
 
-/// Sixteen characters that rows cannot guess: std seeds its hasher at random.
+/// Returns sixteen characters that no row can guess, because std seeds its hasher at random.
 fn exception_tag() -> String {
     use std::hash::{BuildHasher, Hasher};
     let random = std::hash::RandomState::new().build_hasher().finish();
@@ -485,7 +484,7 @@ fn code_of(text: &str) -> u32 {
     code.and_then(|code| code.parse().ok()).unwrap_or(1002)
 }
 
-/// ClickHouse's own mapping of the codes that occur here.
+/// Maps the codes that occur here to HTTP statuses, as ClickHouse does.
 fn status_of(code: u32) -> StatusCode {
     match code {
         6 | 26 | 27 | 33 | 36 | 38 | 40 | 41 | 53 | 62 | 69 | 72 | 89 | 115 | 117 | 271 | 456 => {

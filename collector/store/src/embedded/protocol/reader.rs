@@ -1,9 +1,9 @@
 //! Access of third parties (Grafana, `clickhouse-connect`): the same protocol on a loopback port, read-only and
 //! with a password.
 //!
-//! A page in a browser reaches loopback too, so the request must name this machine (`Host`) and hold the password.
-//! Only settings that shape an answer are taken from a client. The engine runs the statement under `readonly=1`.
-//! The password gives access to the rows of every app.
+//! A page in a browser can reach loopback too, so the request must name this machine (`Host`) and contain the password.
+//! Only settings that shape an answer are taken from a client. The engine runs the statement under `readonly=1`. The
+//! password gives access to the rows of every app.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use super::request::Parameters;
 use super::statement::Kind;
 use crate::lexer::{TokenKind, tokens};
 
-/// Shorter passwords are refused: a port on loopback can be tried by every user of the machine.
+/// Shorter passwords are refused, because every user of the machine can try passwords on a loopback port.
 const MIN_PASSWORD_BYTES: usize = 12;
 
 /// Statements that readers may send; the engine's own classification must agree.
@@ -48,13 +48,13 @@ const SETTINGS: &[&str] = &[
     "use_client_time_zone",
 ];
 
-/// Prefix of more such settings.
+/// Prefix of further settings that shape the answer.
 const OUTPUT_SETTINGS: &str = "output_format_";
 
-/// Statements of readers at the same time. The owner must not wait for them.
+/// How many statements of readers may run at the same time, so that the owner does not wait for them.
 pub(in crate::embedded) const MAX_STATEMENTS: usize = 4;
 
-/// Longest time of a reader's statement in seconds. A dashboard repeats it.
+/// Longest time of a reader's statement, in seconds. A dashboard repeats its statements.
 const MAX_EXECUTION_SECONDS: u64 = 60;
 
 /// Address and password with which third parties read the embedded store.
@@ -80,13 +80,13 @@ pub enum ReaderAccessError {
          ClickHouse server as the store"
     )]
     NotLoopback(SocketAddr),
-    /// It can be guessed.
+    /// The password is so short that it can be guessed.
     #[error("the password is shorter than {MIN_PASSWORD_BYTES} bytes; make one at random")]
     ShortPassword,
 }
 
 impl ReaderAccess {
-    /// Readers connect to `address` (port 0: any free one) with `password`, under any user name.
+    /// Lets readers connect to `address` (port 0 means any free port) with `password`, under any user name.
     ///
     /// # Errors
     /// The address is not on loopback, or the password is shorter than 12 bytes.
@@ -164,7 +164,8 @@ pub(in crate::embedded) fn check_statement(sql: &str, kind: &Kind) -> Result<(),
     if !READING.contains(&first.as_str()) || matches!(kind, Kind::InsertRows { .. }) {
         return Err(ReaderRefusal::NotReading(first));
     }
-    // A read of this table signals every thread of the engine. `merge` finds tables by a pattern.
+    // A read of this table sends a signal to every thread of the engine. `merge` finds tables by a pattern, so it is
+    // refused too.
     let mut before = "";
     for token in tokens(sql) {
         let text = token.text.to_ascii_lowercase();
@@ -172,7 +173,7 @@ pub(in crate::embedded) fn check_statement(sql: &str, kind: &Kind) -> Result<(),
         if text.contains("stack_trace") || text.contains("\\x") || finds_tables {
             return Err(ReaderRefusal::Threads);
         }
-        // The key of the hashes of networks: with it, addresses could be found by trying.
+        // This table has the key of the networks' hashes. With the key, addresses could be found by trying.
         if text.contains("network_key") {
             return Err(ReaderRefusal::NetworkKey);
         }
@@ -181,7 +182,8 @@ pub(in crate::embedded) fn check_statement(sql: &str, kind: &Kind) -> Result<(),
     Ok(())
 }
 
-/// Puts a reader's settings under the limits of readers. `memory_bytes` are the engine's; readers together get a quarter.
+/// Applies the limits of readers to a reader's settings. `memory_bytes` is the engine's memory; all readers together
+/// get a quarter of it.
 pub(in crate::embedded) fn restrict(
     settings: &mut Vec<(String, String)>,
     memory_bytes: u64,
@@ -192,7 +194,7 @@ pub(in crate::embedded) fn restrict(
         }
         if name == "max_execution_time" {
             let asked: f64 = value.parse().unwrap_or(0.0);
-            // 0 means for ever.
+            // 0 would mean no time limit.
             let is_within = asked >= 1.0 && asked <= MAX_EXECUTION_SECONDS as f64;
             if !is_within {
                 *value = MAX_EXECUTION_SECONDS.to_string();
@@ -213,7 +215,7 @@ pub(in crate::embedded) fn restrict(
         let name = format!("max_bytes_before_external_{name}");
         settings.push((name, (bytes / 2).to_string()));
     }
-    // Last: from then on nothing can be set, so a SETTINGS clause has no effect either.
+    // This setting is last. After it nothing can be set, so a SETTINGS clause has no effect either.
     settings.push(("readonly".to_owned(), "1".to_owned()));
     Ok(())
 }
@@ -317,7 +319,7 @@ mod tests {
         let wrong = Err(ReaderRefusal::WrongPassword);
         assert_eq!(ask(Some(("x-clickhouse-key", "correct")), ""), wrong);
         assert_eq!(ask(None, "password="), wrong);
-        // One that is right elsewhere does not help one that is wrong here.
+        // If one of two passwords is wrong, a right one in another place does not help.
         let asked = ask(Some(("x-clickhouse-key", "no")), "password=correct+horse");
         assert_eq!(asked, wrong);
         for missing in [None, Some(("authorization", "Bearer x"))] {

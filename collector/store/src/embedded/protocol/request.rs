@@ -1,16 +1,16 @@
 //! The parameters of a request in ClickHouse's HTTP protocol: URL pairs and form fields.
 //!
 //! A name is one of the protocol's own, or `param_<name>` for a query parameter, or a setting. No state outlives a
-//! request, so a session is refused. Readers may name one, because theirs would hold no state.
+//! request, so a session is refused. Readers may name a session, because their statements leave no state in it.
 
-/// Longest query text, and longest form that carries one.
+/// Longest query text, and longest form that contains one.
 pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
 
 /// Most settings and most query parameters of one request.
 const MAX_PAIRS: usize = 1_000;
 
-/// Names of the protocol that are accepted and ignored. They are hints for the form of the answer, and the user: a
-/// socket's mode or a reader's password is the lock.
+/// Names of the protocol that are accepted and ignored. They are hints for the form of the answer, and the user's name.
+/// A socket's mode or a reader's password controls the access, not the user's name.
 const IGNORED: &[&str] = &[
     "add_http_cors_header",
     "buffer_size",
@@ -73,9 +73,9 @@ pub(crate) struct Parameters {
     pub(crate) default_format: Option<String>,
     pub(crate) query_id: Option<String>,
     pub(crate) decompress: bool,
-    /// Password of readers; the socket needs none.
+    /// Password of a reader; requests on the socket need none.
     pub(crate) password: Option<String>,
-    /// Revision of Native blocks that the client expects; 0 is what the engine writes.
+    /// Revision of Native blocks that the client expects; 0 is the revision that the engine writes.
     pub(crate) protocol_version: u64,
     /// Name of the requested session.
     pub(crate) session: Option<String>,
@@ -120,7 +120,7 @@ impl Parameters {
             }
             _ if IGNORED.contains(&name) => {}
             _ if SESSION.contains(&name) => self.session = Some(name.to_owned()),
-            // It must not be accepted, because the answer would not be compressed.
+            // The parameter must not be accepted, because the answer would not be compressed.
             "compress" if is_on(&value) => {
                 return Err(RequestError::Unsupported(name.to_owned()));
             }

@@ -45,7 +45,7 @@ impl Blocks {
     /// Sends the query.
     ///
     /// # Errors
-    /// A value of the query was not bound.
+    /// A value of the query is not bound.
     pub fn of(query: Query) -> Result<Self, Error> {
         Ok(Self {
             chunks: query.fetch_bytes("Native")?,

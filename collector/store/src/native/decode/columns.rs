@@ -5,10 +5,10 @@ use clickhouse::error::Error;
 use super::blocks::Block;
 use super::values::{CellColumn, Value};
 
-/// Returns a column with one value a row, or with an array a row if `is_array`. For [`columns!`] alone.
+/// Returns a column with one value a row, or with one array a row if `is_array`. Only [`columns!`] calls it.
 ///
-/// The arrays of columns that belong together have the same lengths. The first of them sets `ends`, the end of
-/// each row's values.
+/// The arrays of columns that belong together have the same lengths. The first such column sets `ends`, the end of each
+/// row's values.
 ///
 /// # Errors
 /// The column is missing, or it has another type or other lengths.
@@ -32,8 +32,8 @@ pub fn column<'a, T: Value<'a>>(
     T::column(cells).ok_or_else(other_type)
 }
 
-/// Declares columns whose names begin with a prefix, and rows of their values. A row of the block has one, or as many
-/// as its arrays have.
+/// Declares columns whose names begin with a prefix, and rows made of their values. A row of the block gives one such
+/// row, or as many as its arrays have elements.
 #[macro_export]
 macro_rules! columns {
     ($columns:ident of $row:ident, is_array: $is_array:literal, $prefix:literal {
@@ -66,7 +66,7 @@ macro_rules! columns {
                 })
             }
 
-            /// Returns the rows that lie in a row of the block.
+            /// Returns the rows that a row of the block contains.
             fn rows(
                 &self,
                 of: usize,

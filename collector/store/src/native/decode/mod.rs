@@ -1,9 +1,8 @@
 //! Answers of the store as blocks of columns.
 //!
-//! [`Blocks`] reads a query's answer, [`columns!`] names columns and the rows made of them. The values of a
-//! column of arrays follow each other, and are read in place. The client crate's own reader makes an iterator
-//! for each array. Reports are mostly arrays: reading them that way took longer than the detector's whole work
-//! on them.
+//! [`Blocks`] reads a query's answer, [`columns!`] names columns and the rows made of them. The values of a column of
+//! arrays follow each other, and are read in place. The client crate's own reader makes an iterator for each array.
+//! Reports are mostly arrays, and reading them that way took longer than all of the detector's work on them.
 
 mod blocks;
 mod columns;

@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-/// Two reports: one of two sessions, one of none.
+/// An answer with two reports: one with two sessions, one without any.
 fn two_reports() -> Vec<u8> {
     let mut answer = Answer::default();
     answer.bytes(&[7, 2]);
@@ -140,7 +140,7 @@ fn a_column_that_is_missing_or_of_another_type_or_length_is_named() {
     assert!(text("session_share", "session_shame").contains("\"session_share\" is missing"));
     assert!(text("Array(UInt64)", "Array(Float6)").contains("\"session_uid\": type Array(Float6)"));
     assert!(text("Bool", "Int8").contains("\"is_late\": type Int8"));
-    // Of the same width, but another type.
+    // The type has the same width, but is another type.
     assert!(text("UInt64", "Time64").contains("\"session_uid\": type Array(Time64)"));
     assert!(text("LowCardinality(String)", "LowCardinality(Strin\u{e9}").contains("Strin\u{e9}"));
     let other_length = Answer::default()
@@ -162,7 +162,7 @@ fn a_column_that_is_missing_or_of_another_type_or_length_is_named() {
 }
 
 proptest! {
-    /// Bytes that were changed on the way are an error or other rows, and take no more room than came.
+    /// Changed bytes give an error or other rows, and take no more memory than the bytes that arrived.
     #[test]
     fn changed_bytes_do_no_harm(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),

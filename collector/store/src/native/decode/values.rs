@@ -21,12 +21,12 @@ pub(super) struct Column {
 pub(super) enum Values {
     Fixed {
         of: FixedType,
-        /// A byte for each value of a `Nullable`, 1 for NULL.
+        /// For a `Nullable`, one byte for each value: 1 for NULL.
         nulls: Option<Bytes>,
         bytes: Bytes,
     },
     Texts(Texts),
-    /// `LowCardinality`. Every index is below the number of keys.
+    /// Values of a `LowCardinality`. Every index is below the number of keys.
     Keyed {
         indexes: Vec<u32>,
         keys: Texts,
@@ -80,7 +80,7 @@ impl<'a> CellColumn<'a> {
         Some(ends)
     }
 
-    /// Returns values of the type `name`, which is `Nullable` or not.
+    /// Returns values of the type `name`, which is `Nullable` if `is_nullable` is true.
     fn fixed<const WIDTH: usize>(
         self,
         name: &str,
@@ -100,7 +100,7 @@ impl<'a> CellColumn<'a> {
 /// Values of one width.
 #[derive(Debug, Clone, Copy)]
 pub struct FixedColumn<'a, const WIDTH: usize> {
-    /// A byte for each value of a `Nullable`, 1 for NULL; else empty.
+    /// For a `Nullable`, one byte for each value: 1 for NULL. Otherwise empty.
     nulls: &'a [u8],
     values: &'a [[u8; WIDTH]],
 }
@@ -110,10 +110,10 @@ pub trait Value<'a>: Sized {
     /// A column that holds such values.
     type Column: Copy;
 
-    /// `None` for a column of another type.
+    /// Returns the column; `None` if it has another type.
     fn column(cells: CellColumn<'a>) -> Option<Self::Column>;
 
-    /// `None` beyond the column's end.
+    /// Returns the value at an index; `None` beyond the column's end.
     fn at(column: &Self::Column, at: usize) -> Option<Self>;
 }
 
@@ -121,7 +121,7 @@ pub trait Value<'a>: Sized {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Millis(pub i64);
 
-/// Values of one width, with the type's name and the value of its bytes.
+/// Implements [`Value`] for types of one width, from the type's name and the conversion of its bytes.
 macro_rules! fixed {
     ($($value:ty: $name:literal, $width:literal, $read:expr;)*) => {$(
         impl<'a> Value<'a> for $value {

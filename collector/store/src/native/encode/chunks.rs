@@ -1,8 +1,8 @@
-//! The bytes of an encoded block, in chunks of one size. The caller provides their memory, to use it again.
+//! The bytes of an encoded block, in chunks of one size. The caller provides the memory, so that it can reuse it.
 
 use bytes::Bytes;
 
-/// Large enough that the cost of a chunk does not show, small enough to be sent while the next one is taken.
+/// Large enough that the cost of a chunk is negligible, small enough to be sent while the next chunk is filled.
 pub const CHUNK_BYTES: usize = 1 << 20;
 
 /// Memory of a chunk.

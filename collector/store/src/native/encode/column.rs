@@ -12,7 +12,7 @@ pub struct ColumnBuilder {
     ends: [Ends; 2],
     /// The number of lists around the next value.
     depth: usize,
-    /// For `LowCardinality` values. The second one holds a map's values.
+    /// Dictionaries for `LowCardinality` values. The second one is for the values of a map.
     dictionaries: [Dictionary; 2],
     nulls: Vec<u8>,
     values: Vec<u8>,
@@ -25,9 +25,9 @@ struct Ends {
     encoded: Vec<u8>,
 }
 
-/// A value whose bytes have one width.
+/// A value whose encoding has a fixed width.
 pub trait FixedWidth: Copy {
-    /// Appends its bytes, the lowest first.
+    /// Appends the value's bytes, the lowest first.
     fn put(self, out: &mut Vec<u8>);
 }
 
@@ -134,7 +134,7 @@ impl ColumnBuilder {
         for ends in self.ends.iter().take(data_type.count(is_list)) {
             chunks.add(&ends.encoded);
         }
-        // A map's numbers follow its keys.
+        // A map's counts come after its keys.
         let [keys, values] = &self.dictionaries;
         keys.add_to(chunks);
         chunks.add(&self.nulls);
@@ -164,7 +164,7 @@ impl ColumnBuilder {
         ends.chain([&mut self.nulls, &mut self.values])
     }
 
-    /// Reserves memory for `times` as many values as there are.
+    /// Reserves memory for `times` as many values as the column has now.
     pub(super) fn make_room(&mut self, times: usize) {
         self.parts_mut()
             .for_each(|part| part.reserve(part.len() * times));

@@ -13,7 +13,7 @@ pub(super) struct Dictionary {
     keys: HashMap<Box<str>, (usize, u32), foldhash::quality::RandomState>,
     encoded: Vec<u8>,
     of_values: Vec<u32>,
-    /// The last value's key and index: the next value is mostly the same.
+    /// The last value's key and index, because the next value is mostly the same.
     last: (Range<usize>, u32),
 }
 
@@ -72,7 +72,7 @@ impl Dictionary {
         100 * self.keys.capacity() + self.encoded.capacity() + of_values
     }
 
-    /// Reserves memory for `times` as many values as there are.
+    /// Reserves memory for `times` as many values as the column has now.
     pub(super) fn make_room(&mut self, times: usize) {
         self.of_values.reserve(self.of_values.len() * times);
     }

@@ -1,7 +1,7 @@
-//! Rows of a table as one block, encoded once for all attempts of their insert.
+//! Encodes rows of a table as one block, once for all attempts of their insert.
 //!
 //! The collector lists a table's columns with [`ColumnDef`], adds rows to a [`BlockBuilder`] and sends the
-//! [`EncodedBlock`]. The store checks each column's type by its name in the block, so no value is stored as
+//! [`EncodedBlock`]. The store compares each column's type with the type that the block names. So no value is stored as
 //! another type than it was encoded as.
 
 mod chunks;
@@ -18,7 +18,7 @@ use super::{put_text, put_varint};
 
 /// Memory that a table's columns keep for the next batch. A full batch of reports takes about half of it.
 const KEPT_BYTES: usize = 128 << 20;
-/// Rows from which the memory of a whole batch is estimated.
+/// How many rows are needed to estimate the memory of a whole batch.
 const SAMPLE_ROWS: usize = 256;
 
 /// Rows of one table, ready to be sent any number of times.
@@ -28,7 +28,7 @@ pub struct EncodedBlock {
     pub columns: String,
     /// The block's bytes.
     pub chunks: Vec<Bytes>,
-    /// Rows in the block; 0 for no block at all.
+    /// Rows in the block; 0 if there is none.
     pub n_rows: usize,
 }
 
@@ -86,8 +86,8 @@ impl<F> BlockBuilder<F> {
         self.most_rows = most_rows;
     }
 
-    /// Adds rows. `fill` adds one value of a row to a column. All `rows` go into one column before the next one,
-    /// so that a few rows a call stay in the processor's cache.
+    /// Adds rows. `fill` adds one value of a row to a column. All `rows` go into one column before the next column, so
+    /// that the few rows of a call stay in the processor's cache.
     #[inline]
     pub fn push<R>(&mut self, rows: &[R], fill: impl Fn(&F, &mut ColumnBuilder, &R)) {
         for (of, column) in self.layout.iter().zip(&mut self.columns) {
@@ -102,8 +102,8 @@ impl<F> BlockBuilder<F> {
         }
     }
 
-    /// Reserves memory for all expected rows, estimated from the added ones. Growing step by step would take
-    /// twice as much, and each fresh page costs time.
+    /// Reserves memory for all expected rows, estimated from the added ones. Growing step by step would take twice as
+    /// much memory, and each fresh page costs time.
     fn make_room(&mut self) {
         let times = self.most_rows.div_ceil(self.n_rows);
         let bytes =
@@ -174,7 +174,7 @@ mod tests {
         let mut block = BlockBuilder::new(&LAYOUT);
         block.begin(1);
         block.push(&[sample("given up")], |fill, column, row| fill(column, row));
-        // Rows of a batch that was given up are not in the next one.
+        // Rows of an abandoned batch are not in the next batch.
         block.begin(samples.len());
         for samples in samples.chunks(2) {
             block.push(samples, |fill, column, row| fill(column, row));
@@ -201,7 +201,7 @@ mod tests {
         out
     }
 
-    /// By hand, after the format's documentation and what the engine itself writes.
+    /// The expected bytes are written by hand, after the format's documentation and the engine's own output.
     #[test]
     fn a_block_holds_column_after_column() {
         let mut second = sample("b");

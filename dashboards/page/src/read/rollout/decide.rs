@@ -1,4 +1,4 @@
-//! The rule: what the detector found on each chipset, and how many devices it still needs. Without I/O.
+//! Decides without I/O from the detector's findings on each chipset and from the number of devices that it still needs.
 
 use std::collections::BTreeMap;
 
@@ -27,12 +27,12 @@ pub struct RolloutQuery {
     pub version: String,
 }
 
-/// Devices with which the detector sees a model that is twice as slow, in one window.
+/// Number of devices with which the detector sees, in one window, that a model is twice as slow.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Needed {
-    /// Where placements are readable.
+    /// Devices needed if placements are readable.
     pub with_placements: u64,
-    /// Where they are not.
+    /// Devices needed if placements are not readable.
     pub without: u64,
 }
 
@@ -50,11 +50,11 @@ impl Needed {
 pub enum RolloutAnswer {
     /// An incident is open, or the last window was a page or a ticket.
     Stop,
-    /// Nothing is wrong so far, and too few devices could be compared to be sure.
+    /// Nothing is wrong so far, but too few devices could be compared to be sure.
     NotYet,
     /// Enough devices were compared, and none of the detector's rules found anything.
     Go,
-    /// Devices of all versions on the chipset are fewer than needed. It decides nothing.
+    /// The chipset has fewer devices than needed, over all versions. It does not decide about the roll-out.
     Rare,
 }
 
@@ -65,18 +65,18 @@ pub(crate) struct ChipsetAnswer {
     pub(crate) answer: RolloutAnswer,
     /// Devices of the version in the last window.
     pub(crate) devices: u64,
-    /// Those that could be compared.
+    /// Devices of the version that could be compared.
     pub(crate) compared: u64,
-    /// Those that have to be compared in one window.
+    /// Devices that have to be compared in one window.
     pub(crate) needed: u64,
     /// Devices of all versions in the last window, each once.
     pub(crate) devices_on_chipset: u64,
-    /// Until enough devices can be compared, if they go on coming as they did since the version was first judged.
+    /// Time until enough devices can be compared, if they keep coming as fast as since the version's first window.
     pub(crate) seconds_left: Option<f64>,
     pub(crate) p50_us: Option<f64>,
     pub(crate) latency_ratio: Option<f64>,
     pub(crate) npu_share: Option<f64>,
-    /// The share that the gate certified, the least of several runtimes.
+    /// The share that the gate certified; with several runtimes, the smallest.
     pub(crate) certified_npu_share: Option<f64>,
     /// Id of the open incident.
     pub(crate) incident: Option<String>,
@@ -108,7 +108,7 @@ pub(super) struct FalseRow {
 }
 
 impl FalseRow {
-    /// Whether it is about a ticket of this verdict on this chipset. A page is never passed over.
+    /// Whether the feedback is about a ticket of this verdict on this chipset. It never overrules a page.
     fn is_of(&self, chipset: &str, row: &CohortRow) -> bool {
         let is_there = self.chipsets.is_empty() || self.chipsets.iter().any(|name| name == chipset);
         row.severity == "ticket" && row.verdict == self.verdict && is_there
@@ -214,7 +214,8 @@ pub(super) fn add_firmwares(
     sort(chipsets);
 }
 
-/// Adds the shares that the gate certified. They decide nothing here: the detector compares the field with them.
+/// Adds the shares that the gate certified. They decide nothing here, because the detector already compares devices
+/// with them.
 pub(super) fn add_certificates(
     chipsets: &mut [ChipsetAnswer],
     certificates: &[CertificateRow],
@@ -233,7 +234,7 @@ pub(super) fn add_certificates(
     }
 }
 
-/// Steps until a newer window is overdue, and the time that its verdict may take on top.
+/// A newer window is overdue after this many steps, plus the time for its verdict.
 const LATE_STEPS: i64 = 3;
 const LATE_SECONDS: i64 = 900;
 
@@ -386,7 +387,7 @@ fn decide(
         Some(row) if !is_healthy && row.class() != Some(VerdictClass::NotEnoughData) => {
             format!("{}: {}", words::verdict(&row.verdict), first_reason(row))
         }
-        // More devices of this version need not help, for example where nothing can be compared with.
+        // More devices of this version would not help, for example without a baseline to compare with.
         Some(row) if missing == 0 => first_reason(row),
         Some(_) => format!(
             "{} of the {} that are needed could be compared: {missing} more",

@@ -29,10 +29,11 @@ pub(crate) struct Rollout {
     pub(crate) needed: Needed,
     /// End of the last window that was judged.
     pub(crate) judged_until: Timestamp,
-    /// Whether that is too long ago. A detector that stopped finds nothing, so a go does not count then.
+    /// Whether the last window is too long ago. A stopped detector finds nothing, so "go" does not count then.
     pub(crate) is_late: bool,
     pub(crate) chipsets: Vec<ChipsetAnswer>,
-    /// Roll-out groups of the app with devices of the version, those with most first. `None` if the store took too long.
+    /// Roll-out groups of the app with devices of the version, the group with most devices first. `None` if the store
+    /// took too long.
     pub(crate) groups: Option<Vec<GroupRow>>,
 }
 
@@ -81,14 +82,14 @@ WHERE w.app_id = ? AND w.environment = ? AND w.firmware != '' AND (? = 0 OR w.mo
 ORDER BY devices DESC, chipset, firmware
 LIMIT 1000";
 
-/// Nothing has this name.
+/// The reasons for which a roll-out cannot be answered.
 #[derive(Debug)]
 pub(crate) enum NoRollout {
     /// Nothing was judged yet.
     NothingJudged,
-    /// No model of the app has this name; those that were judged in the last day.
+    /// The app has no model with this name; the list has the models that were judged in the last day.
     Model(Vec<String>),
-    /// No version of the model has this name; those that were judged in the last day.
+    /// The model has no version with this name; the list has the versions that were judged in the last day.
     Version(Vec<String>),
     Read(ReadError),
 }
@@ -151,7 +152,7 @@ pub(crate) async fn read(
             .bind(&query.model);
         sql.bind(from.as_millisecond()).bind(until.as_millisecond())
     });
-    // They decide nothing, and a large fleet has many reports in a window.
+    // Groups do not decide the answer, and are slow to read in a large fleet. So a failure is ignored.
     let groups = groups.await.ok();
     Ok(Rollout {
         answer: whole(&chipsets),

@@ -237,7 +237,7 @@ fn a_chipset_without_the_version_is_waited_for_and_a_rare_one_is_not() {
 
 #[test]
 fn the_time_that_is_left_follows_the_devices_since_the_first_window() {
-    // Four devices in four hours; four are missing.
+    // Four devices came in four hours, and four more are needed.
     let found = one(&[row("2", "not_enough_data", "none", 4)], &[]);
     assert_eq!(found.seconds_left, Some(4.0 * 3600.0));
     assert_eq!(
@@ -255,7 +255,7 @@ fn a_detector_that_stopped_lets_nothing_go_on() {
         (Some(3), 900, false),
         (Some(3), 910, true),
         (None, 86_400, true),
-        // This machine's clock is behind.
+        // A local clock that is behind must not make a window late.
         (Some(3600), -3600, false),
     ] {
         let now = Timestamp::from_second(until.as_second() + seconds).unwrap();
@@ -263,7 +263,8 @@ fn a_detector_that_stopped_lets_nothing_go_on() {
     }
 }
 
-/// An older version's window is judged too, and a window of the version in which nobody ran it any more is not the last.
+/// Windows of an older version go on. So the version's own latest window is not the last one once no device runs the
+/// version.
 #[test]
 fn only_the_last_window_counts() {
     let mut old = row("2", "healthy", "none", 50);

@@ -40,7 +40,8 @@ fn a_model_twice_as_heavy_on_all_chipsets_is_a_ticket() {
     assert!(verdict.next_step.contains("MACs"), "{}", verdict.next_step);
 }
 
-/// The others got a heavier model, this one fell back as well; or one of them did as they all did before.
+/// The other chipsets got a heavier model, and this one fell back as well. Or at most one of two others slowed down
+/// too.
 #[test]
 fn a_chipset_that_slows_down_more_than_the_others_pages() {
     for (own, others) in [(3.0, [1.7, 1.8]), (2.0, [1.0, 2.1]), (2.0, [1.0, 1.0])] {
@@ -50,7 +51,7 @@ fn a_chipset_that_slows_down_more_than_the_others_pages() {
     }
 }
 
-/// A model that is heavier everywhere hides no devices that are far slower still.
+/// A model that is heavier everywhere does not hide devices that are far slower than that.
 #[test]
 fn some_devices_slower_than_the_heavier_model_makes_all_page() {
     let some = Fleet {
@@ -64,14 +65,14 @@ fn some_devices_slower_than_the_heavier_model_makes_all_page() {
     check(&verdict, SlowWithoutPlacement, Page);
 }
 
-/// No model gets so heavy by a new version.
+/// No new version makes a model this much heavier.
 #[test]
 fn all_chipsets_four_times_slower_page() {
     let verdict = judged_among(&weighing(1, 4.0), &[&weighing(2, 4.0), &weighing(3, 5.0)]);
     check(&verdict, SlowWithoutPlacement, Page);
 }
 
-/// Where placements show it, it is a fallback on whatever chipsets.
+/// If placements show a fallback, it is one, however many chipsets have it.
 #[test]
 fn a_fallback_on_all_chipsets_pages_with_its_placement() {
     let fallen = |seed, slow_factor| Fleet {
@@ -114,7 +115,7 @@ fn runs_that_are_slow_at_times_page_unless_all_chipsets_have_them() {
     check(&verdict, IntermittentFallback, Page);
     let verdict = judged_among(&own, &[&other, &other]);
     check(&verdict, IntermittentFallback, Ticket);
-    // The version before, in the same window, has none of it: it is this version, wherever it runs.
+    // The version before has none of the effect in the same window, so this version is the cause, wherever it runs.
     let controls = Controls {
         previous: Some(&quiet),
         peers: &PeerRatios::default(),
@@ -124,7 +125,7 @@ fn runs_that_are_slow_at_times_page_unless_all_chipsets_have_them() {
     check(&verdict, IntermittentFallback, Page);
 }
 
-/// Larger inputs would be on all chipsets.
+/// Larger inputs would appear on all chipsets.
 #[test]
 fn slow_runs_of_unknown_shape_page_where_other_chipsets_have_none() {
     let unknown = |share| {
@@ -144,7 +145,7 @@ fn slow_runs_of_unknown_shape_page_where_other_chipsets_have_none() {
     assert!(why.contains("2 other chipsets show it on none"), "{why}");
 }
 
-/// Made-up devices on other chipsets argue no page away.
+/// Made-up devices on other chipsets do not prevent a page.
 #[test]
 fn other_chipsets_answer_with_devices_that_were_known_before() {
     let mut forged = weighing(2, 2.0);

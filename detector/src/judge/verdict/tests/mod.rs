@@ -85,7 +85,7 @@ fn nearly_nothing_left_on_the_npu_is_a_total_fallback() {
 
 #[test]
 fn some_devices_are_compared_with_those_that_kept_their_placement() {
-    // This needs no baseline of their own.
+    // The comparison with other devices needs no self baselines.
     let fleet = Fleet {
         devices: 200,
         before: None,
@@ -98,7 +98,8 @@ fn some_devices_are_compared_with_those_that_kept_their_placement() {
     assert!(humps.slow_us > 2.0 * humps.fast_us, "{humps:?}");
 }
 
-/// In a window of few runs most devices have too few for a speed, which is not evidence that latency did not follow.
+/// In a window of few runs, most devices have too few to know their speed. That does not show that latency stayed the
+/// same.
 #[test]
 fn devices_with_too_few_runs_to_compare_do_not_hide_those_that_are_slower() {
     for (hit_share, class, compared) in [(1.0, PartialFallback, 10), (0.4, SomeDevicesFallback, 4)]
@@ -198,7 +199,7 @@ fn slower_devices_with_unreadable_placements_page_without_blaming_one() {
     assert!(verdict.cpu_ops.is_empty() && verdict.cpu_macs_share.is_none());
 }
 
-/// A healthy placement must not hide slow devices.
+/// A reported placement that is healthy must not hide slow devices.
 #[test]
 fn a_lying_placement_does_not_hide_slow_devices() {
     let fleet = Fleet {
@@ -261,7 +262,7 @@ fn a_device_whose_models_all_lost_the_npu_is_not_hot() {
     }
 }
 
-/// Work that moved to the CPU on devices that are hot as well: a ticket.
+/// Work moved to the CPU on devices that are hot as well, which is a ticket.
 #[test]
 fn heat_does_not_hide_a_worse_placement() {
     let warm = fallen_by(1.0, 2.0).window();
@@ -269,7 +270,7 @@ fn heat_does_not_hide_a_worse_placement() {
     check(&verdict, PartialFallback, Ticket);
 }
 
-/// A directive takes most devices off the NPU and their vote; those that never used the NPU are left.
+/// A directive takes most devices off the NPU, and they lose their vote. The devices that are left never used the NPU.
 #[test]
 fn those_left_by_a_directive_are_not_the_whole_fleet() {
     let mut dead = placed(5, 0, 25, Some(0.0));
@@ -299,7 +300,8 @@ fn under_directive(devices: u32) -> Voteless {
     }
 }
 
-/// On the first day of a directive, its devices fell back as all did, so they are not among those compared.
+/// On the first day of a directive, its devices had fallen back like all others. So they do not count as compared and
+/// healthy.
 #[test]
 fn a_directive_makes_no_fallback_one_of_some_devices() {
     let mut window = Fleet::with_fallback(1.0).window();
@@ -406,7 +408,8 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
     check(&verdict, TotalFallback, Page);
     let verdict = judged(&fallen, None, &others(0.95));
     check(&verdict, TotalFallback, Ticket);
-    // Other chipsets have little there too, so they are not evidence that this one lost anything; the request is.
+    // Other chipsets have little on the NPU too, so they do not show that this one lost anything. Only the request
+    // does.
     for share in [0.6, 0.0] {
         let unknown = judged(&fallen, None, &others(share));
         check(&unknown, TotalFallback, Ticket);
@@ -431,8 +434,7 @@ fn a_first_version_is_compared_with_the_lab_or_with_other_chipsets() {
     check(&verdict, PartialFallback, Ticket);
 }
 
-/// A fallback that begins without a new version, for example with a firmware, long after the version before
-/// was last seen.
+/// A fallback begins without a new version, for example with a firmware, long after the version before was last seen.
 #[test]
 fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
     let total = Fleet {
@@ -456,7 +458,7 @@ fn what_was_better_here_before_pages_and_what_never_was_is_a_ticket() {
     let always = before(placed(21, 0, 25, Some(0.0)));
     let never_better = judged(&unknown.window(), None, &always);
     check(&never_better, TotalFallback, Ticket);
-    // Slower than their own past, which pages alone.
+    // The devices are slower than their own past, which alone is a page.
     let slower = judged(&total.window(), None, &always);
     check(&slower, TotalFallback, Page);
 }
@@ -500,7 +502,7 @@ fn devices_left_without_neighbours_are_compared_with_the_time_before() {
     baseline.latency.insert("static".into(), before);
     let verdict = judged(&fleet, None, &baseline);
     check(&verdict, PartialFallback, Page);
-    // Devices still on the version before are better than the time before.
+    // Devices still on the version before are a better reference than the time before the window.
     baseline.latency.clear();
     let previous = Fleet {
         version: "1.0.0",
@@ -535,7 +537,7 @@ fn healthy_fleets_do_not_page() {
     assert_eq!((pages, tickets), (0, 0));
 }
 
-/// Nor do 3 % of devices that always fell back, as in healthy fleets.
+/// Healthy fleets have 3 % of devices that always fell back, which do not page.
 #[test]
 fn devices_that_always_fell_back_do_not_page() {
     let mut pages = 0;
@@ -543,7 +545,7 @@ fn devices_that_always_fell_back_do_not_page() {
         let fleet = Fleet {
             seed,
             devices: 100,
-            // They were as slow before.
+            // These devices were as slow before.
             ..fallen_by(0.03, 1.0)
         };
         let verdict = judged(&fleet.window(), None, &reference());
@@ -581,8 +583,8 @@ fn signals_are_reported_with_their_numbers() {
         SignalId::Start,
     ];
     assert_eq!(ids, expected);
-    // The whole latency moved: `Moved` and `NearTail`, which need fast runs that stayed, have no hit. Nor has `Start`: every
-    // session was made.
+    // The whole latency moved, so `Moved` and `NearTail`, which need fast runs that stayed, have no hits. `Start` has
+    // none, because every session was made.
     let is_quiet = |id| matches!(id, SignalId::Moved | SignalId::NearTail | SignalId::Start);
     for signal in &verdict.signals {
         let found = (signal.fires, signal.hits);
@@ -606,7 +608,7 @@ fn signals_are_reported_with_their_numbers() {
     assert_eq!(beyond.collect::<Vec<_>>().join(" "), expected);
 }
 
-/// Ratios lie in two groups, 1 and the factor.
+/// A window whose ratios lie in two groups, around 1 and around the factor.
 fn half_slower(slow_factor: f64) -> CohortWindow {
     let fleet = Fleet {
         devices: 20,
@@ -622,7 +624,7 @@ fn half_of_a_small_cohort_that_moved_together_is_found() {
     let verdict = judged(&half_slower(1.85), None, &reference());
     check(&verdict, SlowWithoutPlacement, Page);
     assert_eq!(verdict.numbers.devices_hit, 10);
-    // Below 1.6 x firmware may cost as much, and it needs the fleet's own rates.
+    // Firmware may cost up to 1.6 x, so a smaller ratio needs the fleet's own rates.
     let known = with_own_rates();
     let mild = half_slower(1.45);
     check(&judged(&mild, None, &known), SlowWithoutPlacement, Ticket);
@@ -642,7 +644,7 @@ fn with_own_rates() -> Baseline {
     }
 }
 
-/// The slower devices had hidden the runs: the ticket came first, and the page was not asked for.
+/// Slower devices once hid slow runs: their ticket came first, and the page was not looked for.
 #[test]
 fn a_ticket_of_slow_devices_hides_no_page_of_slow_runs() {
     let mild = Fleet {
@@ -675,7 +677,7 @@ fn a_ticket_of_slow_devices_hides_no_page_of_slow_runs() {
     assert!(told.iter().any(|reason| reason.contains(says)), "{told:#?}");
 }
 
-/// It said "a heavier model, or a mild fallback".
+/// The reason once said "a heavier model, or a mild fallback".
 #[test]
 fn a_new_runtime_on_all_devices_is_named() {
     let slower = |weight| {
@@ -705,7 +707,7 @@ fn a_new_runtime_on_all_devices_is_named() {
     }
 }
 
-/// Sessions on little cores: the device took as long in one of twenty runs before.
+/// Some sessions run on little cores. The device took as long in one of twenty earlier runs.
 #[test]
 fn a_speed_that_devices_had_before_is_no_change_until_the_fleet_has_rates() {
     let mut window = half_slower(1.85);
@@ -735,7 +737,7 @@ fn three_devices_that_all_fell_back_and_slowed_to_half_page() {
         (verdict.numbers.devices_hit, verdict.numbers.devices_seen),
         (3, 3)
     );
-    // Two could be chance, and less than twice as slow a day of its own.
+    // Two devices could be chance, and less than twice as slow could be one bad day.
     check(
         &judged(&of_robots(2, 2.9), None, &reference()),
         NotEnoughData,
@@ -746,7 +748,7 @@ fn three_devices_that_all_fell_back_and_slowed_to_half_page() {
         NotEnoughData,
         Info,
     );
-    // One that kept its placement, and one that is new.
+    // First one device kept its placement, then one device is new.
     let mut kept = of_robots(4, 2.9);
     kept.votes[3].placement = Fleet::default().window().votes[0].placement.clone();
     check(&judged(&kept, None, &reference()), NotEnoughData, Info);
@@ -783,7 +785,7 @@ fn load_that_another_model_shows_on_other_devices_is_the_devices_matter() {
     check(&judged(slowed(1.0, 0.0)), SlowWithoutPlacement, Page);
 }
 
-/// The other model runs so rarely that earlier runs fill up its devices' few ones, and hide a load that began now.
+/// The other model runs so rarely that earlier runs are added to its devices' few runs, and hide load that began now.
 #[test]
 fn runs_of_before_do_not_hide_that_another_model_slowed_down() {
     let slowed = |hit_share| Fleet {
@@ -849,7 +851,7 @@ fn medians_that_moved_page_without_a_control_once_rates_leave_no_doubt() {
     );
 }
 
-/// The few that kept their placement are of faster silicon. The others are as fast as they were themselves.
+/// The few devices that kept their placement have faster silicon. The others are as fast as in their own past.
 #[test]
 fn a_small_group_of_faster_devices_makes_the_others_no_slower() {
     let moved = Fleet {

@@ -1,9 +1,9 @@
 //! Statements of requests, checked before the engine gets them.
 //!
-//! Rows must leave the statement, because the engine runs the text after a blank line in inline data as SQL.
-//! Statements that reach files, programs or other hosts are refused. The refusal guards our own clients against
-//! mistakes and injected SQL. It is not a sandbox: it uses the engine's own lists of table functions and engines,
-//! and does not cover every setting. The socket's mode keeps strangers out.
+//! Rows must be separated from the statement, because the engine runs the text after a blank line in inline data as
+//! SQL. Statements that reach files, programs or other hosts are refused. The refusal guards our own clients against
+//! mistakes and injected SQL. It is not a sandbox: it uses the engine's own lists of table functions and engines, and
+//! does not cover every setting. The socket's mode keeps strangers out.
 
 use std::collections::HashSet;
 
@@ -68,8 +68,8 @@ const INSIDE_FUNCTIONS: &[&str] = &[
     "zeros_mt",
 ];
 
-/// Engines that stay inside the store, in addition to `*MergeTree`. `Distributed` reaches only the
-/// clusters of the engine's configuration, and has none unless our own program adds one.
+/// Engines that stay inside the store, in addition to `*MergeTree`. `Distributed` reaches only the clusters of the
+/// engine's configuration, which has none unless our own program adds one.
 const INSIDE_ENGINES: &[&str] = &[
     "alias",
     "atomic",
@@ -88,7 +88,7 @@ const INSIDE_ENGINES: &[&str] = &[
     "view",
 ];
 
-/// Statements that change the session or the server and are let through.
+/// Statements that change the session or the server, and are allowed.
 const CONTROL_ALLOWED: &[&str] = &["ALTER", "INSERT", "KILL", "SYSTEM"];
 
 /// The names that reach outside the store, from the engine's own lists.
@@ -99,7 +99,7 @@ pub(crate) struct OutsideNames {
 }
 
 impl OutsideNames {
-    /// Keeps the engine's table functions and engines that are not known as harmless.
+    /// Keeps the engine's table functions and engines that are not known to be harmless.
     pub(crate) fn new<'a>(
         functions: impl Iterator<Item = &'a str>,
         engines: impl Iterator<Item = &'a str>,
@@ -124,7 +124,7 @@ impl OutsideNames {
     /// Refuses a statement that names a file, a program or another host.
     pub(crate) fn check(&self, sql: &str) -> Result<(), StatementRefusal> {
         let tokens: Vec<Token<'_>> = tokens(sql).collect();
-        // The engine takes some of them for blanks or quotes, and would read another text than this check.
+        // The engine takes some of these characters for blanks or quotes, and would read another text than this check.
         if tokens.iter().any(|token| token.kind == TokenKind::Foreign) {
             return Err(StatementRefusal::Foreign);
         }
@@ -228,8 +228,7 @@ fn read_insert(sql: &str) -> Result<Kind, StatementRefusal> {
                 if token.is_word("SELECT") || token.is_word("WITH") {
                     selects = true;
                 } else if token.is_word("VALUES") || token.is_word("FORMAT") {
-                    // Rows after a SELECT (the function `input`) would run through the path
-                    // that cuts them at a blank line.
+                    // Rows after a SELECT (the function `input`) would take the path that cuts them at a blank line.
                     if selects {
                         return Err(StatementRefusal::UnclearInsert);
                     }
@@ -245,7 +244,7 @@ fn read_insert(sql: &str) -> Result<Kind, StatementRefusal> {
     Err(StatementRefusal::UnclearInsert)
 }
 
-/// The INSERT up to `word` (FORMAT or VALUES) and where its rows begin.
+/// Returns the INSERT up to `word` (FORMAT or VALUES), and where its rows begin.
 fn rows(sql: &str, word: &Token<'_>, next: Option<Token<'_>>) -> Result<Kind, StatementRefusal> {
     let head = sql[..word.start].trim_end().to_owned();
     if word.is_word("VALUES") {
@@ -264,7 +263,8 @@ fn rows(sql: &str, word: &Token<'_>, next: Option<Token<'_>>) -> Result<Kind, St
     })
 }
 
-/// The engine's rule for what parts FORMAT from the rows: `;`, blanks, then one line end.
+/// Returns the length of the text that separates FORMAT from the rows, by the engine's rule: `;`, blanks, then one line
+/// end.
 fn separator_length(rest: &str) -> usize {
     let after = rest.strip_prefix(';').unwrap_or(rest);
     let after = after.trim_start_matches([' ', '\t', '\x0c']);

@@ -138,7 +138,7 @@ fn files_are_refused_in_any_spelling() {
     );
 }
 
-/// Each hides the call from a reader that takes quotes, comments or blanks otherwise than the engine does.
+/// Each text hides the call from a check that reads quotes, comments or blanks in another way than the engine.
 #[test]
 fn calls_cannot_hide_between_quotes() {
     check_refused("SELECT $$'$$, file('x'), $$'$$", "the function file");
@@ -202,8 +202,7 @@ fn format_clause_is_found() {
 }
 
 proptest::proptest! {
-    /// Whatever an INSERT is, head and rows part on a character boundary and the head has no
-    /// FORMAT clause left.
+    /// For any INSERT, head and rows are separated on a character boundary, and the head has no FORMAT clause left.
     #[test]
     fn any_insert_is_parted_or_refused(
         tail in "( |\n|;|t|\\(|\\)|'|/\\*|\\*/|--|FORMAT|CSV|VALUES|SELECT|\\PC){0,12}",

@@ -125,7 +125,7 @@ private class Visibility(private val hidden: () -> Unit) : Application.ActivityL
     override fun onActivityStopped(activity: Activity) {
         // An activity that started before the SDK was not counted.
         visible = maxOf(0, visible - 1)
-        // While it turns, the next one of the same activity follows at once.
+        // When the screen turns, a new instance of the same activity follows at once.
         if (visible == 0 && !activity.isChangingConfigurations) hidden()
     }
 

@@ -36,7 +36,7 @@ public class UploadJob : JobService() {
         /** One job for all processes of the app; an earlier one that still waits is replaced. */
         override fun schedule(context: Context) {
             val scheduler = context.getSystemService(Context.JOB_SCHEDULER_SERVICE) as? JobScheduler ?: return
-            // Whether a metered network may be used is decided by the SDK, by bytes a day.
+            // The SDK decides by a daily number of bytes whether a metered network may be used.
             val job = JobInfo.Builder(ID, ComponentName(context, UploadJob::class.java))
                 .setRequiredNetworkType(JobInfo.NETWORK_TYPE_ANY)
                 .build()
@@ -44,7 +44,7 @@ public class UploadJob : JobService() {
                 scheduler.schedule(job)
                 Debug.log { "an upload is scheduled" }
             } catch (_: IllegalArgumentException) {
-                // The app removed the service from its manifest: uploads happen while it runs.
+                // The app removed the service from its manifest, so uploads happen only while the app runs.
             }
         }
     }

@@ -67,7 +67,7 @@ internal class HealthListeners(private val now: () -> Health) {
         val health = now()
         val behind = synchronized(this) { heard.filterValues { it != health }.keys.toList() }
         for (listener in behind) {
-            // It may have gone meanwhile.
+            // The listener may have been removed meanwhile.
             val isNew = synchronized(this) { (listener in heard).also { if (it) heard[listener] = health } }
             if (isNew) call(listener, health)
         }

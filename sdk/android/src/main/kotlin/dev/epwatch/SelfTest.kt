@@ -45,7 +45,7 @@ internal class Tensors {
         private set
 
     fun add(name: String, tensor: OnnxTensor) {
-        // Null for texts, which the library refuses by their type.
+        // Null for tensors of texts, which the library refuses by their type.
         val elements = tensor.byteBuffer ?: ByteBuffer.allocate(0)
         bytes.add(name.toByteArray(Charsets.UTF_8))
         bytes.add(ByteArray(elements.remaining()).also { elements.get(it) })

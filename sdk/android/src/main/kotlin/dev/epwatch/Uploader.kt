@@ -33,7 +33,7 @@ internal class Uploader(
         connection.connectTimeout = TIMEOUT_MS
         connection.readTimeout = TIMEOUT_MS
         connection.doOutput = true
-        // A redirect would turn the call into a GET to a host that no key is for.
+        // A redirect would turn the call into a GET to a host that the app key is not meant for.
         connection.instanceFollowRedirects = false
         connection.setFixedLengthStreamingMode(body.size)
         connection.setRequestProperty("content-type", MEDIA_TYPE)

@@ -18,7 +18,7 @@ class JsonTest {
         assertEquals(listOf(true, false), listOf(read.flag("yes"), read.flag("no")))
         assertEquals(listOf("x", "y"), read.texts("list"))
         assertEquals(mapOf("k" to 7L), read.byName("of") { it.number("n") })
-        // Missing, of another kind, or null: the default.
+        // A value that is missing, null or of another kind reads as the default.
         assertEquals(listOf(null, null, 0L, null), listOf(read.textOrNull("none"), read.textOrNull("n"), read.number("gone"), read.child("list")))
     }
 

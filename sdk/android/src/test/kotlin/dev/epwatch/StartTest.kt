@@ -47,7 +47,7 @@ class StartTest {
         val heard = Collections.synchronizedList(mutableListOf<Health>())
         val listener = HealthListener { heard += it }
         Epwatch.addHealthListener(listener)
-        // A desktop JVM tells StrictMode of what the framework itself reads only, so the context watches too.
+        // On a desktop JVM StrictMode sees only reads of the framework itself, so the test's context watches too.
         StrictMode.setThreadPolicy(StrictMode.ThreadPolicy.Builder().detectAll().penaltyDeath().build())
         val config = EpwatchConfig.Builder("com.example.camera", "https://127.0.0.1:1", "key").build()
         Epwatch.start(context, config)
@@ -70,7 +70,7 @@ class StartTest {
         Debug.readProperty()
         assertTrue(Epwatch.debug)
 
-        // App Startup's initializer starts, too.
+        // App Startup's initializer starts the SDK, too.
         val initializer = Class.forName("dev.epwatch.startup.EpwatchInitializer")
         initializer.getMethod("create", Context::class.java).invoke(initializer.getConstructor().newInstance(), context)
         assertTrue("called twice" in Epwatch.explanation().hostProblem!!)

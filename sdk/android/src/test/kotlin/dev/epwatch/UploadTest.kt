@@ -44,7 +44,7 @@ class UploadTest {
     fun theWorkerTellsWorkManagerTheTruth() {
         val type = Class.forName("dev.epwatch.workmanager.UploadWorker")
         val ofParameters = Class.forName("androidx.work.WorkerParameters")
-        // Its worker uses none of them.
+        // The tested worker uses none of these parameters.
         val parameters = ofParameters.constructors.single().let { constructor ->
             val none = constructor.parameterTypes.map {
                 when (it) {
@@ -73,7 +73,7 @@ class UploadTest {
         val sent = shadowOf(app).broadcastIntents.single { it.action == "dev.epwatch.action.UPLOAD" }
         assertEquals(app.packageName, sent.`package`)
         assertEquals(Process.myPid(), sent.getIntExtra("dev.epwatch.extra.PID", 0))
-        // As another process would send it; a second one at once is somebody else's mischief.
+        // The intent as another process would send it. A second one right after it comes from somebody else.
         val ofAnother = Intent(sent).putExtra("dev.epwatch.extra.PID", Process.myPid() + 1)
         repeat(2) { app.sendBroadcast(ofAnother) }
         settle()
@@ -88,7 +88,7 @@ class UploadTest {
     fun theManifestConfiguresAStart() {
         val found = Bundle().apply {
             putString("dev.epwatch.ENDPOINT", "https://collector.example/")
-            // As Android reads a value of digits.
+            // Android reads a value of digits as a number.
             putInt("dev.epwatch.APP_KEY", 12345)
             putString("dev.epwatch.ENVIRONMENT", "staging")
         }
