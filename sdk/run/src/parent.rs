@@ -41,7 +41,7 @@ use crate::{
     report,
     schedule::{MOST_TRIES, order},
     settings::{difference, settings, sha256_of},
-    untimed::WARM_STARTS,
+    untimed::{UNFINISHED, WARM_STARTS},
 };
 
 /// The command line cannot be used on this device.
@@ -365,7 +365,9 @@ impl Plan {
     fn remove_unfinished(&self) -> anyhow::Result<()> {
         for entry in fs::read_dir(&self.out)? {
             let path = entry?.path();
-            if name_of(&path).starts_with("launching") {
+            let name = name_of(&path);
+            let is_ours = UNFINISHED.iter().any(|begin| name.starts_with(begin));
+            if is_ours && path.is_file() {
                 fs::remove_file(path)?;
             }
         }

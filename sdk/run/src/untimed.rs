@@ -27,6 +27,13 @@ pub(crate) const WARM_STARTS: usize = 3;
 /// Names of a launch's files until it has ended.
 const ORT_PROFILE: &str = "launching-ort";
 const QNN_PROFILE: &str = "launching-qnn.csv";
+/// Beginnings of these names, and of a launch's document. The folder is the user's, and may have other files.
+pub(crate) const UNFINISHED: [&str; 4] = [
+    "launching.json",
+    "launching-ort_",
+    "launching-qnn",
+    "launching-cache",
+];
 
 /// Lets ONNX Runtime and QNN write what each node took, and keeps their files next to the launches.
 pub(crate) fn profile(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
