@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use epwatch_gate::run::NodeShare;
+use epwatch_gate::profile::NodeShare;
 use epwatch_proto::{Placement, placement::QNN_EP, v1};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use prost::Message as _;
