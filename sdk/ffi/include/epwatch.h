@@ -21,7 +21,7 @@
 // The header's version: major * 10000 + minor * 100 + patch.
 #define EPW_VERSION 100
 
-// Result of a call. Numbers are never used again; a later version may have others.
+// Result of a call. A number is never used for another meaning; a later version may add numbers.
 enum EpwStatus
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -29,11 +29,11 @@ enum EpwStatus
  {
   // Done.
   EPW_STATUS_OK = 0,
-  // There is nothing, which is not an error.
+  // There is nothing to return or to do, which is not an error.
   EPW_STATUS_NONE = 1,
   // A null pointer, or a value out of range.
   EPW_STATUS_INVALID_ARGUMENT = 10,
-  // The struct's size is none of this library or an older one.
+  // The struct's size belongs neither to this library nor to an older one.
   EPW_STATUS_STRUCT_SIZE = 11,
   // A text is not UTF-8.
   EPW_STATUS_NOT_UTF8 = 12,
@@ -41,7 +41,7 @@ enum EpwStatus
   EPW_STATUS_CLOSED = 13,
   // Too many handles are open.
   EPW_STATUS_TOO_MANY = 14,
-  // The buffer is smaller than the bytes: it holds the first of them, and `*length` is the whole length.
+  // The buffer is too small: it holds the first bytes, and `*length` is the whole length.
   EPW_STATUS_BUFFER_TOO_SMALL = 15,
   // The configuration is refused.
   EPW_STATUS_CONFIG = 20,
@@ -55,11 +55,13 @@ enum EpwStatus
   EPW_STATUS_ORT_REFUSED = 32,
   // The upload failed; the reports stay, and are returned again.
   EPW_STATUS_UPLOAD = 40,
-  // The time was over before the work.
+  // The time ran out before the work was done.
   EPW_STATUS_TIMEOUT = 41,
-  // The SDK could not start again in this forked process: it has no thread, or too many forks lie between.
+  // The SDK could not start again in this forked process: it has no thread, or is too many forks away from the first
+  // process.
   EPW_STATUS_FORKED = 42,
-  // The folder cannot be used, or is full: recorded runs that are not in it are lost at the latest with the process.
+  // The folder cannot be used, or is full: recorded runs that are not in it are lost when the process ends, or
+  // earlier.
   EPW_STATUS_FOLDER = 43,
   // A bug of epwatch. The host goes on.
   EPW_STATUS_PANIC = 100,
@@ -111,10 +113,10 @@ typedef struct EpwLabel {
   struct EpwText value;
 } EpwLabel;
 
-// A function of the app's for epwatch's problem.
+// A function of the app that takes epwatch's problem.
 typedef void (*EpwOnHealth)(void *context, struct EpwText problem);
 
-// Configuration. Only the first five fields are needed.
+// The SDK's configuration. Only the first five fields are required.
 typedef struct EpwConfig {
   // sizeof(EpwConfig)
   size_t size;
@@ -134,11 +136,12 @@ typedef struct EpwConfig {
   struct EpwText environment;
   // Language of the binding; the default is "c".
   struct EpwText language;
-  // Id of the operator's public key, if directives are obeyed.
+  // Id of the operator's public key, if the app obeys directives.
   struct EpwText directive_key_id;
   // The Ed25519 public key: 64 hexadecimal digits.
   struct EpwText directive_key;
-  // Android: Build.SOC_MODEL, else Build.HARDWARE. Without any fact epwatch reads what Linux reports.
+  // Android: Build.SOC_MODEL, else Build.HARDWARE. If all fields that describe the device are empty, epwatch reads
+  // them from Linux.
   struct EpwText chipset;
   // Android: Build.SOC_MANUFACTURER.
   struct EpwText soc_manufacturer;
@@ -174,13 +177,13 @@ typedef struct EpwConfig {
   uint32_t api_level;
   // Not 0 once the user has consented.
   int32_t has_consent;
-  // Not 0: the host sends, see epw_next_upload. Always so in a build without gRPC.
+  // Not 0: the host sends, see epw_next_upload. In a build without gRPC the host always sends.
   int32_t sends_by_host;
   // Not 0: epw_set_conditions will report the thermal status.
   int32_t reports_thermal;
   // Not 0: epw_set_conditions will report power save.
   int32_t reports_power_save;
-  // Not 0 allows http:// to other hosts than this one, for test networks.
+  // Not 0: http:// is allowed to hosts other than this one, for test networks.
   int32_t allows_plaintext;
   // PEM file of a client certificate and its chain, for a collector that asks for one (mTLS). Read before each
   // upload, so a renewed one needs no restart.
@@ -201,9 +204,9 @@ typedef struct EpwConfig {
   int32_t trusted_roots;
   // Not 0: epwatch reads the thermal zones of Linux, and ignores the thermal status of epw_set_conditions.
   int32_t reads_thermal_zones;
-  // Called with the problem that epw_explain has as last_problem when it begins or changes, and with {NULL, 0} when it is
-  // over; NULL calls nothing. epwatch's thread calls it, until epw_stop has returned EPW_STATUS_OK. It must not throw, nor
-  // call epw_flush or epw_stop. The text ends with the call.
+  // Called when the problem that epw_explain has as last_problem begins or changes, with the problem. Called with
+  // {NULL, 0} when the problem is over. NULL if the app wants no calls. epwatch's thread calls it, until epw_stop
+  // has returned EPW_STATUS_OK. It must not throw, nor call epw_flush or epw_stop. The text ends with the call.
   EpwOnHealth on_health;
   // Passed to on_health, from epwatch's thread.
   void *health_context;
@@ -215,7 +218,7 @@ typedef struct EpwWatch {
   uint64_t id;
 } EpwWatch;
 
-// Facts for epw_preflight. Empty is not checked.
+// Input of epw_preflight. Empty fields are not checked.
 typedef struct EpwPreflight {
   // sizeof(EpwPreflight)
   size_t size;
@@ -233,17 +236,17 @@ typedef struct EpwPreflight {
   struct EpwText plugin_version;
   // Whether the manifest declares libcdsprpc.so: 1 yes, -1 no, 0 not known.
   int32_t declares_rpc_library;
-  // 0. It fills the place that a compiler would leave.
+  // 0. Fills the padding that a compiler would insert.
   int32_t reserved;
 } EpwPreflight;
 
-// What the operator's directives ask of a session.
+// The changes that the operator's directives ask of a session.
 typedef struct EpwPlan {
   // 0 is none.
   uint64_t id;
 } EpwPlan;
 
-// What ONNX Runtime writes while sessions are made.
+// A captured log, which ONNX Runtime writes while sessions are made.
 typedef struct EpwLog {
   // 0 is none.
   uint64_t id;
@@ -259,11 +262,11 @@ typedef struct EpwModel {
   struct EpwText version;
   // SHA-256 of the file as 64 hexadecimal digits, or empty.
   struct EpwText sha256;
-  // The EPs that the app asks for, for example "QNNExecutionProvider", without the CPU's.
+  // The EPs that the app asks for, for example "QNNExecutionProvider", without the CPU EP.
   const struct EpwText *requested_eps;
   // Length of requested_eps.
   size_t n_requested_eps;
-  // Codes of reasons that the host has, for example "no_ep_device".
+  // Codes of reasons that the host knows, for example "no_ep_device".
   const struct EpwText *reasons;
   // Length of reasons.
   size_t n_reasons;
@@ -277,17 +280,17 @@ typedef struct EpwModel {
   struct EpwText variant;
   // The plan that the session follows, or 0.
   struct EpwPlan plan;
-  // Time that the session's creation took; 0 is not known.
+  // Time that the session's creation took; 0 means not known.
   uint64_t creation_ns;
   // Not 0: the session replaces one whose run failed, for example because the DSP restarted.
   int32_t after_run_error;
-  // 0. It fills the place that a compiler would leave.
+  // 0. Fills the padding that a compiler would insert.
   int32_t reserved;
   // Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
   struct EpwText model_file;
   // The model's side-car, as `epwatch manifest` writes it: JSON with the MACs of each node, or empty. At most 64 MiB.
   struct EpwText side_car;
-  // The log of a session like this one, from epw_capture_log, or 0. The call takes what it holds.
+  // The log of a session like this one, from epw_capture_log, or 0. The call takes the log's content.
   struct EpwLog log;
 } EpwModel;
 
@@ -299,15 +302,15 @@ typedef struct EpwSession {
 
 // A run that the host measured.
 typedef struct EpwRun {
-  // When it began, in nanoseconds of CLOCK_MONOTONIC (epw_now).
+  // When the run began, in nanoseconds of CLOCK_MONOTONIC (epw_now).
   uint64_t began_ns;
-  // How long it took.
+  // How long the run took.
   uint64_t latency_ns;
 } EpwRun;
 
 // A tensor of the host's: an input, or a copy of an output.
 typedef struct EpwTensor {
-  // The name that the model has for it.
+  // The tensor's name in the model.
   struct EpwText name;
   // ONNXTensorElementDataType of ONNX Runtime, for example 1 for float. Elements must be numbers.
   int64_t element_type;
@@ -325,13 +328,13 @@ typedef struct EpwTensor {
 typedef struct EpwGolden {
   // sizeof(EpwGolden)
   size_t size;
-  // By which reports name it: 1 to 64 bytes.
+  // The name of this input in reports: 1 to 64 bytes.
   struct EpwText id;
   // The model's inputs: at most 64, and 64 MiB together.
   const struct EpwTensor *inputs;
   // Length of inputs.
   size_t n_inputs;
-  // The greatest absolute difference between two outputs that is accepted; 0 is not given.
+  // The greatest absolute difference between two outputs that is accepted; 0 means none is given.
   double tolerance;
 } EpwGolden;
 
@@ -345,11 +348,11 @@ typedef struct EpwSelfTest {
 typedef struct EpwOutputs {
   // sizeof(EpwOutputs)
   size_t size;
-  // Of the observed session: at most 64, and 64 MiB together.
+  // Outputs of the observed session: at most 64, and 64 MiB together.
   const struct EpwTensor *npu;
   // Length of npu.
   size_t n_npu;
-  // Of a session of the same model on the CPU.
+  // Outputs of a session of the same model on the CPU.
   const struct EpwTensor *cpu;
   // Length of cpu.
   size_t n_cpu;
@@ -359,7 +362,7 @@ typedef struct EpwOutputs {
   int32_t cpu_error;
 } EpwOutputs;
 
-// What a self-test has found.
+// The result of a self-test.
 typedef struct EpwTested {
   // The greatest absolute difference of two elements; -1 if the outputs were not compared.
   double max_abs;
@@ -367,20 +370,20 @@ typedef struct EpwTested {
   double cosine;
   // Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
   int32_t top1_equal;
-  // 0, or OrtErrorCode of a failure. -1 is a bug of epwatch, -3 outputs of other names, types or shapes. -4 is a NaN or
-  // an infinity on one side only, -6 more than 64 MiB.
+  // 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -3 means that names, types or shapes of the outputs
+  // differ. -4 means a NaN or an infinity on one side only, -6 more than 64 MiB.
   int32_t error_code;
 } EpwTested;
 
 // A node of a session's graph, and the EP that runs it.
 typedef struct EpwNode {
-  // Its name; may be empty.
+  // The node's name; may be empty.
   struct EpwText name;
   // ONNX op type.
   struct EpwText op_type;
   // Empty for ONNX's own domain.
   struct EpwText domain;
-  // For example "QNNExecutionProvider"; of another runtime its accelerator, for example "GPU" or "CPU".
+  // The EP, for example "QNNExecutionProvider"; for another runtime the accelerator, for example "GPU" or "CPU".
   struct EpwText ep;
   // Number of the node's subgraph in the runtime's list. Nodes of a subgraph follow each other.
   uint64_t subgraph;
@@ -393,12 +396,12 @@ typedef struct EpwAssignment {
   // ONNX Runtime's version, for example "1.31.1", or another runtime's name and version, for example "LiteRT 2.3.0".
   // Empty if it is not known.
   struct EpwText runtime;
-  // Nodes in the runtime's order. NULL: it returned no list. ONNX Runtime returns none if it is older than 1.24, or
-  // if the session was made without session.record_ep_graph_assignment_info=1.
+  // Nodes in the runtime's order. NULL if the runtime returned no list. ONNX Runtime returns none if it is older
+  // than 1.24, or if the session was made without session.record_ep_graph_assignment_info=1.
   const struct EpwNode *nodes;
   // Length of nodes, at most 1,000,000.
   size_t n_nodes;
-  // Of a precompiled model: its metadata ep_compatibility_info.QNNExecutionProvider.
+  // For a precompiled model its metadata ep_compatibility_info.QNNExecutionProvider, else empty.
   struct EpwText ep_compatibility;
 } EpwAssignment;
 
@@ -412,11 +415,11 @@ typedef struct EpwUpload {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the library's version as EPW_VERSION is written. A library of a later version takes the structs of an
+// Returns the library's version, in the form of EPW_VERSION. A library of a later version takes the structs of an
 // earlier header.
 uint32_t epw_version(void);
 
-// Copies the sentence to this thread's last status other than 0, 1 and 15.
+// Copies the sentence that explains this thread's last status other than 0, 1 and 15.
 EpwStatus epw_last_error(char *buffer, size_t capacity, size_t *length);
 
 // Turns ONNX Runtime's own telemetry off for this process, by the environment variable ORT_DISABLE_TELEMETRY. Call it before
@@ -429,7 +432,7 @@ EpwStatus epw_disable_runtime_telemetry(void);
 EpwStatus epw_start(const struct EpwConfig *config,
                     struct EpwWatch *watch);
 
-// Seals recorded runs, ends the thread, and closes the handle. EPW_STATUS_TIMEOUT if the thread is still busy,
+// Seals recorded runs, ends the thread, and closes the handle. Returns EPW_STATUS_TIMEOUT if the thread is still busy,
 // EPW_STATUS_FOLDER if runs could not be stored and are lost.
 EpwStatus epw_stop(struct EpwWatch watch,
                    uint64_t timeout_ms);
@@ -448,12 +451,12 @@ EpwStatus epw_set_conditions(struct EpwWatch watch,
 // Sets the network: 0 not known, 1 unmetered, 2 metered, 3 none.
 EpwStatus epw_set_network(struct EpwWatch watch, int32_t network);
 
-// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. EPW_STATUS_FOLDER if
-// runs could not be stored, now or since the last call that returned it.
+// Seals recorded runs at once, for example when the app goes to the background. Touches the disk. Returns
+// EPW_STATUS_FOLDER if runs could not be stored, now or since the last call that returned it.
 EpwStatus epw_seal(struct EpwWatch watch);
 
-// Seals and sends everything, if the library sends by itself. Blocks at most the given time. EPW_STATUS_FORKED at once
-// in a forked process in which the SDK could not start again.
+// Seals and sends everything, if the library sends by itself. Blocks at most the given time. Returns EPW_STATUS_FORKED
+// at once in a forked process in which the SDK could not start again.
 EpwStatus epw_flush(struct EpwWatch watch,
                     uint64_t timeout_ms);
 
@@ -464,8 +467,8 @@ EpwStatus epw_explain(struct EpwWatch watch, char *buffer, size_t capacity, size
 // Counts causes that keep the NPU from starting; epw_explain lists them. Touches the disk.
 EpwStatus epw_preflight(struct EpwWatch watch, const struct EpwPreflight *facts, size_t *n_found);
 
-// Asks the directives for the next session of a model. Waits at most the given time for them to be read; that takes
-// milliseconds at the start of a process. Close the plan after the session was observed.
+// Makes a plan for the next session of a model from the directives. Waits at most the given time until the directives
+// are read, which takes milliseconds at the start of a process. Close the plan after the session was observed.
 EpwStatus epw_plan(struct EpwWatch watch,
                    const struct EpwModel *model,
                    uint64_t timeout_ms,
@@ -474,7 +477,7 @@ EpwStatus epw_plan(struct EpwWatch watch,
 // Writes 1 if the session may use the NPU, 0 if it must be made for the CPU.
 EpwStatus epw_plan_use_npu(struct EpwPlan plan, int32_t *use_npu);
 
-// Copies the variant of the model to load if the app has it; empty for the usual one.
+// Copies the name of the model's variant that the app should load if it has it; empty for the usual one.
 EpwStatus epw_plan_variant(struct EpwPlan plan, char *buffer, size_t capacity, size_t *length);
 
 // Closes a plan.
@@ -487,25 +490,26 @@ EpwStatus epw_compatibility(struct EpwWatch watch,
                             const struct EpwModel *model,
                             EpwCompatibility *answer);
 
-// Makes sessions of these OrtSessionOptions write to a log, at VERBOSE, in place of the app's own logger. It has the
-// reason of each node that the NPU refuses, and the placement by an ONNX Runtime from 1.17 to 1.23. A session of them
-// formats some ten lines in each run. So give a copy (CloneSessionOptions), make a session of it just before your own,
-// and release both. Then name the log in EpwModel. Options that write files or share contexts are turned off in the copy.
+// Makes sessions of these OrtSessionOptions write to a log, at VERBOSE, in place of the app's own logger. The log has
+// the reason for each node that the NPU refuses. With ONNX Runtime 1.17 to 1.23 it also has the placement. A session
+// with these options formats some ten lines in each run. So pass a copy (CloneSessionOptions), make a session with the
+// copy just before your own, and release both. Then name the log in EpwModel. Options that write files or share
+// contexts are turned off in the copy.
 EpwStatus epw_capture_log(const void *ort_api_base,
                           void *options,
                           struct EpwLog *log);
 
-// Ends a log. Lines that come later are left out.
+// Ends a log. Later lines are dropped.
 EpwStatus epw_log_close(struct EpwLog log);
 
 // Makes sessions of these OrtSessionOptions keep the EP of each node: call it before the session is made.
-// `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. Whatever the status,
-// the session can be made.
+// `ort_api_base` is what OrtGetApiBase() returns, or NULL for the ONNX Runtime that is loaded. The session can be made
+// whatever this call returns.
 EpwStatus epw_prepare_options(const void *ort_api_base,
                               void *options);
 
-// Observes an OrtSession, and reads its placement once. The session stays the host's, which may close it after this
-// call. Without ONNX Runtime or session (NULL) runs are measured, and epw_explain_session has the reason.
+// Observes an OrtSession, and reads its placement once. The session still belongs to the host, which may close it
+// after this call. Without ONNX Runtime or a session (NULL) runs are measured, and epw_explain_session has the reason.
 EpwStatus epw_observe(struct EpwWatch watch,
                       const void *ort_api_base,
                       const void *session,
@@ -524,14 +528,14 @@ EpwStatus epw_start_failed(struct EpwWatch watch,
 uint64_t epw_now(void);
 
 // Records a run of a model with a fixed input shape. Never blocks, and reads no clock. A latency beyond the longest
-// that a report can hold counts as that one.
-// The first run in the child of a fork begins a session in the child's own stream, and takes as long as epw_observe.
+// that a report can hold is recorded as the longest. The first run in the child of a fork begins a session in the
+// child's own stream, and takes as long as epw_observe.
 EpwStatus epw_record(struct EpwSession session,
                      uint64_t began_ns,
                      uint64_t latency_ns);
 
-// As epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224"; a session has 8 of them,
-// and further ones count together.
+// Does the same as epw_record, for a model with free dimensions. A shape is for example "x:1x3x224x224". A session
+// keeps 8 shapes apart, and counts further ones together.
 EpwStatus epw_record_shape(struct EpwSession session,
                            uint64_t began_ns,
                            uint64_t latency_ns,
@@ -551,13 +555,14 @@ EpwStatus epw_explain_session(struct EpwSession session,
                               size_t capacity,
                               size_t *length);
 
-// Ends a session's record. Its runs are sealed with the next report.
+// Ends the recording of a session. Its runs are sealed with the next report.
 EpwStatus epw_session_close(struct EpwSession session);
 
-// Begins a self-test: does the NPU compute what the CPU computes? EPW_STATUS_NONE if there is nothing to do. Then the
-// test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not open. Else run the
-// golden input on this session and on one for the CPU, unrecorded, and call epw_self_test_end. A test that never ends, because the NPU
-// takes the process down, is tried in three processes at most. Touches the disk: call it from a background thread.
+// Begins a self-test: does the NPU compute what the CPU computes? Returns EPW_STATUS_NONE if there is nothing to do.
+// That is: the test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not
+// open. Otherwise run the golden input on this session and on a session for the CPU, without recording, and call
+// epw_self_test_end. A test that never ends, because the NPU takes the process down, is tried in three processes at
+// most. Touches the disk: call it from a background thread.
 EpwStatus epw_self_test_begin(struct EpwSession session,
                               const struct EpwGolden *golden,
                               struct EpwSelfTest *test);
@@ -568,18 +573,18 @@ EpwStatus epw_self_test_end(struct EpwSelfTest test,
                             const struct EpwOutputs *outputs,
                             struct EpwTested *tested);
 
-// Observes a session by a placement that the host has read. As epw_observe, for hosts whose binding of ONNX Runtime
-// returns the EP of each node, and no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the session
-// option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are measured, and
-// epw_explain_session has the reason.
+// Observes a session by a placement that the host has read. It replaces epw_observe where a binding of ONNX Runtime
+// returns the EP of each node but no OrtSession, and for hosts with another runtime. With ONNX Runtime, set the
+// session option session.record_ep_graph_assignment_info to "1" before the session is made. Without a list runs are
+// measured, and epw_explain_session has the reason.
 EpwStatus epw_observe_assignment(struct EpwWatch watch,
                                  const struct EpwModel *model,
                                  const struct EpwAssignment *assignment,
                                  struct EpwSession *observed);
 
-// Returns the next request of a host that sends by itself, EPW_STATUS_NONE if nothing is to be sent now. Touches the
-// disk: call it from a background thread, one request at a time. POST epw_upload_body to the endpoint with the path
-// of epw_upload_path, `content-type: application/proto` and `authorization: Bearer <app key>`.
+// Returns the next request for a host that sends by itself, or EPW_STATUS_NONE if there is nothing to send now.
+// Touches the disk: call it from a background thread, one request at a time. POST epw_upload_body to the endpoint with
+// the path of epw_upload_path, `content-type: application/proto` and `authorization: Bearer <app key>`.
 EpwStatus epw_next_upload(struct EpwWatch watch,
                           struct EpwUpload *upload);
 
@@ -589,14 +594,14 @@ EpwStatus epw_upload_path(struct EpwUpload upload, char *buffer, size_t capacity
 // Copies the body of a request.
 EpwStatus epw_upload_body(struct EpwUpload upload, char *buffer, size_t capacity, size_t *length);
 
-// Gives the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes
-// the request. EPW_STATUS_UPLOAD if it does not acknowledge this request, as an empty answer of a proxy. Nothing is
-// deleted then, and a later request has the same content.
+// Passes on the body of the collector's answer with HTTP status 200 and `content-type: application/proto`, and closes
+// the request. Returns EPW_STATUS_UPLOAD if the answer does not acknowledge this request, for example a proxy's empty
+// answer. Nothing is deleted then, and a later request has the same content.
 EpwStatus epw_upload_answer(struct EpwUpload upload,
                             const uint8_t *answer,
                             size_t length);
 
-// Gives another HTTP status of the collector, or 0 if there was none, and closes the request. `retry_after_ms` is
+// Passes on another HTTP status of the collector, or 0 if there was none, and closes the request. `retry_after_ms` is
 // the collector's retry-after, or 0; `message` is for epw_explain.
 EpwStatus epw_upload_failed(struct EpwUpload upload,
                             int32_t http_status,
