@@ -185,7 +185,7 @@ thread_local! {
 /// A connection to the devices' port: these bytes, then the end.
 pub fn connection(bytes: &[u8]) {
     // Far longer than any connection here takes.
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
     FRONT.with(|(runtime, front)| {
         runtime.block_on(async {
             let (mut client, server) = tokio::io::duplex(64 << 10);
@@ -199,7 +199,7 @@ pub fn connection(bytes: &[u8]) {
                 while matches!(client.read(&mut said).await, Ok(1..)) {}
             };
             let both = async { tokio::join!(serving, sending) };
-            let ended = tokio::time::timeout(PATIENCE, both).await;
+            let ended = tokio::time::timeout(TIMEOUT, both).await;
             assert!(ended.is_ok(), "the connection outlived its client");
         });
     });

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     const NOW: Duration = Duration::ZERO;
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn items_come_in_order_and_a_full_queue_refuses() {
@@ -139,7 +139,7 @@ mod tests {
         drop(sender);
         assert_eq!(receiver.recv_timeout(NOW), Ok(1));
         assert_eq!(receiver.recv_timeout(Duration::MAX), Ok(2));
-        assert_eq!(receiver.recv_timeout(PATIENCE), Err(ReceiveEnd::Closed));
+        assert_eq!(receiver.recv_timeout(TIMEOUT), Err(ReceiveEnd::Closed));
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let (answer, answered) = queue::<()>(1);
         assert_eq!(sender.try_send(answer), Ok(()));
         drop(receiver);
-        assert_eq!(answered.recv_timeout(PATIENCE), Err(ReceiveEnd::Closed));
+        assert_eq!(answered.recv_timeout(TIMEOUT), Err(ReceiveEnd::Closed));
         assert_eq!(sender.try_send(queue(1).0), Err(SendRefusal::Closed));
     }
 
@@ -156,7 +156,7 @@ mod tests {
     fn a_waiting_receiver_is_woken() {
         let (sender, receiver) = queue(1);
         let waiting = std::thread::spawn(move || {
-            let first = receiver.recv_timeout(PATIENCE);
+            let first = receiver.recv_timeout(TIMEOUT);
             (first, receiver.recv_timeout(Duration::MAX))
         });
         while sender.try_send(7).is_err() {}

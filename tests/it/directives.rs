@@ -273,11 +273,11 @@ impl Device {
     /// Sends a report.
     fn report(&self) {
         self.session.run(|| ());
-        self.watch.flush(PATIENCE).unwrap();
+        self.watch.flush(TIMEOUT).unwrap();
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 fn model() -> ModelInfo {
     ModelInfo::new("detector", "7").unwrap()
@@ -321,7 +321,7 @@ async fn list_counts_to_whom_a_directive_was_sent_and_what_they_did() {
         listed()["sent"] == 2
     })
     .await;
-    let plan = obeying.watch.plan_within(&model(), PATIENCE);
+    let plan = obeying.watch.plan_within(&model(), TIMEOUT);
     assert_eq!(plan.directive_id(), Some("off"));
     assert_eq!(listed()["obeyed"], 0, "no session was made since");
 

@@ -22,7 +22,7 @@ const KEY: &str = "phones-key";
 const PHONES: [usize; 2] = [60, 24];
 const AT_ONCE: usize = 4;
 /// Longest time from the last report to the page.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -223,7 +223,7 @@ async fn phones_of_kotlin_make_one_page_with_the_cause() {
         if let Some(page) = all.iter().find(is_sent) {
             break page.clone();
         }
-        assert!(began.elapsed() < PATIENCE, "no page: {all:#?}");
+        assert!(began.elapsed() < TIMEOUT, "no page: {all:#?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
     assert_eq!(page["verdict"], "partial_fallback", "{page:#}");

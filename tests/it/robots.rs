@@ -24,7 +24,7 @@ const SOC_MODEL: &str = "68";
 const MODEL: &str = "mixed_v1.int8.onnx";
 const AT_ONCE: usize = 4;
 /// Longest time from the last report to its verdict.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A version that the robots run. The first `n_on_cpu` robots run it on the CPU, four times slower.
 #[derive(Clone, Copy)]
@@ -143,7 +143,7 @@ impl Fleet {
             if let Some(incident) = incidents.find(is_it) {
                 return incident.clone();
             }
-            assert!(began.elapsed() < PATIENCE, "no {severity}: {all:#}");
+            assert!(began.elapsed() < TIMEOUT, "no {severity}: {all:#}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -162,7 +162,7 @@ impl Fleet {
             if let Some(row) = rows.find(is_it) {
                 return row.clone();
             }
-            assert!(began.elapsed() < PATIENCE, "not judged: {fleet:#}");
+            assert!(began.elapsed() < TIMEOUT, "not judged: {fleet:#}");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

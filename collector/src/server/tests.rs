@@ -11,7 +11,7 @@ use super::*;
 use crate::fuzz::Nobody;
 use crate::metrics::KeyMetrics;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn server(set: impl FnOnce(&mut CollectorConfig)) -> DeviceServer<Nobody> {
     let mut config = CollectorConfig::default();
@@ -63,7 +63,7 @@ async fn accepts_do_not_wait_for_draining_connections() {
     tokio::spawn(server.serve(listener, CancellationToken::new()));
     let mut idle = Vec::new();
     for nth in 0..N_CLIENTS {
-        let called = timeout(PATIENCE, call_once(address)).await;
+        let called = timeout(TIMEOUT, call_once(address)).await;
         idle.push(called.unwrap_or_else(|_| panic!("client {nth} is not accepted")));
         let n_open = usize::try_from(metrics.connections.get()).unwrap();
         assert!(n_open <= MAX + MAX / 2 + 1, "{n_open} files");
@@ -81,14 +81,14 @@ async fn a_port_that_is_aborted_cuts_the_calls_under_way() {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(server.serve(listener, stop.clone()));
     let mut calling = std::net::TcpStream::connect(address).unwrap();
-    calling.set_read_timeout(Some(PATIENCE)).unwrap();
+    calling.set_read_timeout(Some(TIMEOUT)).unwrap();
     calling
         .write_all(
             b"POST /epwatch.v1.CollectorService/Upload HTTP/1.1\r\nHost: test\r\n\
               Content-Type: application/proto\r\nContent-Length: 2\r\n\r\n",
         )
         .unwrap();
-    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let deadline = tokio::time::Instant::now() + TIMEOUT;
     while metrics.requests.get() == 0 {
         assert!(
             tokio::time::Instant::now() < deadline,

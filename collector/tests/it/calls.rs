@@ -18,7 +18,7 @@ use tonic::Code;
 
 use crate::http::post;
 use crate::support::{
-    OPEN, PATIENCE, ROWS, Store, config, connect, report, request, send, start_with, store_all,
+    OPEN, ROWS, Store, TIMEOUT, config, connect, report, request, send, start_with, store_all,
 };
 
 pub(crate) const SECRET: [u8; 32] = [42; 32];
@@ -103,7 +103,7 @@ async fn a_deleted_installation_is_in_no_view_and_refused_everywhere() {
     assert_eq!(refused.len(), 1);
     assert_eq!(refused[0].outcome(), Outcome::RefusedDeleted);
     assert!(!refused[0].retryable);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while send(&mut to_first, &[doomed(1)]).await[0].outcome() != Outcome::RefusedDeleted {
         assert!(Instant::now() < deadline, "the first collector never heard");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -440,7 +440,7 @@ async fn a_directive_reaches_those_it_is_for_byte_for_byte() {
     publish(&store.client, &other).await;
     let signed = publish(&store.client, &off).await;
     publish(&store.client, &off).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let handed = loop {
         let handed = upload(&["unknown"]).await;
         if !handed.is_empty() {
@@ -542,7 +542,7 @@ async fn a_directive_can_be_revoked_where_no_other_has_room() {
     config.refresh = Period(Duration::from_millis(20));
     let collector = start_with(&store, config).await;
     let mut device = connect(&collector).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for sequence in 1.. {
         let uploaded = device.upload(request(&[report(1, 1, sequence)])).await;
         let handed = uploaded.unwrap().into_inner().directives;

@@ -12,7 +12,7 @@ use tonic::{Code, Status};
 
 use crate::identity::replace;
 use crate::support::{
-    Device, PATIENCE, check_metrics, config, key_for, report, request, start_alone, with_key,
+    Device, TIMEOUT, check_metrics, config, key_for, report, request, start_alone, with_key,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -132,7 +132,7 @@ async fn authorities_are_replaced_while_it_runs() {
     let port = port(|_| {}).await;
     let address = port.collector.listen();
     let until = async |device: &str, is_admitted: bool| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while upload(address, Some(device), &port.own).await.is_ok() != is_admitted {
             assert!(Instant::now() < deadline, "the file was not read again");
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -9,7 +9,7 @@ use epwatch_proto::v1::Outcome;
 use epwatch_server::Period;
 
 use crate::support::{
-    COUNTED, OPEN, PATIENCE, ROWS, Store, config, connect, report, send, start, start_at,
+    COUNTED, OPEN, ROWS, Store, TIMEOUT, config, connect, report, send, start, start_at,
     start_with, started, store_all,
 };
 
@@ -226,7 +226,7 @@ async fn with_backlog(
     store.check_views_show(1).await;
     before(&store).await;
 
-    gone.batch.drain_timeout = Period(PATIENCE);
+    gone.batch.drain_timeout = Period(TIMEOUT);
     let back = start_with(&store, gone).await;
     store.eventually(ROWS, 3).await;
     store.eventually(COUNTED, 2).await;

@@ -10,8 +10,8 @@ use epwatch_server::Period;
 use crate::calls::{SECRET, check_views_show, deletion, doomed};
 use crate::gate::{Change, Gate};
 use crate::support::{
-    OPEN, PATIENCE, ROWS, Store, config, connect, eventually, metric, report, start_alone,
-    start_at, start_with, store_all,
+    OPEN, ROWS, Store, TIMEOUT, config, connect, eventually, metric, report, start_alone, start_at,
+    start_with, store_all,
 };
 
 /// Waits until `n` deletions are in the state `pending` or `waiting`.
@@ -188,7 +188,7 @@ async fn rows_that_do_not_go_hold_up_no_deletion() {
         .hold_back(|text| text.contains("ALTER TABLE hidden_installations DELETE"))
         .await;
     let collector = start_at(config, gate.client()).await;
-    drop(tokio::time::timeout(PATIENCE, removing).await.unwrap());
+    drop(tokio::time::timeout(TIMEOUT, removing).await.unwrap());
     let mut device = connect(&collector).await;
     store_all(&mut device, &[doomed(1)]).await;
     store.eventually(ROWS, 1).await;

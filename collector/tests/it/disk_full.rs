@@ -10,7 +10,7 @@ use epwatch_store::StoreTarget;
 use tonic::{Code, Status};
 
 use crate::log_lines;
-use crate::support::{Device, PATIENCE, config, connect, eventually, report, request, start_at};
+use crate::support::{Device, TIMEOUT, config, connect, eventually, report, request, start_at};
 
 /// Variables that are set for the child: the small disk, and how much of it must stay free.
 const CHILD_DISK: &str = "EPWATCH_DISK_FULL_DIR";
@@ -72,7 +72,7 @@ async fn child_entry() {
     assert!(n_acked > 100, "{n_acked}");
 
     std::fs::remove_file(&ballast).unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while let Err(status) = upload(&mut device, n_acked + 1).await {
         assert!(Instant::now() < deadline, "acks never went on: {status}");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use epwatch_store::StoreTarget;
 
 use crate::support::{
-    COUNTED, Device, PATIENCE, ROWS, Store, config, connect, report, request, send, start,
+    COUNTED, Device, ROWS, Store, TIMEOUT, config, connect, report, request, send, start,
     start_alone, start_at,
 };
 
@@ -111,7 +111,7 @@ async fn send_until_acked(
     n_reports: u64,
     n_acked: Arc<AtomicU64>,
 ) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut device: Option<Device> = None;
     for sequence in 1..=n_reports {
         let message = request(&[report(installation, 1, sequence)]);
@@ -161,7 +161,7 @@ fn start_load(
 }
 
 async fn wait_for_acks(n_acked: &AtomicU64, n: u64) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while n_acked.load(Ordering::SeqCst) < n {
         assert!(
             Instant::now() < deadline,

@@ -10,7 +10,7 @@ use epwatch_server::Period;
 use crate::faults::CollectorProcess;
 use crate::hostile::{read_to_end, resident_bytes, serves, start};
 use crate::http::{SERVICE, open};
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 
 /// Types of HTTP/2 frames, with the flags that are used here.
 const HEADERS: u8 = 1;
@@ -67,7 +67,7 @@ fn write_until_closed(mut stream: &TcpStream, bytes: &[u8]) -> usize {
     stream
         .set_write_timeout(Some(Duration::from_millis(50)))
         .unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut n_taken = 0;
     loop {
         // Goes on where the last write stopped, because the bytes must stay a sequence of whole frames.
@@ -163,7 +163,7 @@ async fn resets_and_pings_leave_nothing_behind() {
     let before = resident_bytes(collector.pid());
 
     let mut resets = open(address);
-    resets.set_write_timeout(Some(PATIENCE)).unwrap();
+    resets.set_write_timeout(Some(TIMEOUT)).unwrap();
     let reading = {
         let stream = resets.try_clone().unwrap();
         std::thread::spawn(move || read_to_end(&stream).len())
@@ -183,7 +183,7 @@ async fn resets_and_pings_leave_nothing_behind() {
         .unwrap();
     pings.write_all(&preface(&[])).unwrap();
     let some = frame(PING, 0, 0, &[7; 8]).repeat(1_000);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // Goes on until the collector stops reading or has closed the connection.
     while pings.write_all(&some).is_ok() {
         assert!(Instant::now() < deadline, "it takes pings for ever");

@@ -15,7 +15,7 @@ use prost::Message;
 
 use crate::faults::CollectorProcess;
 use crate::http::{SERVICE, open, post, read_answer};
-use crate::support::{PATIENCE, config, connect, report, request, send, start_alone, store_all};
+use crate::support::{TIMEOUT, config, connect, report, request, send, start_alone, store_all};
 
 pub(crate) async fn start(
     dir: &tempfile::TempDir,
@@ -98,7 +98,7 @@ async fn a_slow_loris_has_one_head_s_time() {
         stream
             .write_all(upload_head(1).trim_end().as_bytes())
             .unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         // Ends when the other side has closed.
         while stream.write_all(b"\r\nX-Slow: 1").is_ok() {
             assert!(Instant::now() < deadline, "it may go on for ever");
@@ -155,7 +155,7 @@ async fn bodies_that_never_end_take_a_bounded_room() {
         .collect();
     // Four bodies fit exactly into the limit; the others are refused at once.
     let mut n_refused = 0;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     for stream in &waiting {
         stream.set_nonblocking(true).unwrap();
     }
@@ -171,7 +171,7 @@ async fn bodies_that_never_end_take_a_bounded_room() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     drop(waiting);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !serves(address, 1) {
         assert!(Instant::now() < deadline, "the room is never given back");
     }
@@ -335,7 +335,7 @@ async fn check_some_are_left_to_the_log(soft: u32, hard: u32, below: usize) {
     let mut device = crate::support::Device::connect(format!("http://{address}"))
         .await
         .unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut installation = 0;
     // Each new segment needs one or two open files.
     while n_segments() < 4 {
@@ -345,7 +345,7 @@ async fn check_some_are_left_to_the_log(soft: u32, hard: u32, below: usize) {
         );
         installation += 1;
         let reports: Vec<_> = (1..=500).map(|n| report(installation, 1, n)).collect();
-        let acked = tokio::time::timeout(PATIENCE, send(&mut device, &reports));
+        let acked = tokio::time::timeout(TIMEOUT, send(&mut device, &reports));
         assert!(acked.await.expect("an ack").is_empty());
     }
     let n_open = std::fs::read_dir(format!("{of_process}/fd"))
@@ -395,7 +395,7 @@ async fn a_stopping_collector_finishes_calls_of_both_protocols() {
     assert!(serves(address, 2));
 
     let stopping = tokio::spawn(collector.stop());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while TcpStream::connect(address).is_ok() {
         assert!(Instant::now() < deadline, "the port stays open");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -427,7 +427,7 @@ async fn half_a_request_for_a_page_holds_up_no_stop() {
     // This request is answered on the same port, so the earlier connection was accepted.
     let answer = crate::http::send(collector.http_listen(), "GET", "/healthz", &[], b"");
     assert_eq!(answer.status, 200, "{answer:?}");
-    let stopped = tokio::time::timeout(PATIENCE, collector.stop()).await;
+    let stopped = tokio::time::timeout(TIMEOUT, collector.stop()).await;
     stopped.expect("the collector stops");
     // The collector has also released its WAL, so another can start on it.
     start(&dir, |_| {}).await.stop().await;

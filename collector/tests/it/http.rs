@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 
 pub(crate) const SERVICE: &str = "/epwatch.v1.CollectorService";
 
@@ -31,7 +31,7 @@ impl Answer {
 
 pub(crate) fn open(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 

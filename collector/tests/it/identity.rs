@@ -20,7 +20,7 @@ use crate::hostile::half_a_grpc_call;
 use crate::http::{SERVICE, open, post, read_answer};
 use crate::log_lines::{capture, lines};
 use crate::support::{
-    Device, PATIENCE, Store, check_metrics, config, connect, eventually, key_for, metric, report,
+    Device, Store, TIMEOUT, check_metrics, config, connect, eventually, key_for, metric, report,
     request, start_alone, with_key,
 };
 
@@ -167,7 +167,7 @@ async fn nothing_of_a_body_is_read_before_the_key_is_proved() {
             // The call's message never comes.
             let (_sender, messages) = tokio::sync::mpsc::channel(1);
             let calling = half_a_grpc_call(address, name, &headers, messages).await;
-            let status = tokio::time::timeout(PATIENCE, calling).await.unwrap();
+            let status = tokio::time::timeout(TIMEOUT, calling).await.unwrap();
             assert_eq!(status.unwrap().as_deref(), Some(grpc), "{name} {encoding}");
         }
     };
@@ -298,7 +298,7 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
         .await
         .unwrap();
 
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut until = async |key: &NewKey, is_valid: bool| {
         while call(&mut device, "Upload", Some(&key.secret)).await.is_ok() != is_valid {
             assert!(Instant::now() < deadline, "the file was not read again");
@@ -406,7 +406,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     .await;
     assert_eq!(shown(address, "h2").await.0, certificate(&one.0));
     replace(&files.key_file, &two.1);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while shown(address, "http/1.1").await.0 != certificate(&two.0) {
         assert!(Instant::now() < deadline, "the new pair is not shown");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Gate, Held};
 use crate::support::{
-    OPEN, PATIENCE, ROWS, Store, config, connect, eventually, report, send, start_at, start_with,
+    OPEN, ROWS, Store, TIMEOUT, config, connect, eventually, report, send, start_at, start_with,
     store_all,
 };
 
@@ -24,7 +24,7 @@ const ALL_LOOKED_AT: &str = "SELECT toUInt64(ifNull(max(checked_until) >= \
 
 /// Returns the statement that a gate held back.
 async fn in_time(held: oneshot::Receiver<Held>) -> Held {
-    let held = tokio::time::timeout(PATIENCE, held).await;
+    let held = tokio::time::timeout(TIMEOUT, held).await;
     held.unwrap().unwrap()
 }
 
@@ -87,7 +87,7 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
             .hold_back(|text| text.contains("SELECT count() AS n FROM reports WHERE"))
             .await;
         drop(held);
-        let held = tokio::time::timeout(PATIENCE, looking).await.unwrap();
+        let held = tokio::time::timeout(TIMEOUT, looking).await.unwrap();
         closer.stop().await;
         drop(held);
         start_with(&store, wal("closer")).await

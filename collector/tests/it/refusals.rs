@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::gate::Gate;
 use crate::http::{Answer, post};
 use crate::support::{
-    COUNTED, PATIENCE, ROWS, Store, check_metrics, config, connect, eventually, hears_its_store,
+    COUNTED, ROWS, Store, TIMEOUT, check_metrics, config, connect, eventually, hears_its_store,
     key_for, metric, report, request, send, start, start_at, start_with, started, store_all,
     with_key,
 };
@@ -230,7 +230,7 @@ async fn a_refusal_is_counted_once_however_often_its_call_came() {
     );
 
     gate.open();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let answer = loop {
         match device.upload(with_key(call.clone(), &key.secret)).await {
             Ok(answer) => break answer.into_inner(),
@@ -335,7 +335,7 @@ async fn every_call_refused_as_a_whole_is_counted_by_its_reason() {
     .unwrap();
     waiting.write_all(&[0; 900_000]).unwrap();
     let n_full = || n_refused(&collector, "body_budget");
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut last = 0;
     while n_full() == 0.0 {
         assert!(Instant::now() < deadline, "the room is never full");

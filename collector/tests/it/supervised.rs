@@ -9,7 +9,7 @@ use epwatch_server::{End, FaultPoints, SystemClock, TaskSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    COUNTED, PATIENCE, Store, config, connect, eventually, metric, report, request, send, start,
+    COUNTED, Store, TIMEOUT, config, connect, eventually, metric, report, request, send, start,
 };
 
 /// Tasks that end the process, as the table in ARCHITECTURE.md says.
@@ -68,14 +68,14 @@ async fn a_task_that_reports_need_ends_the_collector_and_loses_nothing() {
             // because the collector may have ended already.
             let lost = report(2, 10 * n, 1 + u64::from(end == End::Return));
             let _ = device.upload(request(std::slice::from_ref(&lost))).await;
-            let failed = tokio::time::timeout(PATIENCE, tasks.failed()).await;
+            let failed = tokio::time::timeout(TIMEOUT, tasks.failed()).await;
             let failed = failed.unwrap_or_else(|_| panic!("{task} goes on"));
             assert!(failed.contains(task), "{failed}");
             assert_eq!(ends(&collector, task), 1.0, "{task}");
             let reasons = tasks.not_ready();
             let is_named = reasons.iter().any(|reason| reason.contains(task));
             assert!(is_named, "{task}: {reasons:?}");
-            let ended = tokio::time::timeout(PATIENCE, collector.stopped()).await;
+            let ended = tokio::time::timeout(TIMEOUT, collector.stopped()).await;
             ended.unwrap_or_else(|_| panic!("the collector goes on without {task}"));
             collector.stop().await;
 

@@ -19,7 +19,7 @@ use tonic::Request;
 use tonic::transport::Channel;
 
 /// A time limit far above the time of any step, so that a failure shows as an assertion.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Rows of reports, copies included, and reports that count.
 pub(crate) const ROWS: &str = "SELECT count() AS n FROM reports";
@@ -144,7 +144,7 @@ impl Store {
         let (client, sql) = (self.client.clone(), sql.to_owned());
         let caller = std::panic::Location::caller();
         async move {
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             loop {
                 let found = number(&client, &sql).await;
                 if matches!(found, Ok(n) if n == expected) {
@@ -273,7 +273,7 @@ pub(crate) fn metric(collector: &Collector, name: &str) -> f64 {
 pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();
     async move {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while !holds() {
             assert!(Instant::now() < deadline, "{caller}: never: {what}");
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
 use crate::support::{
-    Device, PATIENCE, ROWS, Store, check_metrics, connect, eventually, hears_its_store, key_for,
+    Device, ROWS, Store, TIMEOUT, check_metrics, connect, eventually, hears_its_store, key_for,
     report, request, with_key,
 };
 
@@ -196,7 +196,7 @@ async fn another_collector_hears_who_was_let_in() {
     send_all(&mut connect(&one).await, 0..500, 1).await;
     store.eventually(ROWS, 500).await;
     // Once the second collector has loaded them, its quota is used up too, and new installations are unproven.
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + TIMEOUT;
     let mut device = connect(&two).await;
     let mut n = 1_000;
     loop {

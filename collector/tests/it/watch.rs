@@ -13,7 +13,7 @@ use epwatch_server::{Clock, SystemClock};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    COUNTED, PATIENCE, Store, config, connect, eventually, metric, report, request, send, start,
+    COUNTED, Store, TIMEOUT, config, connect, eventually, metric, report, request, send, start,
     started,
 };
 
@@ -107,7 +107,7 @@ async fn a_collector_whose_writer_died_ends_and_loses_nothing() {
     clock.set();
     // The report may be acknowledged or not, because the collector may have ended already.
     let _ = device.upload(request(&[report(1, 1, 1)])).await;
-    tokio::time::timeout(PATIENCE, collector.stopped())
+    tokio::time::timeout(TIMEOUT, collector.stopped())
         .await
         .expect("it ends by itself");
     let ends = "epwatch_task_ends_total{task=\"writer\"}";
@@ -134,7 +134,7 @@ async fn a_collector_that_carries_out_no_deletions_any_more_ends() {
     let unknown = v1::DeleteInstallationRequest { secret };
     // The collector may have ended already.
     let _ = device.delete_installation(unknown).await;
-    tokio::time::timeout(PATIENCE, collector.stopped())
+    tokio::time::timeout(TIMEOUT, collector.stopped())
         .await
         .expect("it ends by itself");
     collector.stop().await;

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::support::PATIENCE;
+use crate::support::TIMEOUT;
 
 /// Time limit of one request, which is repeated until the server answers.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -57,7 +57,7 @@ impl ZooKeeper {
             address,
             _dir: dir,
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         // A connection that is made while the server starts may never be answered, so each try uses a new one.
         while !timeout(ANSWER, server.serves()).await.unwrap_or(false) {
             let ended = server.child.try_wait().unwrap();

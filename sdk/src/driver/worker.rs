@@ -339,7 +339,7 @@ mod tests {
         upload::UploadBatch,
     };
 
-    const PATIENCE: Duration = Duration::from_secs(300);
+    const TIMEOUT: Duration = Duration::from_secs(300);
 
     /// A running thread of the SDK that has runs to report over a given transport.
     struct Running {
@@ -410,7 +410,7 @@ mod tests {
         fn flush(&self) -> Result<(), FlushError> {
             let (answer, answered) = queue(1);
             assert!(self.commands.try_send(Command::Flush(answer)).is_ok());
-            answered.recv_timeout(PATIENCE).expect("an answer")
+            answered.recv_timeout(TIMEOUT).expect("an answer")
         }
 
         fn stop(mut self) {
@@ -487,7 +487,7 @@ mod tests {
     #[test]
     fn panics_let_the_thread_rest_and_end_nothing() {
         let running = start(Duration::from_secs(3600), panicking(3));
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while running.faults.rest(Instant::now()).is_none() {
             running.record(Clock::start());
             // The schedule may already have run into the panic.
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn reports_are_sealed_while_a_call_hangs_and_a_stop_ends_it() {
         let hanging: Transport = Box::new(|_, meanwhile| {
-            let until = Instant::now() + PATIENCE;
+            let until = Instant::now() + TIMEOUT;
             while let Some(wait) = meanwhile() {
                 assert!(Instant::now() < until, "nothing ended the call");
                 std::thread::sleep(wait.min(Duration::from_millis(5)));
@@ -535,7 +535,7 @@ mod tests {
         running.record(Clock::start());
         let (answer, _answered) = queue(1);
         assert!(running.commands.try_send(Command::Flush(answer)).is_ok());
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         while lock(&running.driver).n_pending() < 4 {
             running.record(Clock::start());
             assert!(Instant::now() < until, "no report was sealed meanwhile");

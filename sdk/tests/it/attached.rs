@@ -19,7 +19,7 @@ use ort::{
 };
 
 use crate::support::{
-    PATIENCE, app, app_with, check_explains, collector::Collector, environment, fixture,
+    TIMEOUT, app, app_with, check_explains, collector::Collector, environment, fixture,
 };
 
 const MODEL: &str = "models/cnn.qu8.onnx";
@@ -47,7 +47,7 @@ fn request(watch: &Watch, runtime: Option<HostRuntime>) -> AttachRequest {
 }
 
 fn report(watch: &Watch, collector: &Collector) -> Report {
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let mut reports = collector.reports();
     assert_eq!(reports.len(), 1);
     reports.remove(0)
@@ -67,7 +67,7 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
         .unwrap();
     let expected = observed.placement().clone();
     drop(observed);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
 
     let options = SessionOptions {
         soc_model: "57".to_owned(),
@@ -96,7 +96,7 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
     attached.record(Duration::ZERO, Duration::from_millis(8));
     let uid = attached.uid();
     drop(attached);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
 
     let reports = collector.reports();
     let report = reports.last().unwrap();
@@ -191,7 +191,7 @@ fn a_session_of_another_runtime_is_recorded_by_the_hosts_word() {
     ] {
         assert!(text.contains(part), "{part:?} in {text}");
     }
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let of = |runtime: &str| {
         let mut reports = reports.iter();
@@ -347,7 +347,7 @@ fn a_restart_of_the_dsp_is_explained() {
     let (_dir, _collector, watch) = app();
     let attached = request(&watch, Some(runtime())).observe(None, None);
     attached.record_error(15);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     check_explains(&watch, ReasonCode::DspRestarted.meaning());
 }
 

@@ -6,12 +6,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use epwatch_proto::{DropReason, SdkHealth};
 use epwatch_sdk::{FlushError, Watch};
 
-use crate::support::{NOWHERE, PATIENCE, config, is_alone, session, start};
+use crate::support::{NOWHERE, TIMEOUT, config, is_alone, session, start};
 
 /// The SDK's counters after all runs are sealed.
 fn sealed(watch: &Watch) -> SdkHealth {
     // The upload fails, because no collector listens. All runs are sealed before it.
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error:?}");
     watch.health()
 }
@@ -29,7 +29,7 @@ fn a_run_that_panics_is_the_hosts_panic_and_no_run() {
     }
     let health = sealed(&watch);
     assert_eq!((health.runs_observed, health.runs_recorded), (5, 5));
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn ten_thousand_sessions_leave_no_run_uncounted_and_no_memory_behind() {
     let given_up = given_up.copied().unwrap_or_default();
     assert_eq!(given_up.reports, 0);
     assert_eq!(health.runs_recorded + given_up.runs, health.runs_observed);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[cfg(target_os = "linux")]

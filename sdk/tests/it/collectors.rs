@@ -6,7 +6,7 @@ use epwatch_sdk::{UploadBatch, Watch};
 use prost::Message;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
-use crate::support::{self, NOWHERE, PATIENCE, run, session_of};
+use crate::support::{self, NOWHERE, TIMEOUT, run, session_of};
 
 /// An answer of collector version 0.0.1: one result, which is a duplicate, and the server's time.
 const OLDER: &[u8] = b"\x0a\x04\x08\x00\x18\x02\x10\xd4\x95\x8c\x9d\xb7\x33";
@@ -23,7 +23,7 @@ fn host(dir: &std::path::Path) -> Watch {
     let watch = support::start(config.with_directive_key("ops", key));
     assert!(
         watch
-            .plan_within(&epwatch_sdk::ModelInfo::new("m", "1").unwrap(), PATIENCE)
+            .plan_within(&epwatch_sdk::ModelInfo::new("m", "1").unwrap(), TIMEOUT)
             .is_known()
     );
     watch
@@ -60,7 +60,7 @@ fn an_older_collectors_answer_names_no_request_and_acknowledges_nothing() {
         support::check_explains(&watch, "spool: 1 report,");
     }
     assert!(watch.health().dropped.is_empty());
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -111,5 +111,5 @@ fn a_newer_collectors_answer_is_read_as_far_as_it_is_known() {
         watch.health().directives_refused[&DirectiveRefusal::Malformed],
         1
     );
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }

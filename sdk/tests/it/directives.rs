@@ -17,7 +17,7 @@ use prost::Message;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 
 use crate::support::{
-    self, KEY, NOWHERE, PATIENCE,
+    self, KEY, NOWHERE, TIMEOUT,
     collector::{Answer, Collector},
     environment, fixture, is_alone,
     qnn::{self, htp},
@@ -95,20 +95,20 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     let broken = v1::SignedDirective::default();
     collector.answer([Answer::Ok(answer(vec![broken, off]))]);
     let first = watch(dir.path(), &collector.endpoint());
-    assert!(first.plan_within(&model("m"), PATIENCE).is_known());
+    assert!(first.plan_within(&model("m"), TIMEOUT).is_known());
     assert!(first.plan(&model("m")).use_npu());
     run_something(&first);
-    first.flush(PATIENCE).unwrap();
+    first.flush(TIMEOUT).unwrap();
     let plan = first.plan(&model("m"));
     assert!(!plan.use_npu());
     assert_eq!(plan.directive_id(), Some("npu-off-7"));
     assert!(first.plan(&model("other")).use_npu());
     crate::support::check_explains(&first, "directive npu-off-7: do not use the NPU, model m");
-    first.stop(PATIENCE).unwrap();
+    first.stop(TIMEOUT).unwrap();
 
     // It applies to the first session of the next process.
     let next = watch(dir.path(), &collector.endpoint());
-    let plan = next.plan_within(&model("m"), PATIENCE);
+    let plan = next.plan_within(&model("m"), TIMEOUT);
     assert!(!plan.use_npu() && plan.is_known());
     let builder = Session::builder(environment()).unwrap();
     let session = next
@@ -120,7 +120,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
     assert!(session.placement().requested_eps.is_empty());
     assert_eq!(session.placement().reasons, [ReasonCode::NpuOffByDirective]);
     crate::support::check_explains(&next, "changed by directive npu-off-7");
-    next.flush(PATIENCE).unwrap();
+    next.flush(TIMEOUT).unwrap();
     let report = collector.reports().pop().unwrap();
     let described = report.session(session.uid()).unwrap();
     assert_eq!(described.requested_eps, [QNN_EP]);
@@ -133,7 +133,7 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
         refused.is_empty(),
         "counted from the next report on: {refused:?}"
     );
-    next.stop(PATIENCE).unwrap();
+    next.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn a_host_that_sends_by_itself_gets_directives_and_names_them() {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
-    assert!(watch.plan_within(&model("m"), PATIENCE).is_known());
+    assert!(watch.plan_within(&model("m"), TIMEOUT).is_known());
     let exchange = |directives: Vec<v1::SignedDirective>| {
         run_something(&watch);
         // The flush seals, and leaves sending to the host.
-        let _ = watch.flush(PATIENCE);
+        let _ = watch.flush(TIMEOUT);
         let batch = watch.next_upload().unwrap();
         let request = v1::UploadRequest::decode(&*batch.encoded()).unwrap();
         let bytes = support::answered(&batch, answer(directives));
@@ -175,7 +175,7 @@ fn a_host_that_sends_by_itself_gets_directives_and_names_them() {
     );
     // Sampling applies to the later sessions, and the revoke to the variant.
     assert_eq!(health.directives_applied, 2);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -184,13 +184,13 @@ fn a_broken_file_costs_the_directives_and_nothing_else() {
     let collector = Collector::start(KEY);
     fs::write(dir.path().join("directives"), b"epwdir1\nnot what it seems").unwrap();
     let watch = watch(dir.path(), &collector.endpoint());
-    let plan = watch.plan_within(&model("m"), PATIENCE);
+    let plan = watch.plan_within(&model("m"), TIMEOUT);
     assert!(plan.is_known() && plan.use_npu());
     run_something(&watch);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let refused = collector.reports()[0].health.directives_refused.clone();
     assert_eq!(refused, [(DirectiveRefusal::Malformed, 1)].into());
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn a_directive_that_cannot_be_kept_holds_in_this_process_and_is_an_error() {
     collector.answer([Answer::Ok(answer(vec![off]))]);
     let watch = watch(dir.path(), &collector.endpoint());
     run_something(&watch);
-    let error = watch.flush(PATIENCE).unwrap_err().to_string();
+    let error = watch.flush(TIMEOUT).unwrap_err().to_string();
     assert!(error.contains("failed to keep directives"), "{error}");
     // The report was acked nevertheless.
     assert_eq!(collector.reports().len(), 1);
     assert!(watch.next_upload().is_none());
     assert!(!watch.plan(&model("m")).use_npu());
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -217,26 +217,26 @@ fn a_directive_of_one_process_holds_in_another_on_the_same_folder() {
     let collector = Collector::start(KEY);
     let one = watch(dir.path(), &collector.endpoint());
     let other = watch(dir.path(), &collector.endpoint());
-    assert!(other.plan_within(&model("m"), PATIENCE).use_npu());
+    assert!(other.plan_within(&model("m"), TIMEOUT).use_npu());
     collector.answer([Answer::Ok(answer(vec![signed(
         "off",
         "m",
         DirectiveAction::NpuOff,
     )]))]);
     run_something(&one);
-    one.flush(PATIENCE).unwrap();
+    one.flush(TIMEOUT).unwrap();
     // The other process reads the file at its next seal.
-    other.flush(PATIENCE).unwrap();
+    other.flush(TIMEOUT).unwrap();
     assert!(!other.plan(&model("m")).use_npu());
     // A wipe of the folder removes it from both.
     fs::remove_file(dir.path().join("directives")).unwrap();
     for watch in [&one, &other] {
-        watch.flush(PATIENCE).unwrap();
+        watch.flush(TIMEOUT).unwrap();
         assert!(watch.plan(&model("m")).use_npu());
     }
     assert!(!dir.path().join("directives").exists());
-    one.stop(PATIENCE).unwrap();
-    other.stop(PATIENCE).unwrap();
+    one.stop(TIMEOUT).unwrap();
+    other.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -249,13 +249,13 @@ fn a_shorter_report_interval_holds_at_once() {
     collector.answer([Answer::Ok(ok)]);
     let watch = watch(dir.path(), &collector.endpoint());
     run_something(&watch);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     run_something(&watch);
     // The configured interval is an hour, and no flush is called.
     until("a report sealed by directive", || {
         collector.calls().len() >= 2
     });
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -267,12 +267,12 @@ fn sampled_runs_are_fewer_and_all_are_counted() {
     let watch = watch(dir.path(), &collector.endpoint());
     let session = session_of(&watch, "m", "1");
     run(&session, 100);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     // The interval that began before the answer keeps its sampling.
     run(&session, 1);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     run(&session, 5_000);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     assert!(reports[0].series.iter().all(|s| s.sampled_one_in == 1));
     let series = &reports.last().unwrap().series[0];
@@ -281,7 +281,7 @@ fn sampled_runs_are_fewer_and_all_are_counted() {
     let health = &reports.last().unwrap().health;
     assert_eq!(health.runs_observed, 5_101);
     assert_eq!(health.runs_recorded, 101 + series.n);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
         session_of(&first, "other", "1"),
     );
     run(&session, 10);
-    first.flush(PATIENCE).unwrap();
+    first.flush(TIMEOUT).unwrap();
     let fails = |watch: &Watch| {
         let phase = StartPhase::EpRegistration;
         watch.start_failed(model("m"), &[QNN_EP], phase, ReasonCode::Unknown, "no");
@@ -307,7 +307,7 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     let later = session_of(&first, "m", "1");
     run(&later, 10);
     run(&other, 7);
-    first.flush(PATIENCE).unwrap();
+    first.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let second = &reports[1];
     assert_eq!(second.series.iter().map(|s| s.n).sum::<u64>(), 7);
@@ -322,26 +322,26 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     assert_eq!(second.health.runs_observed, 17);
     crate::support::check_explains(&first, "directive quiet: record nothing, model m");
     drop((session, other, later));
-    first.stop(PATIENCE).unwrap();
+    first.stop(TIMEOUT).unwrap();
 
     // The next process records nothing from its first run on. It sends only one report, whose answer may hold a revoke.
     let next = watch(dir.path(), &collector.endpoint());
-    assert!(next.plan_within(&model("m"), PATIENCE).is_known());
+    assert!(next.plan_within(&model("m"), TIMEOUT).is_known());
     let session = session_of(&next, "m", "1");
     run(&session, 10);
     fails(&next);
     let revoke = signed("loud", "", DirectiveAction::Revoke("quiet".to_owned()));
     collector.answer([Answer::Ok(answer(vec![revoke]))]);
-    next.flush(PATIENCE).unwrap();
+    next.flush(TIMEOUT).unwrap();
     let told = collector.reports().pop().unwrap();
     assert!(told.sessions.is_empty() && told.series.is_empty() && told.start_failures.is_empty());
     assert_eq!(told.health.directives_applied, 1);
     run(&session, 10);
-    next.flush(PATIENCE).unwrap();
+    next.flush(TIMEOUT).unwrap();
     let loud = collector.reports().pop().unwrap();
     assert_eq!(loud.series.iter().map(|s| s.n).sum::<u64>(), 10);
     assert_eq!(loud.sessions.len(), 1);
-    next.stop(PATIENCE).unwrap();
+    next.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
     let collector = Collector::start(KEY);
     let watch = watch(dir.path(), &collector.endpoint());
     let session = |ignores_the_plan: bool| {
-        let plan = watch.plan_within(&model("m"), PATIENCE);
+        let plan = watch.plan_within(&model("m"), TIMEOUT);
         let asked = match ignores_the_plan {
             true => plugin.session_builder(&htp),
             false => plugin.session_builder_for(&plan, &htp),
@@ -369,7 +369,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
     assert!(on_npu(&before));
     let off = signed("off", "m", DirectiveAction::NpuOff);
     collector.answer([Answer::Ok(answer(vec![off]))]);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     // The running session is unchanged. The next one is off the NPU.
     assert!(on_npu(&before) && before.placement().requests_npu());
     let after = session(false);
@@ -380,7 +380,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
     assert!(on_npu(&disobedient) && disobedient.placement().requests_npu());
     let reasons = &disobedient.placement().reasons;
     assert!(!reasons.contains(&ReasonCode::NpuOffByDirective));
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let report = collector.reports().pop().unwrap();
     let ids = [&after, &disobedient].map(|s| {
         let described = report.session(s.uid()).unwrap();
@@ -388,7 +388,7 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
         described.directive_id.clone()
     });
     assert_eq!(ids, ["off", ""]);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 use epwatch_proto::Thermal;
 use epwatch_sdk::{Conditions, NetworkKind, Watch, simulation::SimulatedSession};
 
-use crate::support::{PATIENCE, app, is_alone, run, session, session_of};
+use crate::support::{TIMEOUT, app, is_alone, run, session, session_of};
 
 /// Runs this in a child, and waits for its end. A child that hangs is ended by its alarm.
 #[track_caller]
@@ -19,7 +19,7 @@ fn in_child(child: impl FnOnce()) {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         // SAFETY: as before.
-        unsafe { libc::alarm(u32::try_from(PATIENCE.as_secs()).unwrap()) };
+        unsafe { libc::alarm(u32::try_from(TIMEOUT.as_secs()).unwrap()) };
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child));
         // SAFETY: as before.
         unsafe { libc::_exit(i32::from(done.is_err())) };
@@ -41,13 +41,13 @@ fn child(watch: &Watch, observed: &SimulatedSession) {
     measured(observed, 20);
     run(&session_of(watch, "of the child", "1"), 3);
     assert!(watch.explain().last_problem.is_none());
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     in_child(|| {
         measured(observed, 5);
-        watch.flush(PATIENCE).unwrap();
-        watch.stop(PATIENCE).unwrap();
+        watch.flush(TIMEOUT).unwrap();
+        watch.stop(TIMEOUT).unwrap();
     });
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_child_starts_again_whatever_other_threads_of_its_parent_do() {
     watch.set_conditions(&Conditions::unknown().with_thermal(Thermal::Severe));
     let observed = session(&watch);
     measured(&observed, 10);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         // One of the SDK's locks is held at nearly every moment.
@@ -76,11 +76,11 @@ fn a_child_starts_again_whatever_other_threads_of_its_parent_do() {
             in_child(|| child(&watch, &observed));
         }
         // A child that does not use the SDK does not start it, and its end changes nothing.
-        in_child(|| watch.stop(PATIENCE).unwrap());
+        in_child(|| watch.stop(TIMEOUT).unwrap());
         stop.store(true, Relaxed);
     });
     measured(&observed, 7);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let series = || reports.iter().flat_map(|report| &report.series);
     let n_runs: u64 = series().map(|series| series.n).sum();

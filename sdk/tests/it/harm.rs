@@ -20,7 +20,7 @@ use proptest::prelude::*;
 use tonic::{Code, Status};
 
 use crate::support::{
-    self, KEY, NOWHERE, PATIENCE, app,
+    self, KEY, NOWHERE, TIMEOUT, app,
     collector::{Answer, Collector},
     command, config, emit, emitted_by, files, is_alone, placement, role, run, session,
 };
@@ -42,7 +42,7 @@ fn fill_the_disk(dir: &Path) {
     for _ in 0..20 {
         run(&session, 10);
         // No collector listens yet.
-        watch.flush(PATIENCE).unwrap_err();
+        watch.flush(TIMEOUT).unwrap_err();
     }
     is_unharmed(&watch);
     let health = watch.health();
@@ -52,7 +52,7 @@ fn fill_the_disk(dir: &Path) {
     emit(lost.reports);
     emit(lost.runs);
     // There is also no space for the report that counts the losses.
-    let _ = watch.stop(PATIENCE);
+    let _ = watch.stop(TIMEOUT);
 }
 
 /// This program as a child whose files are limited to a few KiB.
@@ -92,7 +92,7 @@ fn on_a_full_disk_every_report_is_there_or_counted() {
 
     let collector = Collector::start(KEY);
     let watch = start(dir.path(), &collector.endpoint());
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let arrived: Vec<_> = reports.iter().filter(|r| !r.series.is_empty()).collect();
     let runs: u64 = arrived.iter().flat_map(|r| &r.series).map(|s| s.n).sum();
@@ -109,7 +109,7 @@ fn lose_the_last_report(dir: &Path) {
     // After this refusal only a flush sends, for an hour.
     collector.answer([Answer::Fail(Status::new(Code::Unauthenticated, "no"))]);
     run(&session, 10);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let mut kept = 0;
     loop {
         run(&session, 10);
@@ -120,7 +120,7 @@ fn lose_the_last_report(dir: &Path) {
         assert!(kept < 100_000, "the disk is never full");
     }
     run(&session, 10);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Spool(_)), "{error}");
     let arrived = || {
         let reports = collector.reports();
@@ -131,10 +131,10 @@ fn lose_the_last_report(dir: &Path) {
     assert_eq!(arrived(), kept + 20);
     // The earlier reports are gone, so there is space again.
     run(&session, 10);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert_eq!(arrived(), kept + 30);
     assert_eq!(watch.health().dropped[&DropReason::SpoolIo].runs, 20);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     emit(kept);
 }
 
@@ -157,17 +157,17 @@ fn in_a_folder_that_cannot_be_written_the_host_goes_on() {
     let session = session(&watch);
     for _ in 0..5 {
         run(&session, 10);
-        let error = watch.flush(PATIENCE).unwrap_err();
+        let error = watch.flush(TIMEOUT).unwrap_err();
         assert!(matches!(error, FlushError::Spool(_)), "{error}");
     }
     watch.set_consent(false);
-    let _ = watch.flush(PATIENCE);
+    let _ = watch.flush(TIMEOUT);
     watch.set_consent(true);
-    let _ = watch.flush(PATIENCE);
+    let _ = watch.flush(TIMEOUT);
     run(&session, 10);
     is_unharmed(&watch);
     // Regression test: the last runs are lost, but both calls returned OK.
-    for lost in [watch.seal(), watch.stop(PATIENCE)] {
+    for lost in [watch.seal(), watch.stop(TIMEOUT)] {
         let error = lost.unwrap_err();
         let text = error.to_string();
         assert!(matches!(error, FlushError::Spool(_)), "{text}");
@@ -223,13 +223,13 @@ fn every_refusal_ends_in_a_report_that_is_kept_or_counted() {
             ..Default::default()
         })]);
         let is_ack = [v1::Outcome::Stored.into(), v1::Outcome::Duplicate.into()].contains(&outcome);
-        let flushed = watch.flush(PATIENCE);
+        let flushed = watch.flush(TIMEOUT);
         if retryable && !is_ack {
             assert!(
                 matches!(flushed, Err(FlushError::Kept { reports: 1 })),
                 "{outcome}"
             );
-            watch.flush(PATIENCE).unwrap();
+            watch.flush(TIMEOUT).unwrap();
         } else {
             refused += u64::from(!is_ack);
             if outcome == i32::from(v1::Outcome::RefusedDeleted) {
@@ -259,7 +259,7 @@ fn every_status_keeps_the_reports_and_is_counted() {
     let codes = 1..=16;
     for code in codes.clone() {
         collector.answer([Answer::Fail(Status::new(Code::from_i32(code), "no"))]);
-        watch.flush(PATIENCE).unwrap_err();
+        watch.flush(TIMEOUT).unwrap_err();
     }
     // An answer about reports that were not sent.
     let beyond = v1::ReportResult {
@@ -270,10 +270,10 @@ fn every_status_keeps_the_reports_and_is_counted() {
         results: vec![beyond],
         ..Default::default()
     })]);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures.values().sum::<u64>(), 17, "{failures:?}");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert!(watch.health().dropped.is_empty());
     let first: Bytes = collector.calls()[0][0].clone();
     assert!(collector.calls().iter().all(|call| call[0] == first));
@@ -344,12 +344,12 @@ proptest! {
             let session = session(&watch);
             for _ in 0..3 {
                 run(&session, 10);
-                let _ = watch.flush(PATIENCE);
+                let _ = watch.flush(TIMEOUT);
             }
             let batch = watch.next_upload().unwrap();
             let request: v1::UploadRequest = prost::Message::decode(&batch.encoded()[..]).unwrap();
             sealed.extend(request.reports);
-            watch.stop(PATIENCE).unwrap();
+            watch.stop(TIMEOUT).unwrap();
         }
         let files: Vec<_> = files(dir.path()).iter().map(|file| dir.path().join(file)).collect();
         for damage in &damages {
@@ -358,7 +358,7 @@ proptest! {
         let collector = Collector::start(KEY);
         let watch = start(dir.path(), &collector.endpoint());
         run(&session(&watch), 7);
-        watch.flush(PATIENCE).unwrap();
+        watch.flush(TIMEOUT).unwrap();
         is_unharmed(&watch);
         let own = watch.stream();
         let (new, old): (Vec<_>, Vec<_>) = collector
@@ -397,7 +397,7 @@ fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
         &error.to_string(),
     );
     crate::support::check_explains(&watch, "(version not known)");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert_eq!(collector.reports()[0].start_failures.len(), 1);
     is_unharmed(&watch);
 }
@@ -432,11 +432,11 @@ fn a_host_whose_log_panics_keeps_its_sdk() {
     let session = session(&watch);
     for _ in 0..5 {
         run(&session, 10);
-        let error = watch.flush(PATIENCE).unwrap_err();
+        let error = watch.flush(TIMEOUT).unwrap_err();
         assert!(matches!(error, FlushError::Spool(_)), "{error}");
     }
     fs::remove_file(&file).unwrap();
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
     assert_eq!(watch.health().runs_recorded, 50);
 }

@@ -18,7 +18,7 @@ use epwatch_proto::{DropReason, Report, ReportKey};
 use epwatch_sdk::simulation::random_u64;
 
 use crate::support::{
-    self, KEY, PATIENCE, collector::Collector, command, config, emit, emitted_line, role, run,
+    self, KEY, TIMEOUT, collector::Collector, command, config, emit, emitted_line, role, run,
     session,
 };
 
@@ -119,11 +119,11 @@ fn take_line(line: &str, killed: &mut Option<Killed>) {
 /// Sends the rest and returns the reports by key. A report may come several times, always with the same bytes.
 fn drain(dir: &Path, collector: &Collector) -> BTreeMap<ReportKey, Report> {
     let watch = support::start(config(dir, &collector.endpoint()));
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     // The next seal takes the streams that did not fit into the first list.
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert_eq!(watch.explain().internal_errors, 0);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     let mut by_key: BTreeMap<ReportKey, Bytes> = BTreeMap::new();
     for bytes in collector.calls().into_iter().flatten() {
         let key = ReportKey::peek(&bytes).unwrap();

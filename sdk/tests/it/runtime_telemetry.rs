@@ -19,7 +19,7 @@ use epwatch_sdk::{ModelInfo, qnn::Plugin, runtime};
 use ort::{AsPointer, session::Session};
 
 use crate::support::{
-    self, NOWHERE, PATIENCE, command, config, emit, emitted_line, fixture, qnn, role,
+    self, NOWHERE, TIMEOUT, command, config, emit, emitted_line, fixture, qnn, role,
 };
 
 /// The host of the endpoint in the library.
@@ -138,7 +138,7 @@ fn no_name_is_looked_up_with_the_switch() {
     let began = Instant::now();
     while !loud.iter().all(|host| host.notes().contains(HOST)) {
         let notes: Vec<_> = loud.iter().map(Host::notes).collect();
-        assert!(began.elapsed() < PATIENCE, "{notes:?}");
+        assert!(began.elapsed() < TIMEOUT, "{notes:?}");
         thread::sleep(Duration::from_millis(50));
     }
     for host in &mut quiet {

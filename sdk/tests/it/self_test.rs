@@ -12,8 +12,7 @@ use epwatch_sdk::{
 use ort::{inputs, session::Session, value::TensorRef};
 
 use crate::support::{
-    self, KEY, PATIENCE, collector::Collector, command, config, emit, emitted_by, fixture, qnn,
-    role,
+    self, KEY, TIMEOUT, collector::Collector, command, config, emit, emitted_by, fixture, qnn, role,
 };
 
 /// One simulated device.
@@ -127,7 +126,7 @@ fn one_device(soc_model: &str) {
         assert_eq!(again, SelfTestOutcome::Skipped(SelfTestSkip::Done));
         results.push(test);
     }
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = rig.collector.reports();
     let reported: Vec<_> = reports.iter().flat_map(|r| r.self_tests.clone()).collect();
     assert_eq!(reported, results);
@@ -138,7 +137,7 @@ fn one_device(soc_model: &str) {
     );
     assert_eq!(results[0].input_id, "image-1");
     assert_eq!(results[0].tolerance, Some(0.25));
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 
     // The next process on the same firmware and runtime has nothing to do.
     let watch = rig.watch(dir.path());
@@ -220,14 +219,14 @@ fn one_device(soc_model: &str) {
     let request = watch.session(ModelInfo::new("m", "1").unwrap(), asked.builder);
     let request = request.requesting(asked.requested_eps).after_run_error();
     request.commit_from_memory(b"no model").unwrap_err();
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let report = rig.collector.reports().pop().unwrap();
     assert_eq!(
         report.start_failures[0].phase,
         StartPhase::RecreationAfterRunError
     );
     assert_eq!(report.self_tests.len(), 8, "{:?}", report.self_tests);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     for test in results {
         emit(format_args!("{:?} {:?}", test.max_abs, test.cosine));
     }
@@ -255,7 +254,7 @@ fn die_in_the_test(dir: &Path) {
         std::process::exit(0)
     });
     emit(format_args!("{outcome:?}"));
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]

@@ -16,7 +16,7 @@ use ort::{
     value::{Tensor, TensorRef},
 };
 
-use crate::support::{PATIENCE, app, collector::Collector, environment, fixture};
+use crate::support::{TIMEOUT, app, collector::Collector, environment, fixture};
 
 const MODEL: &str = "models/cnn.qu8.onnx";
 
@@ -42,7 +42,7 @@ impl App {
     }
 
     fn report(&self) -> Report {
-        self.watch.flush(PATIENCE).unwrap();
+        self.watch.flush(TIMEOUT).unwrap();
         let mut reports = self.collector.reports();
         assert_eq!(reports.len(), 1);
         reports.remove(0)

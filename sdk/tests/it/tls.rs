@@ -6,7 +6,7 @@ use std::path::Path;
 use epwatch_proto::UploadFailureKind;
 use epwatch_sdk::{SdkConfigBuilder, TrustedRoots, Watch};
 
-use crate::support::{self, KEY, PATIENCE, collector::Collector, config, fixture, run, session};
+use crate::support::{self, KEY, TIMEOUT, collector::Collector, config, fixture, run, session};
 
 fn pem(name: &str) -> String {
     std::fs::read_to_string(fixture("tls").join(name)).unwrap()
@@ -35,9 +35,9 @@ fn a_private_ca_is_trusted_in_addition_to_or_instead_of_the_roots() {
                 .with_trusted_roots(roots)
                 .with_root_certificate(pem("ca.pem"));
             let watch = start_and_run(config);
-            watch.flush(PATIENCE).unwrap();
+            watch.flush(TIMEOUT).unwrap();
             assert!(watch.health().upload_failures.is_empty());
-            watch.stop(PATIENCE).unwrap();
+            watch.stop(TIMEOUT).unwrap();
         }
         assert_eq!(collector.reports().len(), 2);
     }
@@ -59,7 +59,7 @@ fn an_unknown_ca_is_refused_and_counted_as_that() {
     configs.push(other);
     for config in configs {
         let watch = start_and_run(config);
-        watch.flush(PATIENCE).unwrap_err();
+        watch.flush(TIMEOUT).unwrap_err();
         let failures = watch.health().upload_failures;
         let expected = [(UploadFailureKind::Tls, 1)].into();
         assert_eq!(failures, expected, "{}", watch.explain());
@@ -77,7 +77,7 @@ fn a_certificate_that_cannot_be_parsed_is_named_where_it_is_used() {
         .with_trusted_roots(TrustedRoots::Only)
         .with_root_certificate(broken);
     let watch = start_and_run(config);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Tls], 1, "{failures:?}");
     assert!(collector.calls().is_empty());
@@ -89,7 +89,7 @@ fn plaintext_to_a_port_with_tls_names_the_way_out() {
     let collector = collector();
     let endpoint = collector.endpoint().replace("https://", "http://");
     let watch = start_and_run(config(dir.path(), &endpoint));
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     support::check_explains(&watch, "its address begins with https://");
     let failures = watch.health().upload_failures;
     assert_eq!(failures, [(UploadFailureKind::Unreachable, 1)].into());
@@ -121,24 +121,24 @@ fn a_client_certificate_is_presented_and_a_renewed_one_needs_no_restart() {
         .with_client_certificate(&cert_file, &key_file);
     let watch = start_and_run(config);
     // There is no certificate yet.
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     support::check_explains(&watch, "no client certificate");
     // This certificate is from another authority.
     present(dir.path(), "other-device");
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     present(dir.path(), "device");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert_eq!(collector.reports().len(), 1);
     // Only the key is renewed yet, so the earlier pair stays in use.
     std::fs::write(&key_file, pem("other-device.key")).unwrap();
     run(&session(&watch), 1);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     // Now both files are renewed. The collector refuses the new pair, because it does not know its authority.
     present(dir.path(), "other-device");
     run(&session(&watch), 1);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     support::check_explains(&watch, "spool: 1 report,");
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 #[test]
@@ -155,6 +155,6 @@ fn tls_to_a_port_without_it_names_the_way_out() {
     let collector = Collector::start(KEY);
     let endpoint = collector.endpoint().replace("http://", "https://");
     let watch = start_and_run(config(dir.path(), &endpoint));
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     support::check_explains(&watch, "this address speaks no TLS");
 }

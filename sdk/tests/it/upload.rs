@@ -13,7 +13,7 @@ use epwatch_sdk::{Conditions, FlushError, RequestKind, UploadError, Watch};
 use tonic::Status;
 
 use crate::support::{
-    self, KEY, NOWHERE, PATIENCE, app,
+    self, KEY, NOWHERE, TIMEOUT, app,
     collector::{Answer, Collector},
     config, run, session, until,
 };
@@ -35,7 +35,7 @@ fn runs_arrive_with_their_conditions() {
     for _ in 0..10 {
         session.record(Duration::from_millis(8), "static", &conditions);
     }
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     assert_eq!(reports.len(), 1);
     assert_eq!(reports[0].key.stream, watch.stream());
@@ -51,9 +51,9 @@ fn a_lost_ack_brings_the_same_key_with_the_same_bytes() {
     let (_dir, collector, watch) = app();
     collector.answer([Answer::StoreAndFail(Status::unavailable("gone"))]);
     run(&session(&watch), 10);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let calls = collector.calls();
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0], calls[1]);
@@ -68,13 +68,13 @@ fn the_next_process_sends_the_reports_left_by_the_last_one() {
     collector.answer([Answer::Fail(Status::unavailable("down"))]);
     let first = start(dir.path(), &collector.endpoint());
     run(&session(&first), 10);
-    first.flush(PATIENCE).unwrap_err();
+    first.flush(TIMEOUT).unwrap_err();
     run(&session(&first), 5);
-    first.stop(PATIENCE).unwrap();
+    first.stop(TIMEOUT).unwrap();
 
     let second = start(dir.path(), &collector.endpoint());
     run(&session(&second), 3);
-    second.flush(PATIENCE).unwrap();
+    second.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let streams: BTreeSet<_> = reports.iter().map(|r| r.key.stream).collect();
     assert_eq!(streams, [first.stream(), second.stream()].into());
@@ -90,7 +90,7 @@ fn the_next_process_sends_the_reports_left_by_the_last_one() {
     assert_eq!(n_runs(&collector), 10 + 18);
     let installations: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
     assert_eq!(installations.len(), 1);
-    second.stop(PATIENCE).unwrap();
+    second.stop(TIMEOUT).unwrap();
 
     // All reports are acked and the ended stream is named, so the folder holds no report.
     let left = std::fs::read_dir(dir.path().join("streams"))
@@ -118,7 +118,7 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
     let detail = "the key is for com.example.camera";
     collector.answer([answer(v1::Outcome::RefusedWrongApp, false, detail)]);
     run(&session(&watch), 10);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     let problem = format!("1 report refused: wrong_app: {detail}");
     assert_eq!(error.to_string(), format!("failed to flush: {problem}"));
     let FlushError::Refused(refusal) = error else {
@@ -127,7 +127,7 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
     assert_eq!(refusal.outcome, Some(Outcome::RefusedWrongApp));
     support::check_explains(&watch, " s ago: 1 report, 1 of them refused");
     assert_eq!(watch.explain().last_problem, Some(problem));
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert_eq!(watch.explain().last_problem, None);
     let reports = collector.reports();
     assert_eq!(reports.len(), 2);
@@ -154,8 +154,8 @@ fn a_health_listener_gets_each_problem_and_its_end() {
     let down = |message| Answer::Fail(Status::unavailable(message));
     collector.answer(["down", "down", "still down"].map(down));
     // In a slow test the schedule may send some of the reports.
-    while watch.flush(PATIENCE).is_err() {}
-    watch.flush(PATIENCE).unwrap();
+    while watch.flush(TIMEOUT).is_err() {}
+    watch.flush(TIMEOUT).unwrap();
     let told = told.lock().unwrap().clone();
     assert!(told.iter().all(|[told, explained]| told == explained));
     let [[Some(first), _], [Some(second), _], [None, _]] = &told[..] else {
@@ -170,9 +170,9 @@ fn a_report_over_quota_waits() {
     let (_dir, collector, watch) = app();
     collector.answer([answer(v1::Outcome::RefusedQuota, true, "")]);
     run(&session(&watch), 10);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let calls = collector.calls();
     assert_eq!(calls[0], calls[1]);
 }
@@ -183,7 +183,7 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
     let collector = Collector::start("another key");
     let watch = start(dir.path(), &collector.endpoint());
     run(&session(&watch), 1);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unauthenticated], 1);
     // A person has to register the key or ship another one, so the fleet waits for at least an hour, and the
@@ -205,7 +205,7 @@ fn a_wrong_key_and_a_pushback_are_counted_by_kind() {
     busy.metadata_mut().insert("grpc-retry-pushback-ms", delay);
     collector.answer([Answer::Fail(busy)]);
     run(&session(&watch), 1);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::PushedBack], 1);
     let wait = watch.explain().next_upload_seconds;
@@ -223,7 +223,7 @@ fn an_absent_collector_is_an_error_and_the_report_stays() {
         .port();
     let watch = start(dir.path(), &format!("http://127.0.0.1:{port}"));
     run(&session(&watch), 1);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(failures[&UploadFailureKind::Unreachable], 1, "{failures:?}");
     support::check_explains(&watch, "spool: 1 report,");
@@ -237,7 +237,7 @@ fn a_connection_that_cannot_be_secured_is_counted_by_its_kind() {
     let secured = collector.endpoint().replace("http://", "https://");
     let watch = start(dir.path(), &secured);
     run(&session(&watch), 1);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let failures = watch.health().upload_failures;
     assert_eq!(
         failures,
@@ -277,8 +277,8 @@ fn two_processes_of_an_app_share_the_folder() {
     let other = start(dir.path(), &collector.endpoint());
     run(&session(&one), 10);
     run(&session(&other), 20);
-    one.flush(PATIENCE).unwrap();
-    other.flush(PATIENCE).unwrap();
+    one.flush(TIMEOUT).unwrap();
+    other.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let installations: BTreeSet<_> = reports.iter().map(|r| r.key.installation).collect();
     let streams: BTreeSet<_> = reports.iter().map(|r| r.key.stream).collect();
@@ -293,7 +293,7 @@ fn a_host_can_send_the_bytes_itself() {
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
     run(&session(&watch), 10);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Kept { reports: 1 }), "{error}");
     let batch = watch.next_upload().unwrap();
     assert_eq!(batch.n_reports(), 1);
@@ -344,10 +344,10 @@ fn the_sdk_takes_no_strangers_answer_for_an_acknowledgement() {
     let (dir, collector, watch) = app();
     run(&session(&watch), 10);
     collector.answer([Answer::Stranger(v1::UploadResponse::default())]);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
     support::check_explains(&watch, "a captive portal");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     assert_eq!(n_runs(&collector), 20, "it came twice");
     assert_eq!(collector.stored().len(), 1);
 
@@ -367,7 +367,7 @@ fn the_sdk_takes_no_strangers_answer_for_an_acknowledgement() {
     });
     assert_eq!(watch.explain().deletions_waiting, 1);
     // The deletion survives the process.
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     let next = start(dir.path(), &collector.endpoint());
     support::until("the deletion", || collector.deleted().len() == 1);
     support::until("its end", || next.explain().deletions_waiting == 0);
@@ -380,7 +380,7 @@ fn a_stopped_sdk_hands_out_nothing_and_leaves_its_stream_alone() {
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
     run(&session(&watch), 10);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     let stream = dir.path().join("streams").join(watch.stream().to_string());
     let state = std::fs::read(stream.join("state")).unwrap();
     assert!(watch.next_upload().is_none());
@@ -393,7 +393,7 @@ fn a_host_that_sends_the_bytes_gets_the_same_pushback() {
     let config = config(dir.path(), NOWHERE).with_uploads_by_host();
     let watch = support::start(config);
     run(&session(&watch), 10);
-    watch.flush(PATIENCE).unwrap_err();
+    watch.flush(TIMEOUT).unwrap_err();
     let batch = watch.next_upload().unwrap();
     let busy = UploadError::new(UploadFailureKind::PushedBack, "busy")
         .with_retry_after(Duration::from_secs(600));
@@ -409,12 +409,12 @@ fn a_folder_that_cannot_be_used_is_an_error_of_the_flush_only() {
     std::fs::write(&file, b"").unwrap();
     let watch = start(&file.join("sub"), NOWHERE);
     run(&session(&watch), 10);
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Spool(_)), "{error}");
     support::check_explains(&watch, "last problem");
     // Once there is space again, the runs recorded meanwhile are still kept.
     std::fs::remove_file(&file).unwrap();
-    let error = watch.flush(PATIENCE).unwrap_err();
+    let error = watch.flush(TIMEOUT).unwrap_err();
     assert!(matches!(error, FlushError::Upload(_)), "{error}");
     assert_eq!(watch.health().runs_recorded, 10);
 }
@@ -424,12 +424,12 @@ fn a_stopped_sdk_returns_an_error_and_drops_later_runs() {
     let dir = tempfile::tempdir().unwrap();
     let watch = start(dir.path(), NOWHERE);
     let session = session(&watch);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     run(&session, 10);
     until("the end of the thread", || {
-        matches!(watch.flush(PATIENCE), Err(FlushError::Stopped))
+        matches!(watch.flush(TIMEOUT), Err(FlushError::Stopped))
     });
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 /// A collector behind a network that loses everything: it accepts, and never answers.
@@ -450,9 +450,9 @@ fn a_stop_seals_first_and_breaks_off_a_call_that_hangs() {
     // There is no time to wait for the thread, and still nothing is lost.
     let _ = watch.stop(Duration::ZERO);
     assert_eq!(watch.health().runs_recorded, 30);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
     let collector = Collector::start(KEY);
     let next = start(dir.path(), &collector.endpoint());
-    next.flush(PATIENCE).unwrap();
+    next.flush(TIMEOUT).unwrap();
     assert_eq!(n_runs(&collector), 30);
 }

@@ -114,10 +114,10 @@ fn open_in_memory(storage: &FaultyStorage, options: &WalOptions) -> Wal {
     Wal::open_in(dir, options).unwrap().wal
 }
 
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 async fn append_once_accepted(wal: &Wal, payload: &[u8]) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while let Err(error) = wal.append(batch(payload)).await {
         assert!(Instant::now() < deadline, "still refuses: {error}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -129,7 +129,7 @@ fn is_writable(wal: &Wal) -> bool {
 }
 
 async fn wait_until_writable(wal: &Wal) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_writable(wal) {
         assert!(Instant::now() < deadline, "never came back");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -14,7 +14,7 @@ use epwatch_sdk::{
 use ort::environment::Environment;
 
 use crate::support::{
-    KEY, NOWHERE, PATIENCE, check_explains, collector::Collector, config, environment, fixture,
+    KEY, NOWHERE, TIMEOUT, check_explains, collector::Collector, config, environment, fixture,
     is_alone, qnn, start,
 };
 
@@ -87,7 +87,7 @@ fn a_compiled_model_of_another_chipset_is_told_before_it_is_loaded() {
     let other = request.commit_from_file(&compiled).unwrap();
     assert!(reasons(&other).contains(&ReasonCode::EpcontextForAnother));
     check_explains(&watch, "epcontext_for_another: ");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let reported = reports[0].session(other.uid()).unwrap();
     let told = &reported.placement.reasons;
@@ -118,7 +118,7 @@ fn a_compiled_model_of_a_newer_qnn_is_told_and_its_failure_has_the_reason() {
     let refused = request.commit_from_file(&compiled);
     assert!(refused.is_err(), "QNN 2.47 made a session of it");
     check_explains(&watch, "epcontext_incompatible: ");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let failures: Vec<_> = reports.iter().flat_map(|r| &r.start_failures).collect();
     let [failure] = &failures[..] else {

@@ -5,7 +5,7 @@ use std::path::Path;
 use epwatch_proto::{GraphKind, ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{ModelInfo, ObservedSession};
 
-use crate::support::{KEY, PATIENCE, collector::Collector, config, fixture, is_alone, qnn, start};
+use crate::support::{KEY, TIMEOUT, collector::Collector, config, fixture, is_alone, qnn, start};
 
 #[test]
 fn a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes() {
@@ -63,7 +63,7 @@ fn a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes() {
         .map(|_| ())
         .unwrap_err();
     assert!(error.message().contains("EPContext"), "{error}");
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let model = &reports[0].session(session.uid()).unwrap().model;
     assert!(model.ep_compatibility.starts_with("v2:"), "{model:?}");

@@ -7,7 +7,7 @@ use epwatch_sdk::{
 };
 use serde_json::{Value, json};
 
-use crate::support::{PATIENCE, app, command, emit, emitted_by, fixture, qnn, role};
+use crate::support::{TIMEOUT, app, command, emit, emitted_by, fixture, qnn, role};
 
 /// One way in which a session does not get the NPU.
 struct Case {
@@ -78,7 +78,7 @@ fn tell_outcomes(name: &str) {
     htp.backend_path.set_file_name(case.backend);
     let without_log = outcome(&watch, &plugin, &htp, case.model, false);
     let with_log = outcome(&watch, &plugin, &htp, case.model, true);
-    watch.flush(PATIENCE).unwrap();
+    watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
     let failures = reports.iter().flat_map(|r| &r.start_failures);
     let failures: Vec<_> = failures.map(|f| (f.reason, f.count)).collect();

@@ -27,7 +27,7 @@ use ort::{inputs, value::TensorRef};
 use serde_json::{Value, json};
 
 use crate::support::{
-    self, NOWHERE, PATIENCE, command, config, emit, emitted_by, fixture, qnn, role,
+    self, NOWHERE, TIMEOUT, command, config, emit, emitted_by, fixture, qnn, role,
 };
 
 /// Chipsets with QNN's numbers.
@@ -88,7 +88,7 @@ fn tell_placements(soc_model: &str) {
         .unwrap();
     assert!(session.placement().ep(QNN_EP).is_none());
     assert_eq!(session.placement().reasons, [ReasonCode::EpNotRequested]);
-    watch.stop(PATIENCE).unwrap();
+    watch.stop(TIMEOUT).unwrap();
 }
 
 fn document(model: &str, placement: &Placement, assignment: &Assignment) -> Value {

@@ -28,7 +28,7 @@ pub(crate) const KEY: &str = "demo-key";
 /// An address without a listener.
 pub(crate) const NOWHERE: &str = "http://127.0.0.1:1";
 /// Longest wait. A test that reaches it fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// An app that seals and uploads only in a flush, so that no timer changes a test.
 pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
@@ -126,7 +126,7 @@ pub(crate) fn answered(batch: &UploadBatch, answer: v1::UploadResponse) -> Vec<u
 /// Polls until the condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "never came: {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -21,7 +21,7 @@ const RELEASE: u32 = 14;
 
 const FORGED: usize = 300;
 /// Days from the first report of the forged devices to the end of their claims.
-const PATIENCE_DAYS: i64 = 8;
+const WAITING_DAYS: i64 = 8;
 
 fn day_of(report: &FamilyReport) -> i64 {
     (report.received_ms - START_MS).div_euclid(DAY_MS)
@@ -91,7 +91,7 @@ async fn check_forged(networks: usize, environments: impl Fn(usize) -> Vec<Strin
     }
     let faulty = reports(with_fault(fleet(100, RELEASE)));
     let (release, end) = (i64::from(RELEASE), i64::from(RELEASE) + 2);
-    for day in end - PATIENCE_DAYS..end {
+    for day in end - WAITING_DAYS..end {
         let claimed = if day < release { &honest } else { &faulty };
         let claims: Vec<&FamilyReport> = claimed.iter().filter(|r| day_of(r) == day).collect();
         for forged in 0..FORGED {
