@@ -209,9 +209,17 @@ async fn phones_of_kotlin_make_one_page_with_the_cause() {
     .unwrap();
 
     let incidents = async || {
-        let page = get(&format!("http://{}/incidents.json", address("page"))).await;
-        let document: Value = serde_json::from_str(&page.unwrap().text).unwrap();
-        document["incidents"].as_array().unwrap().clone()
+        let began = std::time::Instant::now();
+        loop {
+            let page = get(&format!("http://{}/incidents.json", address("page"))).await;
+            let document: Value = serde_json::from_str(&page.unwrap().text).unwrap();
+            if let Some(incidents) = document["incidents"].as_array() {
+                break incidents.clone();
+            }
+            // On a busy machine the page may say that they could not be read.
+            assert!(began.elapsed() < TIMEOUT, "no incidents: {document:#}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     };
     let began = std::time::Instant::now();
     let page = loop {

@@ -123,9 +123,18 @@ impl Fleet {
         check_succeeds(&mut program);
     }
 
-    async fn document(&self, path: &str) -> Value {
-        let page = get(&format!("{}/{path}", self.page)).await;
-        serde_json::from_str(&page.unwrap().text).unwrap()
+    /// Returns a page with its list. On a busy machine a page may say that the list could not be read.
+    async fn document(&self, path: &str, list: &str) -> Value {
+        let began = Instant::now();
+        loop {
+            let page = get(&format!("{}/{path}", self.page)).await;
+            let document: Value = serde_json::from_str(&page.unwrap().text).unwrap();
+            if document[list].is_array() {
+                return document;
+            }
+            assert!(began.elapsed() < TIMEOUT, "no {list}: {document:#}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
     }
 
     /// Waits until every robot runs a version. Then waits for the open incident of this severity with `n_hit` robots
@@ -133,7 +142,7 @@ impl Fleet {
     async fn incident(&self, severity: &str, version: &str, n_hit: usize) -> Value {
         let began = Instant::now();
         loop {
-            let all = self.document("incidents.json").await;
+            let all = self.document("incidents.json", "incidents").await;
             let mut incidents = all["incidents"].as_array().unwrap().iter();
             let is_it = |i: &&Value| {
                 let is_open = i["severity"] == severity && i["state"] == "firing";
@@ -152,7 +161,7 @@ impl Fleet {
     async fn judged(&self, version: &str) -> Value {
         let began = Instant::now();
         loop {
-            let fleet = self.document("fleet.json").await;
+            let fleet = self.document("fleet.json", "models").await;
             let models = fleet["models"].as_array().unwrap().iter();
             let mut rows = models.flat_map(|model| {
                 let lists = ["rows", "strays", "fine"].map(|list| model[list].as_array().unwrap());
@@ -211,7 +220,7 @@ async fn one_robot_of_twenty_falls_back_without_a_page_and_ten_are_a_ticket_at_o
     let fleet = started(20, VERSIONS).await;
     let row = fleet.judged("2").await;
     assert_eq!(row["severity"], "none", "{row:#}");
-    let incidents = fleet.document("incidents.json").await;
+    let incidents = fleet.document("incidents.json", "incidents").await;
     assert_eq!(incidents["incidents"], serde_json::json!([]));
 
     let more = move || {
