@@ -359,9 +359,10 @@ async fn check_missing_window(
     names: &Names<'_>,
 ) {
     lose_window(&fleet.store.client()).await;
-    // On a busy machine, neighbouring windows may be missing too.
+    // On a busy machine, neighbouring windows may be missing too, and a window may have no cohort to draw.
     let sql = "SELECT toString(missing_from) AS at, toString(gap_until) AS until, windows FROM missing_windows_v1 \
-               WHERE window_seconds != 7 ORDER BY gap_until DESC LIMIT 1";
+               WHERE window_seconds != 7 AND gap_from IN (SELECT window_end FROM cohort_windows) \
+               ORDER BY gap_until DESC LIMIT 1";
     let gap = fleet.store.client().query(sql);
     let (end, until, windows): (String, String, u64) = gap.fetch_one().await.unwrap();
     let of = |part: &'static str| queries.iter().filter(move |(name, _)| name.contains(part));
