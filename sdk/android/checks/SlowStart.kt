@@ -6,6 +6,7 @@ import ai.onnxruntime.OrtSession
 import dev.epwatch.DeviceFacts
 import dev.epwatch.Epwatch
 import dev.epwatch.EpwatchConfig
+import dev.epwatch.GoldenInput
 import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
 import dev.epwatch.Platform
@@ -26,7 +27,8 @@ private class SlowPlatform(private val inner: Platform, private val isLetThrough
 }
 
 /**
- * Three sessions before the library is loaded: one that is used after it, one that is not, and one that is closed before.
+ * Sessions before the library is loaded: one that is used after it, one that is not, and one that is closed before. Of three
+ * more only ONNX Runtime's session is closed, and each is then used by another call.
  * ENDPOINT KEY FOLDER MODEL
  */
 public object SlowStartApp {
@@ -47,11 +49,22 @@ public object SlowStartApp {
         repeat(1_100) { idle.end(idle.begin()) }
         closed.close()
         closed.session.close()
+        val (explained, ended, tested) = listOf("explained", "ended", "tested").map(make)
+        listOf(explained, ended, tested).forEach {
+            it.run(inputs).close()
+            it.session.close()
+        }
         println("loading ${Epwatch.explain()}")
         isLetThrough.countDown()
         while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
         used.run(inputs).close()
         println("used ${used.explain()}")
+        println("explained ${explained.explain()}")
+        ended.end(ended.begin())
+        println("ended ${ended.explain()}")
+        val golden = GoldenInput("zeros", inputs)
+        println("tested ${tested.selfTest(golden) { throw IllegalStateException("no node is on the NPU") }}")
+        println("late ${Epwatch.observe(ended.session, ModelInfo("late", "3")).explain()}")
         val sent = CountDownLatch(1)
         Epwatch.flush { sent.countDown() }
         sent.await()

@@ -34,6 +34,11 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     assert!(loading.contains("being loaded"), "{loading}");
     // The session's first call after the start read the placement.
     assert_eq!(printed.json("used")["source"], "assignment_api");
+    // Regression test: the library followed the pointer of a session that was closed meanwhile, and crashed the app.
+    for closed in ["explained", "ended", "late"] {
+        assert_eq!(printed.json(closed)["source"], "unavailable", "{closed}");
+    }
+    assert_eq!(printed.line("tested"), "null");
     // Of 30 and 1,100 runs 1,024 were kept.
     assert_eq!(printed.json("flushed")["host_missed_runs"], 106);
     let reports = receiver.reports();
@@ -49,8 +54,16 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
             *runs.entry(models[&series.session_uid]).or_default() += series.n;
         }
     }
-    assert_eq!(runs, [("closed", 7), ("idle", 1_024), ("used", 201)].into());
-    assert_eq!(n_runs(&reports), 1_232);
+    let expected = [
+        ("closed", 7),
+        ("ended", 2),
+        ("explained", 1),
+        ("idle", 1_024),
+        ("tested", 1),
+        ("used", 201),
+    ];
+    assert_eq!(runs, expected.into());
+    assert_eq!(n_runs(&reports), 1_236);
     assert_eq!(sources["used"], PlacementSource::AssignmentApi);
     assert_eq!(sources["closed"], PlacementSource::Unavailable);
 }

@@ -100,8 +100,8 @@ public object Epwatch {
     }
 
     /**
-     * Observes a session, and reads its placement. The session must be open during the call. Never waits: while the
-     * library is being loaded, [ObservedSession] keeps the runs, and its first call after that reads the placement.
+     * Observes a session, and reads its placement. No other thread may close the session during the call. Never waits: while
+     * the library is being loaded, [ObservedSession] keeps the runs, and its first call after that reads the placement.
      */
     @AnyThread
     @JvmStatic
@@ -113,7 +113,11 @@ public object Epwatch {
         creationNanos: Long = 0,
     ): ObservedSession {
         val numbers = model.numbers(plan?.handle ?: 0, creationNanos)
-        val open = { of: Any? -> handle(0) { Native.observe(it, of, model.texts(), numbers) } }
+        val open = { of: Any? ->
+            // Checked as late as possible: the app may have closed its session while the library was being loaded.
+            val own = of?.let { ifOpen(session) }
+            handle(0) { Native.observe(it, own, model.texts(), numbers) }
+        }
         return measured(model, session, open) { opened, early -> ObservedSession(session, opened, early) }
     }
 

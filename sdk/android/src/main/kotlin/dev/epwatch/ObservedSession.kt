@@ -11,8 +11,8 @@ import java.util.concurrent.Callable
 
 /**
  * A session of ONNX Runtime whose runs are measured. Runs before the library is loaded are kept: the first call after that reads
- * the placement, on its own thread, because the app has the session open then. Without such a call the runs are reported
- * without placement.
+ * the placement, on its own thread. Without such a call, or if the app has closed the session by then, the runs are reported
+ * without placement. The app may close the session at any time, except during a call of this class on another thread.
  */
 @AnyThread
 public class ObservedSession internal constructor(
@@ -109,6 +109,14 @@ public class ObservedSession internal constructor(
         record(began, latency, shape)
         return result
     }
+}
+
+/** The session if it is open. The pointer in a closed one leads to memory that ONNX Runtime has freed. */
+internal fun ifOpen(session: OrtSession): OrtSession? = try {
+    session.numInputs
+    session
+} catch (_: IllegalStateException) {
+    null
 }
 
 /** ONNX Runtime's number of an error. Its Java class hides it: the first constant is -1. */
