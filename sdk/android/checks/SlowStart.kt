@@ -15,7 +15,7 @@ import java.io.File
 import java.util.concurrent.CountDownLatch
 
 /** Facts that come when the test says so, as on a phone at a cold start. */
-private class SlowPlatform(private val inner: Platform, private val isLetThrough: CountDownLatch) : Platform {
+internal class SlowPlatform(private val inner: Platform, private val isLetThrough: CountDownLatch) : Platform {
     override fun folder(): File = inner.folder()
 
     override fun facts(): DeviceFacts {

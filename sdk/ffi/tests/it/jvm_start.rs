@@ -68,6 +68,35 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     assert_eq!(sources["closed"], PlacementSource::Unavailable);
 }
 
+/// Regression test: calls on an interrupted thread threw, and took the app's result and the kept runs with them.
+#[test]
+fn calls_on_an_interrupted_thread_do_not_throw() {
+    if !is_nightly("the Kotlin library on an interrupted thread (Maven)") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    built(folder.path());
+    let classes = class_path(
+        folder.path(),
+        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
+    );
+    let receiver = Receiver::start();
+    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+    let printed = java(&classes, "checks.InterruptedApp", |command| {
+        command
+            .args([&receiver.endpoint, KEY])
+            .args([&folder.path().join("data"), &model]);
+    });
+    // Whatever the SDK does, the thread stays interrupted.
+    for call in [
+        "early", "run", "observe", "create", "of", "compare", "plan", "stop",
+    ] {
+        assert_eq!(printed.line(call), "true", "{call}");
+    }
+    assert_eq!(printed.json("first")["source"], "assignment_api");
+    assert_eq!(n_runs(&receiver.reports()), 3 + 1 + 1);
+}
+
 /// Regression test: `upload` was `SENT` and `stop` true although the runs were lost. A stop during an upload that hangs
 /// sealed nothing.
 #[test]

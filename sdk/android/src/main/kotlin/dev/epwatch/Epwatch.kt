@@ -365,7 +365,7 @@ public object Epwatch {
     /**
      * Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Runs are written to the folder on this
      * thread first, because the SDK's own may wait for a collector that does not answer. Returns whether the SDK has ended
-     * and every run was written.
+     * and every run was written. An interrupted thread does not wait, and gets false unless the SDK has ended by then.
      */
     @WorkerThread
     @JvmStatic
@@ -382,7 +382,7 @@ public object Epwatch {
         }
         thread.shutdown()
         // The second value is set before the thread ends.
-        return thread.awaitTermination(timeoutMs, TimeUnit.MILLISECONDS) && isEnded && isKept
+        return waited { thread.awaitTermination(timeoutMs, TimeUnit.MILLISECONDS) } && isEnded && isKept
     }
 
     /** Runs work on the SDK's thread, unless that has ended. What it throws is a problem of the SDK, not of the app. */
@@ -480,12 +480,21 @@ public object Epwatch {
         left.forEach { it.openIfReady(null) }
     }
 
+    /** The result of a wait; false if the app interrupts this thread, which then stays interrupted. */
+    private inline fun waited(wait: () -> Boolean): Boolean = try {
+        wait()
+    } catch (_: InterruptedException) {
+        Thread.currentThread().interrupt()
+        false
+    }
+
     /**
      * Makes a native call once the library is loaded, which it waits for. 0 if it is not, or if the call fails; the
      * problem says why.
      */
     private inline fun handle(waitMs: Long, call: (Long) -> Long): Long {
-        if (!isStarted.get() || !isReady.await(waitMs, TimeUnit.MILLISECONDS) || watch <= 0) return 0
+        val isLoaded = isReady.count == 0L || (waitMs > 0 && waited { isReady.await(waitMs, TimeUnit.MILLISECONDS) })
+        if (!isStarted.get() || !isLoaded || watch <= 0) return 0
         val made = call(watch)
         if (made < 0) problem = utf8(Native.lastError())
         return maxOf(made, 0)
