@@ -15,7 +15,7 @@ use crate::{
     model::EpwModel,
     session::{EpwSession, Observed, SESSIONS, request},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Texts, array, write},
+    text::{self, EpwText, Place, Texts, array},
     watch::EpwWatch,
 };
 
@@ -141,12 +141,10 @@ pub unsafe extern "C" fn epw_observe_assignment(
 ) -> EpwStatus {
     // SAFETY: the head of the header.
     guarded(|| unsafe {
+        let observed = Place::of(observed)?;
         let (model, given) = (text::read(model)?, text::read(assignment)?);
-        if observed.is_null() {
-            return Err(Failure::invalid("the place for the result is null"));
-        }
         let watch = crate::watch::watch(watch.id)?;
         let id = self::observe(watch, &model, &given)?;
-        write(observed, EpwSession { id })
+        Ok(observed.write(EpwSession { id }))
     })
 }

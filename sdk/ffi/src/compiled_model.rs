@@ -6,7 +6,7 @@ use crate::{
     model::EpwModel,
     session::request,
     status::{EpwStatus, Failure, guarded},
-    text::{self, write},
+    text::{self, Place},
     watch::EpwWatch,
 };
 
@@ -55,7 +55,8 @@ pub unsafe extern "C" fn epw_compatibility(
 ) -> EpwStatus {
     // SAFETY: the head of the header.
     guarded(|| unsafe {
+        let answer = Place::of(answer)?;
         let model = text::read(model)?;
-        write(answer, compatibility(watch.id, &model)?)
+        Ok(answer.write(compatibility(watch.id, &model)?))
     })
 }

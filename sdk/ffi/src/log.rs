@@ -12,7 +12,7 @@ use crate::{
     handle::Table,
     runtime::{prepare_failed, runtime_given},
     status::{EpwStatus, Failure, guarded},
-    text::write,
+    text::Place,
 };
 
 static LOGS: Table<Mutex<LogReader>> = Table::new(5);
@@ -39,14 +39,12 @@ pub unsafe extern "C" fn epw_capture_log(
     // SAFETY: the head of the header; the options belong to the host's ONNX Runtime. The parameter is never freed, and
     // a closed log takes no more lines, so ONNX Runtime may write at any later time.
     guarded(|| unsafe {
-        if log.is_null() {
-            return Err(Failure::invalid("the place for the result is null"));
-        }
+        let log = Place::of(log)?;
         let runtime = runtime_given(ort_api_base)?;
         let id = LOGS.insert(Mutex::default())?;
         let parameter: *mut u64 = Box::leak(Box::new(id));
         match runtime.log_to(options, write_line, parameter.cast()) {
-            Ok(()) => write(log, EpwLog { id }),
+            Ok(()) => Ok(log.write(EpwLog { id })),
             Err(error) => {
                 LOGS.close(id, |_| ())?;
                 Err(prepare_failed(&error))

@@ -7,7 +7,7 @@ use epwatch_sdk::{ModelInfo, SessionPlan};
 use crate::{
     model::{EpwModel, EpwPlan, PLANS, model_info},
     status::{EpwStatus, Failure, guarded},
-    text::{self, copy_out, write},
+    text::{self, Place, copy_out},
     watch::EpwWatch,
 };
 
@@ -22,9 +22,10 @@ pub unsafe extern "C" fn epw_plan(
 ) -> EpwStatus {
     // SAFETY: the head of the header.
     guarded(|| unsafe {
+        let plan = Place::of(plan)?;
         let model = model_info(&text::read(model)?)?;
         let id = self::plan(watch.id, &model, timeout_ms)?;
-        write(plan, EpwPlan { id })
+        Ok(plan.write(EpwPlan { id }))
     })
 }
 
@@ -37,9 +38,10 @@ pub(crate) fn plan(watch: u64, model: &ModelInfo, timeout_ms: u64) -> Result<u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_plan_use_npu(plan: EpwPlan, use_npu: *mut i32) -> EpwStatus {
     guarded(|| {
-        let answer = PLANS.with(plan.id, SessionPlan::use_npu)?;
         // SAFETY: the head of the header.
-        unsafe { write(use_npu, i32::from(answer)) }
+        let use_npu = unsafe { Place::of(use_npu)? };
+        let answer = PLANS.with(plan.id, SessionPlan::use_npu)?;
+        Ok(use_npu.write(i32::from(answer)))
     })
 }
 

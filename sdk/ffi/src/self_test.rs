@@ -9,7 +9,7 @@ use crate::{
     handle::Table,
     session::{EpwSession, SESSIONS},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, array, write},
+    text::{self, EpwText, Place, array},
 };
 
 static TESTS: Table<StartedSelfTest> = Table::new(6);
@@ -191,14 +191,10 @@ pub unsafe extern "C" fn epw_self_test_begin(
 ) -> EpwStatus {
     // SAFETY: the head of the header.
     guarded(|| unsafe {
+        let test = Place::of(test)?;
         let golden = golden_input(&text::read(golden)?)?;
-        if test.is_null() {
-            return Err(Failure::invalid("the place for the result is null"));
-        }
-        match begin(session.id, &golden)? {
-            None => Ok(EpwStatus::None),
-            Some(id) => write(test, EpwSelfTest { id }),
-        }
+        let begun = begin(session.id, &golden)?;
+        Ok(begun.map_or(EpwStatus::None, |id| test.write(EpwSelfTest { id })))
     })
 }
 
@@ -235,9 +231,7 @@ pub unsafe extern "C" fn epw_self_test_end(
         let npu = side(given.npu_error, given.npu, given.n_npu)?;
         let cpu = side(given.cpu_error, given.cpu, given.n_cpu)?;
         let found = end(test.id, npu, cpu)?;
-        match tested.is_null() {
-            true => Ok(EpwStatus::Ok),
-            false => write(tested, found),
-        }
+        let tested = Place::of(tested);
+        Ok(tested.map_or(EpwStatus::Ok, |tested| tested.write(found)))
     })
 }

@@ -14,7 +14,7 @@ use crate::{
     model::{EpwModel, PLANS, model_info, names},
     runtime::{prepare_failed, runtime_given, runtime_of},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Foreign, Texts, array, copy_out, write},
+    text::{self, EpwText, Foreign, Place, Texts, array, copy_out},
     watch::EpwWatch,
 };
 
@@ -170,10 +170,11 @@ pub unsafe extern "C" fn epw_observe(
 ) -> EpwStatus {
     // SAFETY: the head of the header; the session belongs to the host's ONNX Runtime.
     guarded(|| unsafe {
+        let observed = Place::of(observed)?;
         let model = text::read(model)?;
         let watch = crate::watch::watch(watch.id)?;
         let id = self::observe(watch, runtime_of(ort_api_base), session, &model)?;
-        write(observed, EpwSession { id })
+        Ok(observed.write(EpwSession { id }))
     })
 }
 

@@ -4,7 +4,8 @@ use std::{
     cell::Cell,
     ffi::{c_char, c_void},
     mem::MaybeUninit,
-    ptr, slice,
+    ptr::{self, NonNull},
+    slice,
 };
 
 use crate::status::{EpwStatus, Failure, guarded, last_error};
@@ -191,17 +192,27 @@ pub unsafe extern "C" fn epw_last_error(
     })
 }
 
-/// Writes a result to the caller.
-///
-/// # Safety
-/// `place` must be null or valid.
-pub(crate) unsafe fn write<T>(place: *mut T, value: T) -> Result<EpwStatus, Failure> {
-    // SAFETY: guaranteed by the caller.
-    match unsafe { place.as_mut() } {
-        Some(place) => *place = value,
-        None => return Err(Failure::invalid("the place for the result is null")),
+/// Where a call writes its result.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<T>(NonNull<T>);
+
+impl<T> Place<T> {
+    /// Refuses null. Calls begin with it: the caller could not close a handle that it never gets.
+    ///
+    /// # Safety
+    /// `place` must be null or valid.
+    pub(crate) unsafe fn of(place: *mut T) -> Result<Self, Failure> {
+        let place = NonNull::new(place);
+        let place = place.ok_or_else(|| Failure::invalid("the place for the result is null"))?;
+        Ok(Self(place))
     }
-    Ok(EpwStatus::Ok)
+
+    /// Writes a result to the caller.
+    pub(crate) fn write(self, value: T) -> EpwStatus {
+        // SAFETY: guaranteed by the caller of [`Self::of`].
+        unsafe { self.0.write(value) };
+        EpwStatus::Ok
+    }
 }
 
 /// An opaque pointer that only ONNX Runtime may follow.

@@ -8,7 +8,7 @@ use epwatch_sdk::{UploadBatch, UploadError, Watch};
 use crate::{
     handle::Table,
     status::{EpwStatus, Failure, guarded},
-    text::{EpwText, array, copy_out, write},
+    text::{EpwText, Place, array, copy_out},
     watch::EpwWatch,
 };
 
@@ -38,11 +38,10 @@ pub struct EpwUpload {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_next_upload(watch: EpwWatch, upload: *mut EpwUpload) -> EpwStatus {
     guarded(|| {
-        let Some(id) = next_upload(watch.id)? else {
-            return Ok(EpwStatus::None);
-        };
         // SAFETY: the head of the header.
-        unsafe { write(upload, EpwUpload { id }) }
+        let upload = unsafe { Place::of(upload)? };
+        let next = next_upload(watch.id)?;
+        Ok(next.map_or(EpwStatus::None, |id| upload.write(EpwUpload { id })))
     })
 }
 

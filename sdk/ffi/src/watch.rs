@@ -13,7 +13,7 @@ use epwatch_sdk::{
 use crate::{
     handle::Table,
     status::{EpwStatus, Failure, flush_failed, guarded},
-    text::{self, EpwText, Texts, array, copy_out, write},
+    text::{self, EpwText, Place, Texts, array, copy_out},
 };
 
 pub(crate) static WATCHES: Table<Watch> = Table::new(1);
@@ -358,9 +358,10 @@ pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
 pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
     // SAFETY: the head of the header.
     guarded(|| unsafe {
+        let watch = Place::of(watch)?;
         let config = text::read(config)?;
         let id = start(&config)?;
-        write(watch, EpwWatch { id })
+        Ok(watch.write(EpwWatch { id }))
     })
 }
 
@@ -484,9 +485,9 @@ pub unsafe extern "C" fn epw_preflight(
 ) -> EpwStatus {
     // SAFETY: the head of the header.
     guarded(|| unsafe {
+        let n_found = Place::of(n_found)?;
         let facts = text::read(facts)?;
-        let n = preflight(watch.id, &facts)?;
-        write(n_found, n)
+        Ok(n_found.write(preflight(watch.id, &facts)?))
     })
 }
 

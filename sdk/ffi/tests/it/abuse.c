@@ -112,7 +112,8 @@ int main(int argc, char **argv) {
   IS(epw_start(&newer.config, &watch), STRUCT_SIZE);
   newer.later[3] = 0;
   IS(epw_start(&newer.config, &watch), OK);
-  IS(epw_start(&config, NULL), INVALID_ARGUMENT);
+  /* Without a place for the handle nothing is left open: more often than there are handles. */
+  for (i = 0; i < 4100; i++) IS(epw_start(&config, NULL), INVALID_ARGUMENT);
   /* Twice in a process, on one folder. */
   IS(epw_start(&config, &second), OK);
   IS(epw_stop(second, 5000), OK);
@@ -152,6 +153,12 @@ int main(int argc, char **argv) {
   IS(epw_observe(watch, NULL, NULL, &model, &session), INVALID_ARGUMENT);
   model.side_car.length = 0;
   IS(epw_observe(none, NULL, NULL, &model, &session), CLOSED);
+  for (i = 0; i < 4100; i++) {
+    IS(epw_observe(watch, NULL, NULL, &model, NULL), INVALID_ARGUMENT);
+    IS(epw_plan(watch, &model, 0, NULL), INVALID_ARGUMENT);
+  }
+  IS(epw_next_upload(watch, NULL), INVALID_ARGUMENT);
+  IS(epw_preflight(watch, NULL, NULL), INVALID_ARGUMENT);
   IS(epw_observe(watch, NULL, NULL, &model, &session), OK);
 
   memset(&assignment, 0, sizeof assignment);
