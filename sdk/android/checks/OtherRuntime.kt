@@ -49,6 +49,12 @@ public object OtherRuntimeApp {
             println("compiled_$soc ${Epwatch.compatibility(model)}")
         }
         println("problem ${Epwatch.explanation().hostProblem}")
+        for ((case, runtime) in listOf("number" to "2.3.0", "nameless" to "")) {
+            val refused = Epwatch.sessionOf(ModelInfo("refused", "1", listOf("GPU")), runtime, partitions)
+            refused.measure { work() }
+            println("$case ${refused.explain()}")
+            println("problem_$case ${Epwatch.explanation().hostProblem}")
+        }
         val done = CountDownLatch(1)
         Epwatch.flush { done.countDown() }
         done.await()

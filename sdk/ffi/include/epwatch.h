@@ -394,7 +394,8 @@ typedef struct EpwAssignment {
   // sizeof(EpwAssignment)
   size_t size;
   // ONNX Runtime's version, for example "1.31.1", or another runtime's name and version, for example "LiteRT 2.3.0".
-  // Empty if it is not known.
+  // Empty if it is not known. A version without a name is refused if a node is on "CPU", which ONNX Runtime calls
+  // "CPUExecutionProvider".
   struct EpwText runtime;
   // Nodes in the runtime's order. NULL if the runtime returned no list. ONNX Runtime returns none if it is older
   // than 1.24, or if the session was made without session.record_ep_graph_assignment_info=1.

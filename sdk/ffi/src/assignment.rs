@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use epwatch_proto::placement::MAX_NODES;
+use epwatch_proto::{Accelerator, placement::MAX_NODES};
 use epwatch_sdk::{
     HostAssignment, Watch,
     placement::{AssignedNode, Assignment, Subgraph},
@@ -45,7 +45,8 @@ pub struct EpwAssignment {
     /// sizeof(EpwAssignment)
     pub size: usize,
     /// ONNX Runtime's version, for example "1.31.1", or another runtime's name and version, for example "LiteRT 2.3.0".
-    /// Empty if it is not known.
+    /// Empty if it is not known. A version without a name is refused if a node is on "CPU", which ONNX Runtime calls
+    /// "CPUExecutionProvider".
     pub runtime: EpwText,
     /// Nodes in the runtime's order. NULL if the runtime returned no list. ONNX Runtime returns none if it is older
     /// than 1.24, or if the session was made without session.record_ep_graph_assignment_info=1.
@@ -108,6 +109,16 @@ unsafe fn assignment_of(given: &EpwAssignment) -> Result<Option<Assignment>, Fai
     Ok(Some(Assignment { subgraphs }))
 }
 
+/// Refuses the text of a runtime other than ONNX Runtime that has no name: a number alone is a version of ONNX Runtime.
+pub(crate) fn check_is_named(runtime: &str) -> Result<(), Failure> {
+    match runtime.starts_with(char::is_alphabetic) {
+        true => Ok(()),
+        false => Err(Failure::invalid(format!(
+            "runtime is {runtime:?}; expected another runtime's name and version, for example \"LiteRT 2.3.0\""
+        ))),
+    }
+}
+
 /// # Safety
 /// The texts and the nodes must be valid.
 pub(crate) unsafe fn observe(
@@ -123,6 +134,14 @@ pub(crate) unsafe fn observe(
             assignment: assignment_of(given)?,
             ep_compatibility: given.ep_compatibility.get()?.to_owned(),
         };
+        let subgraphs = read.assignment.iter().flat_map(|read| &read.subgraphs);
+        let is_on_other_cpu = |of: &Subgraph| {
+            !of.ep.ends_with("ExecutionProvider") && Accelerator::of_ep(&of.ep) == Accelerator::Cpu
+        };
+        // Such a node would count as a node of the NPU.
+        if subgraphs.into_iter().any(is_on_other_cpu) {
+            check_is_named(&read.runtime)?;
+        }
         request(&watch, None, model)?.observe_assignment(read, creation)
     };
     SESSIONS.insert(Observed { session, watch })

@@ -395,6 +395,7 @@ extern "system" fn Java_dev_epwatch_Native_sessionOf(
         let fields = Fields::read::<N_MODEL_NUMBERS>(env, texts, numbers)?;
         let watch = watch::watch(watch.cast_unsigned())?;
         let (runtime, named) = (env.bytes(runtime), env.texts(nodes));
+        assignment::check_is_named(&String::from_utf8_lossy(&runtime))?;
         let numbers = env.all_longs(partitions);
         let pairs = named.chunks_exact(2).zip(&numbers);
         let listed: Vec<EpwNode> = pairs

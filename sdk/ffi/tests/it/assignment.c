@@ -20,12 +20,9 @@ static EpwNode node(const char *name, const char *op_type, const char *ep, uint6
   return n;
 }
 
-static void explain(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const char *version) {
-  static char json[65536];
-  size_t length = 0;
+static EpwStatus observe(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const char *version, EpwSession *session) {
   EpwModel model;
   EpwAssignment assignment;
-  EpwSession session;
   EpwText npu = text("QNNExecutionProvider");
   memset(&model, 0, sizeof model);
   model.size = sizeof model;
@@ -38,7 +35,19 @@ static void explain(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const 
   assignment.runtime = text(version);
   assignment.nodes = nodes;
   assignment.n_nodes = n_nodes;
-  OK(epw_observe_assignment(watch, &model, &assignment, &session));
+  return epw_observe_assignment(watch, &model, &assignment, session);
+}
+
+static void refuse(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const char *version) {
+  EpwSession session;
+  if (observe(watch, nodes, n_nodes, version, &session) != EPW_STATUS_INVALID_ARGUMENT) exit(1);
+}
+
+static void explain(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const char *version) {
+  static char json[65536];
+  size_t length = 0;
+  EpwSession session;
+  OK(observe(watch, nodes, n_nodes, version, &session));
   OK(epw_explain_session(session, json, sizeof json, &length));
   printf("%.*s\n", (int)length, json);
   OK(epw_session_close(session));
@@ -73,6 +82,9 @@ int main(int argc, char **argv) {
   nodes[1].ep = text("TfLiteQnnDelegate");
   nodes[3].ep = text("CPU");
   explain(watch, nodes + 1, 3, "LiteRT 2.3.0");
+  /* ONNX Runtime has no EP of this name, so the version is another runtime's. */
+  refuse(watch, nodes + 1, 3, "2.3.0");
+  refuse(watch, nodes + 1, 3, "");
   OK(epw_stop(watch, 300000));
   return 0;
 }

@@ -34,6 +34,16 @@ fn kotlin_places_and_measures_a_session_of_another_runtime() {
     assert_eq!(printed.line("problem"), "null");
     assert_eq!(printed.line("compiled_57"), "null");
     assert_eq!(printed.line("compiled_68"), "PREFER_RECOMPILATION");
+    for (case, problem) in [
+        ("number", "runtime is \"2.3.0\"; expected"),
+        ("nameless", "runtime is \"\"; expected"),
+    ] {
+        let said = printed.line(&format!("problem_{case}"));
+        assert!(said.contains(problem), "{case}: {said}");
+    }
+    // Regression test: the version counted as ONNX Runtime's, and the ops on the CPU as ops of an accelerator.
+    assert_eq!(printed.line("number"), "{}");
+    assert_eq!(printed.line("nameless"), "{}");
     let explained = printed.json("session");
     assert_eq!(explained["source"], "host");
     assert_eq!(explained["runtime"], "LiteRT 2.3.0");

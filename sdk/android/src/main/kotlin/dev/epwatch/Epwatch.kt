@@ -125,6 +125,7 @@ public object Epwatch {
      * Observes a session of another runtime, whose name and version is `runtime`, for example `LiteRT 2.3.0`. The model's
      * `requested` names the accelerators that the app asked for, without the CPU. `partitions` is what each got, in the
      * runtime's order; `null` if the runtime does not tell. Ops on the CPU are partitions of one op. Never waits, as [observe].
+     * A `runtime` without a name is refused: nothing is recorded, and [explain] has the problem.
      */
     @AnyThread
     @JvmStatic
