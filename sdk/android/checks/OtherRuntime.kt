@@ -49,6 +49,13 @@ public object OtherRuntimeApp {
             println("compiled_$soc ${Epwatch.compatibility(model)}")
         }
         println("problem ${Epwatch.explanation().hostProblem}")
+        for ((case, path, eps) in listOf(
+            Triple("missing", "$compiled.gone", listOf("QNNExecutionProvider")),
+            Triple("unasked", compiled, emptyList()),
+        )) {
+            println("$case ${Epwatch.compatibility(ModelInfo("compiled", "1", eps, modelFile = path))}")
+            println("problem_$case ${Epwatch.explanation().hostProblem}")
+        }
         for ((case, runtime) in listOf("number" to "2.3.0", "nameless" to "")) {
             val refused = Epwatch.sessionOf(ModelInfo("refused", "1", listOf("GPU")), runtime, partitions)
             refused.measure { work() }

@@ -82,7 +82,7 @@ enum EpwCompatibility
  {
   // Nothing speaks against it, or it is not a compiled model.
   EPW_COMPATIBILITY_UNKNOWN = 0,
-  // It was made for this device.
+  // It was made for this device. Only an EP gives this answer, and EPs are not asked here.
   EPW_COMPATIBILITY_OPTIMAL = 1,
   // It was made for another chipset or runtime: compile it again. It may load.
   EPW_COMPATIBILITY_PREFER_RECOMPILATION = 2,
@@ -486,7 +486,8 @@ EpwStatus epw_plan_close(struct EpwPlan plan);
 
 // Writes whether the compiled model in model_file is for this device, before it is loaded. The chipset and the version of QNN
 // that its file names are compared with soc_model or the device, and with qnn_sdk_version of the configuration. It must be of an
-// EP in requested_eps. Reads the file, and no graph that was compiled.
+// EP in requested_eps. Reads the file, and no graph that was compiled. Further fields of the model are not read. Returns
+// EPW_STATUS_INVALID_ARGUMENT if there is no requested EP, or if the file cannot be opened.
 EpwStatus epw_compatibility(struct EpwWatch watch,
                             const struct EpwModel *model,
                             EpwCompatibility *answer);

@@ -37,8 +37,14 @@ int main(int argc, char **argv) {
   EpwSession session;
   EpwAssignment assignment;
   EpwCompatibility answer = EPW_COMPATIBILITY_UNKNOWN;
+  const char *wrong[3];
+  int i;
   EpwText npu = text("QNNExecutionProvider"), other = text("OpenVINOExecutionProvider");
   if (argc != 4) return 2;
+  /* Not there, a folder, not a regular file. */
+  wrong[0] = "/nowhere.onnx";
+  wrong[1] = argv[1];
+  wrong[2] = "/dev/zero";
   memset(&config, 0, sizeof config);
   config.size = sizeof config;
   config.app_id = text("app");
@@ -55,18 +61,31 @@ int main(int argc, char **argv) {
   model = model_of(argv[2], "68", &npu);
   IS(epw_compatibility(watch, &model, &answer), OK);
   printf("%d\n", (int)answer);
-  /* Of another EP, and no file: not a compiled model of this session. */
+  /* Of another EP: not a compiled model of this session. */
   model = model_of(argv[2], "68", &other);
   IS(epw_compatibility(watch, &model, &answer), OK);
   printf("%d\n", (int)answer);
-  model = model_of("/nowhere.onnx", "68", &npu);
-  IS(epw_compatibility(watch, &model, &answer), OK);
-  printf("%d\n", (int)answer);
+  /* A wrong path is no answer. */
+  for (i = 0; i < 3; i++) {
+    model = model_of(wrong[i], "68", &npu);
+    IS(epw_compatibility(watch, &model, &answer), INVALID_ARGUMENT);
+  }
+  model = model_of(argv[2], "68", NULL);
+  model.n_requested_eps = 0;
+  IS(epw_compatibility(watch, &model, &answer), INVALID_ARGUMENT);
   model = model_of("", "68", &npu);
   IS(epw_compatibility(watch, &model, &answer), INVALID_ARGUMENT);
   model = model_of(argv[2], "68", &npu);
   IS(epw_compatibility(watch, &model, NULL), INVALID_ARGUMENT);
   IS(epw_compatibility(watch, NULL, &answer), INVALID_ARGUMENT);
+
+  /* What only a session needs is not read, and a log is left for the session. */
+  model.id = text("");
+  model.side_car = text("no JSON");
+  model.log.id = 77;
+  IS(epw_compatibility(watch, &model, &answer), OK);
+  printf("%d\n", (int)answer);
+  model = model_of(argv[2], "68", &npu);
 
   /* The session that is made nevertheless has the reason. */
   memset(&assignment, 0, sizeof assignment);

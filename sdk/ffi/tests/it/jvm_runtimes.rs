@@ -35,12 +35,15 @@ fn kotlin_places_and_measures_a_session_of_another_runtime() {
     assert_eq!(printed.line("compiled_57"), "null");
     assert_eq!(printed.line("compiled_68"), "PREFER_RECOMPILATION");
     for (case, problem) in [
+        ("missing", "failed to open model_file"),
+        ("unasked", "no requested EP"),
         ("number", "runtime is \"2.3.0\"; expected"),
         ("nameless", "runtime is \"\"; expected"),
     ] {
         let said = printed.line(&format!("problem_{case}"));
         assert!(said.contains(problem), "{case}: {said}");
     }
+    assert_eq!(printed.line("missing"), "null");
     // Regression test: the version counted as ONNX Runtime's, and the ops on the CPU as ops of an accelerator.
     assert_eq!(printed.line("number"), "{}");
     assert_eq!(printed.line("nameless"), "{}");

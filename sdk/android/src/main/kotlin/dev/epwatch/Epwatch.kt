@@ -169,7 +169,8 @@ public object Epwatch {
      * Returns whether the compiled model (EPContext) of the model's `modelFile` is for this device, before it is loaded. The
      * chipset and the version of QNN that the file names are compared with the model's `socModel` or the device, and with the
      * configuration. `null` if nothing speaks against it, it is not a compiled model of an EP in `requested`, or the SDK does
-     * not run. Waits at most a second for the library.
+     * not run. Also if `requested` is empty or the file cannot be opened: [explain] has the problem then. The answer is never
+     * `OPTIMAL`, which only an EP gives. Waits at most a second for the library.
      */
     @WorkerThread
     @JvmStatic

@@ -79,7 +79,7 @@ public class ModelInfo @JvmOverloads constructor(
 
 /** Whether a compiled model (EPContext) is for this device. In the order of the library's numbers, from 1. */
 public enum class Compatibility {
-    /** It was made for this device. */
+    /** It was made for this device. Only an EP gives this answer, and [Epwatch.compatibility] asks none. */
     OPTIMAL,
 
     /** It was made for another chipset or runtime: compile it again. It may load. */
