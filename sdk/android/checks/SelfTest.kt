@@ -49,8 +49,10 @@ public object SelfTestApp {
             println("broken ${shown(observed.selfTest(GoldenInput("broken", inputs), broken))}")
             println("wrong ${shown(observed.selfTest(GoldenInput("wrong", mapOf("no input" to input)), cpu))}")
             println("refused ${shown(observed.selfTest(GoldenInput("", inputs), cpu))}")
+            println("problem ${Epwatch.explanation().hostProblem}")
+            observed.session.close()
+            println("closed ${shown(observed.selfTest(GoldenInput("closed", inputs), cpu))}")
         }
-        println("problem ${Epwatch.explanation().hostProblem}")
         observed.close()
         val sent = CountDownLatch(1)
         Epwatch.upload { sent.countDown() }

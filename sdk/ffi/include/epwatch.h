@@ -370,8 +370,9 @@ typedef struct EpwTested {
   double cosine;
   // Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
   int32_t top1_equal;
-  // 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -3 means that names, types or shapes of the outputs
-  // differ. -4 means a NaN or an infinity on one side only, -6 more than 64 MiB.
+  // 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -2 that the CPU session could not be made, -3 that
+  // names, types or shapes of the outputs differ. -4 means a NaN or an infinity on one side only, -5 an output that
+  // is not a tensor of numbers, -6 more than 64 MiB.
   int32_t error_code;
 } EpwTested;
 
@@ -570,7 +571,11 @@ EpwStatus epw_self_test_begin(struct EpwSession session,
                               struct EpwSelfTest *test);
 
 // Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
-// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open.
+// Closes a test without a result. It counts as an attempt that took the process down: three processes try at most.
+EpwStatus epw_self_test_close(struct EpwSelfTest test);
+
+// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open: call this again, or
+// epw_self_test_close.
 EpwStatus epw_self_test_end(struct EpwSelfTest test,
                             const struct EpwOutputs *outputs,
                             struct EpwTested *tested);

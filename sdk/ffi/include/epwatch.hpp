@@ -124,12 +124,18 @@ public:
   void record_error(int ort_error_code) const noexcept { epw_record_error(handle_, ort_error_code); }
 
   /// Runs a self-test: does the NPU compute what the CPU computes? `run` fills the outputs of both sessions, and keeps
-  /// them alive until this call returns. Returns no value if there was nothing to do; `run` was then not called.
+  /// them alive until this call returns. Returns no value if there was nothing to do; `run` was then not called. If it
+  /// throws, there is no result: the next process tries again, three at most.
   template <typename Run> std::optional<EpwTested> self_test(const EpwGolden &golden, Run &&run) const {
     EpwSelfTest test{};
     const EpwStatus begun = epw_self_test_begin(handle_, &golden, &test);
     if (begun == EPW_STATUS_NONE) return std::nullopt;
     check(begun);
+    // The test ends here, also if `run` throws or if its outputs are refused. A test that has ended is closed already.
+    struct Closing {
+      ~Closing() { epw_self_test_close(test); }
+      EpwSelfTest test;
+    } closing{test};
     EpwOutputs outputs{};
     outputs.size = sizeof outputs;
     std::forward<Run>(run)(outputs);

@@ -1,7 +1,7 @@
 //! Self-tests whose sessions the host runs: they take a golden input, and compare the outputs of NPU and CPU.
 
 use epwatch_sdk::{
-    self_test::{GoldenError, GoldenInput, GoldenTensor, Output, StartedSelfTest},
+    self_test::{GoldenError, GoldenInput, GoldenTensor, Output, StartedSelfTest, code},
     types::SelfTest,
 };
 
@@ -93,8 +93,9 @@ pub struct EpwTested {
     pub cosine: f64,
     /// Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
     pub top1_equal: i32,
-    /// 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -3 means that names, types or shapes of the outputs
-    /// differ. -4 means a NaN or an infinity on one side only, -6 more than 64 MiB.
+    /// 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -2 that the CPU session could not be made, -3 that
+    /// names, types or shapes of the outputs differ. -4 means a NaN or an infinity on one side only, -5 an output that
+    /// is not a tensor of numbers, -6 more than 64 MiB.
     pub error_code: i32,
 }
 
@@ -213,8 +214,34 @@ pub(crate) fn end(test: u64, on_npu: Side, on_cpu: Side) -> Result<EpwTested, Fa
     TESTS.close(test, |started| tested(&started.end(on_npu, on_cpu)))
 }
 
+/// # Safety
+/// As [`tensors`].
+unsafe fn side(error: i32, data: *const EpwTensor, length: usize) -> Result<Side, Failure> {
+    if error != 0 {
+        return Ok(Err(error));
+    }
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let sizes = array(data, length, MAX_TENSORS)?
+            .iter()
+            .map(|of| of.n_bytes);
+        match sizes.fold(0, usize::saturating_add) > MAX_TENSOR_BYTES {
+            // A result of the test, so that it ends.
+            true => Ok(Err(code::OUTPUT_TOO_LARGE)),
+            false => outputs(data, length).map(Ok),
+        }
+    }
+}
+
+/// Closes a test without a result. It counts as an attempt that took the process down: three processes try at most.
+#[unsafe(no_mangle)]
+pub extern "C" fn epw_self_test_close(test: EpwSelfTest) -> EpwStatus {
+    guarded(|| TESTS.close(test.id, |_| EpwStatus::Ok))
+}
+
 /// Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
-/// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open.
+/// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open: call this again, or
+/// epw_self_test_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_self_test_end(
     test: EpwSelfTest,
@@ -224,14 +251,47 @@ pub unsafe extern "C" fn epw_self_test_end(
     // SAFETY: the head of the header.
     guarded(|| unsafe {
         let given = text::read(outputs)?;
-        let side = |error, data, length| match error {
-            0 => self::outputs(data, length).map(Ok),
-            code => Ok(Err(code)),
-        };
         let npu = side(given.npu_error, given.npu, given.n_npu)?;
         let cpu = side(given.cpu_error, given.cpu, given.n_cpu)?;
         let found = end(test.id, npu, cpu)?;
         let tested = Place::of(tested);
         Ok(tested.map_or(EpwStatus::Ok, |tested| tested.write(found)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+
+    /// Regression test: one output beyond the bound was refused, and the test stayed open.
+    #[test]
+    fn outputs_that_are_too_large_are_a_result() {
+        let elements = [0_u8; 4];
+        let output = |n_bytes| EpwTensor {
+            name: EpwText::of(b"y"),
+            element_type: 1,
+            dims: ptr::null(),
+            n_dims: 0,
+            data: elements.as_ptr(),
+            n_bytes,
+        };
+        // SAFETY: more than four bytes are never read.
+        let side = |error, of: &[EpwTensor]| unsafe { side(error, of.as_ptr(), of.len()) };
+        assert_eq!(side(0, &[output(4)]).unwrap().unwrap().len(), 1);
+        let too_large = MAX_TENSOR_BYTES + 1;
+        for outputs in [
+            &[output(too_large)][..],
+            &[output(usize::MAX), output(usize::MAX)],
+            &[output(4), output(MAX_TENSOR_BYTES)],
+        ] {
+            assert_eq!(
+                side(0, outputs).unwrap().unwrap_err(),
+                code::OUTPUT_TOO_LARGE
+            );
+        }
+        assert_eq!(side(15, &[output(too_large)]).unwrap().unwrap_err(), 15);
+        assert!(side(0, &[output(3)]).is_err());
+    }
 }

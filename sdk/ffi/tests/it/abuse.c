@@ -247,6 +247,7 @@ int main(int argc, char **argv) {
   IS(epw_self_test_end(test, &outputs, &tested), CLOSED);
   outputs.n_cpu = 1;
   IS(epw_self_test_end(test, &outputs, NULL), INVALID_ARGUMENT);
+  IS(epw_self_test_close(test), CLOSED);
 
   IS(epw_start_failed(watch, NULL, &model, 1, text("no")), OK);
   IS(epw_plan(watch, &model, 1000, &plan), OK);

@@ -57,7 +57,7 @@ fn kotlin_has_macs_and_a_self_test_as_c_has() {
         .iter()
         .flat_map(|report| &report.self_tests)
         .collect();
-    let [first, broken, wrong] = tests[..] else {
+    let [first, broken, wrong, closed] = tests[..] else {
         panic!("{tests:?}")
     };
     let mut of_c = reports_of_c[0].self_tests[0].clone();
@@ -74,14 +74,15 @@ fn kotlin_has_macs_and_a_self_test_as_c_has() {
     assert_eq!(parsed, shown);
     assert_eq!(rest, format!("{} 0", first.top1_equal.unwrap()));
     assert_eq!(printed.line("again"), "none");
-    // First the NPU ran, and there was no CPU session. Then Java refused the input; Java has no error code for this
-    // case.
+    // First the NPU ran, and there was no CPU session. Then Java refused the input, and then the closed session. Java has
+    // no error code for these cases, which are no bug of epwatch.
     assert_eq!(printed.line("broken"), "null null null -2");
     assert!(broken.npu_output_hash.is_some() && broken.cpu_output_hash.is_none());
-    assert!(
-        wrong.error_code == -1 && wrong.npu_output_hash.is_none(),
-        "{wrong:?}"
-    );
+    for failed in [wrong, closed] {
+        assert_eq!(failed.error_code, 1, "{failed:?}");
+        assert!(failed.npu_output_hash.is_none(), "{failed:?}");
+    }
+    assert_eq!(printed.line("closed"), "null null null 1");
     assert_eq!(printed.line("refused"), "none");
     let problem = printed.line("problem");
     assert!(problem.contains("id of a golden input"), "{problem}");

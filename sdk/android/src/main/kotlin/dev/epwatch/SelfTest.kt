@@ -56,23 +56,26 @@ internal class Tensors {
     }
 
     /** Adds the outputs of a run. The session must be open meanwhile, because its outputs are in its memory. */
-    fun addOutputs(session: OrtSession, inputs: Map<String, OnnxTensor>) {
+    private fun addOutputs(session: OrtSession, inputs: Map<String, OnnxTensor>) {
         session.run(inputs).use { result ->
             for ((name, value) in result) if (isOfNumbers(value)) add(name, value as OnnxTensor) else fail(NOT_NUMBERS)
         }
     }
 
-    /** Keeps the code of an exception. */
-    fun tried(work: () -> Unit) {
+    /** Keeps the code of an exception: ONNX Runtime's, or `otherwise`. */
+    fun tried(otherwise: Int, work: () -> Unit) {
         try {
             work()
         } catch (error: OrtException) {
-            // Never 0, which would mean success. Below 0 if ONNX Runtime's Java part has no code.
-            fail(codeOf(error).takeIf { it != 0 } ?: NO_CODE)
+            // ONNX Runtime's Java part has errors of its own, whose code is below 0. 0 would mean success.
+            fail(codeOf(error).takeIf { it > 0 } ?: FAILED)
         } catch (_: Exception) {
-            fail(NO_SESSION)
+            fail(otherwise)
         }
     }
+
+    /** Runs the golden input, and keeps the outputs or the failure. */
+    fun run(session: OrtSession, inputs: Map<String, OnnxTensor>): Unit = tried(FAILED) { addOutputs(session, inputs) }
 
     fun fail(code: Int) {
         error = code
@@ -100,18 +103,19 @@ internal class Tensors {
         )
     }
 
-    private companion object {
-        const val NO_CODE = -1
+    companion object {
+        /** ORT_FAIL, for an exception without a code, for example of a session that is closed. */
+        private const val FAILED = 1
         const val NO_SESSION = -2
-        const val NOT_NUMBERS = -5
+        private const val NOT_NUMBERS = -5
 
-        const val TEXT = 8L
+        private const val TEXT = 8L
 
-        fun isOfNumbers(value: OnnxValue): Boolean =
+        private fun isOfNumbers(value: OnnxValue): Boolean =
             value is OnnxTensor && onnxType(value).let { it > 0 && it != TEXT }
 
         /** Returns ONNX's number of a type, 0 for others than the library knows. Java's enum has numbers of its own. */
-        fun onnxType(tensor: OnnxTensor): Long = when (tensor.info.onnxType) {
+        private fun onnxType(tensor: OnnxTensor): Long = when (tensor.info.onnxType) {
             OnnxTensorType.ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT -> 1
             OnnxTensorType.ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8 -> 2
             OnnxTensorType.ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8 -> 3
@@ -141,8 +145,10 @@ internal fun selfTest(
     val test = Epwatch.beginSelfTest { inputs.begin(handle, golden) }
     if (test <= 0) return null
     val (npu, cpu) = Tensors() to Tensors()
-    npu.tried { npu.addOutputs(session, golden.inputs) }
+    npu.run(session, golden.inputs)
     // If the NPU fails, the CPU session need not be made.
-    if (npu.error == 0) cpu.tried { cpuSession.call().use { cpu.addOutputs(it, golden.inputs) } }
+    if (npu.error == 0) {
+        cpu.tried(Tensors.NO_SESSION) { cpuSession.call().use { cpu.run(it, golden.inputs) } }
+    }
     return npu.end(test, cpu)
 }
