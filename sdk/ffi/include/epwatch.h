@@ -286,7 +286,8 @@ typedef struct EpwModel {
   int32_t after_run_error;
   // 0. Fills the padding that a compiler would insert.
   int32_t reserved;
-  // Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
+  // Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty. With
+  // consent the call that observes the session reads from it whether a compiled model is for this device.
   struct EpwText model_file;
   // The model's side-car, as `epwatch manifest` writes it: JSON with the MACs of each node, or empty. At most 64 MiB.
   struct EpwText side_car;
@@ -570,10 +571,10 @@ EpwStatus epw_self_test_begin(struct EpwSession session,
                               const struct EpwGolden *golden,
                               struct EpwSelfTest *test);
 
-// Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
 // Closes a test without a result. It counts as an attempt that took the process down: three processes try at most.
 EpwStatus epw_self_test_close(struct EpwSelfTest test);
 
+// Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
 // no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open: call this again, or
 // epw_self_test_close.
 EpwStatus epw_self_test_end(struct EpwSelfTest test,

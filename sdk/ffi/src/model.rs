@@ -59,7 +59,8 @@ pub struct EpwModel {
     pub after_run_error: i32,
     /// 0. Fills the padding that a compiler would insert.
     pub reserved: i32,
-    /// Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty.
+    /// Path of the model's file, or empty. The SDK's thread computes its SHA-256 if sha256 is empty. With
+    /// consent the call that observes the session reads from it whether a compiled model is for this device.
     pub model_file: EpwText,
     /// The model's side-car, as `epwatch manifest` writes it: JSON with the MACs of each node, or empty. At most 64 MiB.
     pub side_car: EpwText,

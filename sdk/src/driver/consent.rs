@@ -60,7 +60,12 @@ impl ConsentSwitch {
             Err(TryLockError::Poisoned(state)) => PoisonError::into_inner(state).network,
             Err(TryLockError::WouldBlock) => NetworkKind::default(),
         };
-        (self.is_given.load(Relaxed), network)
+        (self.is_given(), network)
+    }
+
+    /// Whether consent is given, without a lock.
+    pub(crate) fn is_given(&self) -> bool {
+        self.is_given.load(Relaxed)
     }
 
     pub(crate) fn state(&self) -> ConsentState {

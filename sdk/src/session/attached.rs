@@ -19,8 +19,8 @@ use crate::{
     directives::EffectiveRequest,
     host::runtime,
     placement::{
-        self, Assignment, Compatibility, HostRuntime, HostSession, MAX_EP_COMPATIBILITY_BYTES,
-        PlacementInput, log::SessionLog,
+        self, Assignment, Compatibility, CompiledModel, HostRuntime, HostSession,
+        MAX_EP_COMPATIBILITY_BYTES, PlacementInput, log::SessionLog,
     },
     time::Clock,
 };
@@ -99,7 +99,8 @@ impl AttachRequest {
         self
     }
 
-    /// Names the model's file. The SDK's thread computes its hash later, unless the model has one.
+    /// Names the model's file. The SDK's thread computes its hash later, unless the model has one. With consent the
+    /// observing call reads from it whether a compiled model is for this device, and skips compiled graphs.
     pub fn with_model_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.model_file = Some(path.into());
         self
@@ -176,7 +177,9 @@ impl AttachRequest {
         placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
         compatibility: impl FnOnce() -> String,
     ) -> AttachedSession {
-        let told = self.compatibility();
+        let told = self
+            .file_to_report()
+            .and_then(|compiled| self.by_text(&compiled));
         self.reasons.extend(told.and_then(Compatibility::reason));
         let repeats_self_test = AtomicBool::new(self.repeats_self_test());
         AttachedSession {
@@ -191,12 +194,19 @@ impl AttachRequest {
         self.shared = self.shared.here();
         self.note_version();
         let in_effect = self.in_effect();
-        let compiled = self.compiled_model();
+        let compiled = self.file_to_report();
         let told = compiled
             .as_ref()
             .and_then(|compiled| self.by_text(compiled));
         let compiled = compiled.as_ref();
         self.count_failure(in_effect, ort_status_code, message, compiled, told);
+    }
+
+    /// What the model's file says, for reports. Reads the file's beginning on the caller's thread, and nothing without
+    /// consent.
+    fn file_to_report(&self) -> Option<CompiledModel> {
+        let may_read = self.shared.consent.is_given();
+        may_read.then(|| self.compiled_model()).flatten()
     }
 
     fn note_version(&self) {

@@ -145,6 +145,31 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     assert_eq!(report.runtime.ort_version, runtime().version());
 }
 
+/// Only a call that asks for it reads the model's file before the user has agreed.
+#[test]
+fn a_models_file_is_not_read_for_reports_without_consent() {
+    let (_dir, _collector, watch) = app_with(|config| config.with_consent(false));
+    let asked = || {
+        let options = SessionOptions {
+            soc_model: "68".to_owned(),
+            ..SessionOptions::default()
+        };
+        request(&watch, None)
+            .requesting([QNN_EP])
+            .with_options(options)
+            .with_model_file(fixture("gate/context_sm8650.onnx"))
+    };
+    let reason = ReasonCode::EpcontextForAnother;
+    let is_told = || {
+        let session = asked().observe(None, None);
+        session.placement().reasons.contains(&reason)
+    };
+    assert!(asked().compatibility().is_some());
+    assert!(!is_told());
+    watch.set_consent(true);
+    assert!(is_told());
+}
+
 /// A placement of LiteRT, with ops that XNNPACK left to the CPU.
 fn of_litert() -> HostPlacement {
     let subgraph = |ep: &str, ops: &[&str]| Subgraph {

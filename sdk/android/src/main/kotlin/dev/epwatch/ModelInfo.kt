@@ -21,7 +21,10 @@ public class ModelInfo @JvmOverloads constructor(
     public val afterRunError: Boolean = false,
     /** The model's side-car with the MACs of each node, as `epwatch manifest` writes it: JSON. */
     public val sideCar: String = "",
-    /** Path of the model's file, or empty. The SDK's thread computes its SHA-256 if [sha256] is empty. */
+    /**
+     * Path of the model's file, or empty. The SDK's thread computes its SHA-256 if [sha256] is empty. With consent the call
+     * that observes the session reads from it whether a compiled model is for this device.
+     */
     public val modelFile: String = "",
 ) {
     /** For Java, which has no named arguments. */
