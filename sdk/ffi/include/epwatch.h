@@ -372,8 +372,8 @@ typedef struct EpwTested {
   // Whether the largest element of every output is the same one: 1 yes, 0 no, -1 not compared.
   int32_t top1_equal;
   // 0, or OrtErrorCode of a failure. -1 means a bug of epwatch, -2 that the CPU session could not be made, -3 that
-  // names, types or shapes of the outputs differ. -4 means a NaN or an infinity on one side only, -5 an output that
-  // is not a tensor of numbers, -6 more than 64 MiB.
+  // names, types or shapes of the outputs differ. -4 means a NaN or an infinity on one side only, -5 an output other than
+  // a tensor of numbers, -6 more than 64 MiB.
   int32_t error_code;
 } EpwTested;
 

@@ -57,7 +57,7 @@ pub(super) struct Shards(Box<[Shard]>);
 /// Shards of new sessions.
 static N_SHARDS: AtomicUsize = AtomicUsize::new(policy::MIN_SHARDS);
 
-/// Gives sessions from now on a shard for each processor. It reads files, so the SDK's thread calls it.
+/// Gives sessions from now on a shard for each processor, rounded up to a power of two. It reads files, so the SDK's thread calls it.
 pub(crate) fn count_processors() {
     let n = thread::available_parallelism().map_or(1, usize::from);
     let n = n.clamp(policy::MIN_SHARDS, policy::MAX_SHARDS);
