@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Literal, Sequence, cast
 
-from . import _placement, _process, _session
+from . import _placement, _process
 
 Compatibility = Literal["optimal", "prefer_recompilation", "unsupported"]
 
 
 def compatibility(
-    path: str | os.PathLike[str],
+    path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
     *,
     requested: Sequence[str] = ("QNNExecutionProvider",),
     soc_model: str = "",
@@ -22,10 +22,8 @@ def compatibility(
     `qnn_sdk_version` of `epwatch.start`. "prefer_recompilation": it was made for others, and may load. "unsupported": it
     will not load. None: nothing speaks against it, or it is not a compiled model of a requested EP.
     """
+    names = _placement.listed("requested", requested, "QNNExecutionProvider")
     watch = _process.watch()
     if watch is None:
         raise RuntimeError("epwatch.start was not called")
-    file = os.fspath(path)
-    described = _session._describe("", file, requested, {"soc_model": soc_model}, (), None, False)
-    described["model"], described["version"] = _placement.identity(None, file, None, None)
-    return cast("Compatibility | None", watch.compatibility(described))
+    return cast("Compatibility | None", watch.compatibility(os.fsdecode(path), names, soc_model))

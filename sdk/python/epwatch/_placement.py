@@ -104,6 +104,13 @@ def names_of(providers: Sequence[Any] | None) -> list[str] | None:
     return [str(provider[0] if isinstance(provider, (tuple, list)) else provider) for provider in providers]
 
 
+def listed(argument: str, names: Sequence[str], example: str) -> list[str]:
+    """Returns the names of an argument. Refuses a text, which would count as a list of its letters."""
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{argument}: expected a list, for example [{example!r}], got {names!r}")
+    return list(names)
+
+
 def used(session: Any) -> list[str]:
     """Returns the EPs that a session has."""
     try:

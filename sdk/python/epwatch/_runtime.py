@@ -7,7 +7,7 @@ import logging
 import os
 from typing import Any, Iterator, Sequence
 
-from . import _native, _process
+from . import _native, _placement, _process
 from ._explanation import Explanation
 
 logger = logging.getLogger("epwatch")
@@ -92,8 +92,6 @@ def session_of(
     """
     if not runtime[:1].isalpha():
         raise ValueError(f"runtime: expected a name and a version, for example 'LiteRT 2.3.0', got {runtime!r}")
-    if isinstance(requested, str):
-        raise TypeError(f"requested: expected a list of accelerators, for example ['XNNPACK'], got {requested!r}")
     subgraphs = None
     if partitions is not None:
         subgraphs = [(ep, [(name, op_type, "") for name, op_type in ops]) for ep, ops in partitions]
@@ -102,11 +100,11 @@ def session_of(
         "version": version,
         "sha256": "",
         "model_file": os.path.abspath(model_file) if model_file else None,
-        "requested": list(requested),
+        "requested": _placement.listed("requested", requested, "XNNPACK"),
         "performance_mode": "",
         "soc_model": "",
         "htp_arch": "",
-        "reasons": list(reasons),
+        "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": None,
         "after_run_error": False,

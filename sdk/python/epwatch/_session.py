@@ -68,8 +68,8 @@ class InferenceSession:
         onnxruntime = importlib.import_module("onnxruntime")
         options = onnxruntime.SessionOptions() if sess_options is None else sess_options
         _placement.record_assignment(options)
-        path = None if isinstance(path_or_bytes, bytes) else os.fspath(path_or_bytes)
-        asked = list(requested) if requested is not None else _placement.names_of(providers)
+        path = None if isinstance(path_or_bytes, bytes) else os.fsdecode(path_or_bytes)
+        asked = _placement.names_of(providers) if requested is None else _requested(requested)
         given = _placement.given_options(providers, provider_options)
         described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car)
         plan = plan if plan is not None else _planned(model, version)
@@ -279,13 +279,14 @@ def attach(
         return session
     if not callable(getattr(session, "run", None)):
         raise TypeError(f"expected a session of onnxruntime, got {type(session).__name__}")
+    asked = None if requested is None else _requested(requested)
     observed = InferenceSession.__new__(InferenceSession)
     path = getattr(session, "_model_path", None)
     described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car)
     described["plan"] = plan
     described["model"], described["version"] = _placement.identity(session, path, model, version)
     observed._creation_ns = 0
-    observed._begin(session, described, requested, {})
+    observed._begin(session, described, asked, {})
     return observed
 
 
@@ -307,6 +308,10 @@ def record(observed: InferenceSession | RuntimeSession, seconds: float) -> None:
     observed._ended(max(0, _now() - round(min(seconds, _LONGEST_RUN) * 1e9)), None)
 
 
+def _requested(names: Sequence[str]) -> list[str]:
+    return _placement.listed("requested", names, "QNNExecutionProvider")
+
+
 def _describe(
     sha256: str,
     path: str | None,
@@ -326,7 +331,7 @@ def _describe(
         "performance_mode": str(options.get("htp_performance_mode", "")),
         "soc_model": str(options.get("soc_model", "")),
         "htp_arch": str(options.get("htp_arch", "")),
-        "reasons": list(reasons),
+        "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": variant,
         "after_run_error": after_run_error,

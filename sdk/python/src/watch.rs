@@ -215,9 +215,27 @@ impl Watch {
     }
 
     /// Returns whether the compiled model in `model_file` is for this device; `None` if nothing speaks against it.
-    fn compatibility(&self, described: Described) -> PyResult<Option<&'static str>> {
+    fn compatibility(
+        &self,
+        py: Python<'_>,
+        model_file: PathBuf,
+        requested: Vec<String>,
+        soc_model: String,
+    ) -> PyResult<Option<&'static str>> {
+        let watch = self.inner()?;
         guarded(|| {
-            Ok(match self.request(&described)?.compatibility() {
+            // The answer does not depend on the model's name.
+            let model = model_of("model", "0")?;
+            let options = SessionOptions {
+                soc_model,
+                ..SessionOptions::default()
+            };
+            let told = py.detach(|| {
+                let request = watch.attach(model, None).requesting(requested);
+                let request = request.with_options(options);
+                request.with_model_file(model_file).compatibility()
+            });
+            Ok(match told {
                 Some(Compatibility::Optimal) => Some("optimal"),
                 Some(Compatibility::PreferRecompilation) => Some("prefer_recompilation"),
                 Some(Compatibility::Unsupported) => Some("unsupported"),
