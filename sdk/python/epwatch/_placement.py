@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 import sys
 from typing import Any, List, Mapping, Sequence, Tuple
 
@@ -80,21 +81,31 @@ def identity(session: Any, path: str | None, model: str | None, version: str | N
     return found[:128], (version or custom.get("epwatch.version") or of_number)[:64]
 
 
-def read_side_car(path: str | os.PathLike[str]) -> bytes:
-    """Returns the bytes of a model's side-car, at most one more than the 64 MiB that the SDK takes."""
-    with open(path, "rb") as file:
-        return file.read((64 << 20) + 1)
+def _open_at_once(name: Any, flags: int) -> int:
+    # Without O_NONBLOCK, opening a FIFO would wait for a writer.
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
-def side_car(path: str | os.PathLike[str]) -> bytes | None:
-    """Returns the bytes of a model's side-car. A session is made without it, too."""
+def read_side_car(path: str | os.PathLike[str]) -> _native.SideCar:
+    """Reads a model's side-car. Raises OSError or ValueError if the file is not one."""
     try:
-        contents = read_side_car(path)
-        _native.macs(contents, [])
+        name = os.fspath(path)
+    except TypeError:
+        raise TypeError(f"side_car: expected the path of a file, got {path!r}") from None
+    with open(name, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"side_car: expected a regular file, got {name!r}")
+        # The SDK refuses more than 64 MiB.
+        return _native.SideCar(file.read((64 << 20) + 1))
+
+
+def side_car(path: str | os.PathLike[str]) -> _native.SideCar | None:
+    """Reads a model's side-car. A session is made without it, too."""
+    try:
+        return read_side_car(path)
     except (OSError, ValueError) as error:
         logger.warning("the MACs of a model are not reported: %s", error)
         return None
-    return contents
 
 
 def names_of(providers: Sequence[Any] | None) -> list[str] | None:

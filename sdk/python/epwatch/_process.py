@@ -129,7 +129,7 @@ def start(
     exit_seconds: float = 2.0,
     on_health: Callable[[str | None], object] | None = None,
 ) -> None:
-    """Starts the SDK. Its own thread does all work with files and the network.
+    """Starts the SDK. Its own thread uploads, writes reports by schedule, and computes the hashes of models.
 
     The first five arguments may come from `EPWATCH_APP`, `EPWATCH_ENDPOINT`, `EPWATCH_KEY`, `EPWATCH_FOLDER` and
     `EPWATCH_CONSENT` (yes or no), `environment` from `EPWATCH_ENVIRONMENT`. Without a folder it is

@@ -75,7 +75,7 @@ def _assert_macs(listed: _placement.Listed, min_macs: float, side_car: str | os.
     if side_car is None:
         raise ValueError("min_macs needs side_car: the file that `epwatch manifest MODEL` writes")
     nodes = [(name, ep) for ep, of_ep in listed for name, _, _ in of_ep]
-    share, found = _native.macs(_placement.read_side_car(side_car), nodes)
+    share, found = _placement.read_side_car(side_car).macs(nodes)
     if share < min_macs:
         hint = f"; {1 - found:.2%} are of nodes that the session does not have: is {side_car} of this model?"
         missing = hint if found < _COMPARABLE else ""

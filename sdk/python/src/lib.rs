@@ -18,7 +18,7 @@ mod _native {
     #[pymodule_export]
     use crate::session::{Session, is_off_cpu, is_on_npu, now};
     #[pymodule_export]
-    use crate::side_car::macs;
+    use crate::side_car::SideCar;
     #[pymodule_export]
     use crate::watch::{Plan, Watch};
 

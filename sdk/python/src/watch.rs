@@ -25,7 +25,7 @@ use crate::{
     config::Config,
     failure::{ConfigError, chain, flush_error, guarded},
     session::Session,
-    side_car::manifest_of,
+    side_car::SideCar,
 };
 
 /// The SDK of a process.
@@ -61,8 +61,7 @@ struct Described {
     plan: Option<Py<Plan>>,
     variant: Option<String>,
     after_run_error: bool,
-    /// The bytes of the model's side-car.
-    side_car: Option<Vec<u8>>,
+    side_car: Option<Py<SideCar>>,
 }
 
 /// A subgraph: its EP, and its nodes by name, op type and domain.
@@ -154,7 +153,7 @@ impl Watch {
             request = request.after_run_error();
         }
         if let Some(side_car) = &described.side_car {
-            request = request.with_manifest(manifest_of(side_car)?);
+            request = request.with_manifest(side_car.get().manifest().clone());
         }
         Ok(request)
     }
@@ -198,7 +197,7 @@ impl Watch {
     }
 
     /// Observes a session whose placement the package has read.
-    fn observe(&self, described: Described, read: Read) -> PyResult<Session> {
+    fn observe(&self, py: Python<'_>, described: Described, read: Read) -> PyResult<Session> {
         guarded(|| {
             let mut read = read;
             let assignment = read.assignment()?;
@@ -208,9 +207,12 @@ impl Watch {
                 ep_compatibility: read.ep_compatibility,
             };
             let creation = (read.creation_ns > 0).then(|| Duration::from_nanos(read.creation_ns));
-            let request = self.request(&described)?;
-            let attached = request.observe_assignment(read_by_host, creation);
-            Ok(Session::new(attached, self.inner()?.clone()))
+            // A large model takes tenths of a second. Other threads run meanwhile.
+            let attached = py.detach(|| -> PyResult<_> {
+                let request = self.request(&described)?;
+                Ok(request.observe_assignment(read_by_host, creation))
+            });
+            Ok(Session::new(attached?, self.inner()?.clone()))
         })
     }
 

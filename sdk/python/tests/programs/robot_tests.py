@@ -1,12 +1,17 @@
 """A team's tests, which pytest runs: MODEL, PLUGIN and BACKEND are in the environment."""
 
 import os
+import signal
+import sys
+import threading
+import time
 
 import numpy
 import onnxruntime
 import pytest
 
 import epwatch
+from epwatch import _native
 from epwatch.testing import assert_latency, assert_on_npu
 
 QNN = "QNNExecutionProvider"
@@ -59,6 +64,59 @@ def test_a_session_is_made_without_its_side_car_too(caplog):
         epwatch.InferenceSession(os.environ["MODEL"], providers=["CPUExecutionProvider"], side_car=path)
         assert cause in caplog.text, caplog.text
         caplog.clear()
+
+
+def on_the_cpu(**arguments):
+    return epwatch.InferenceSession(os.environ["MODEL"], providers=["CPUExecutionProvider"], **arguments)
+
+
+def test_a_side_car_is_a_regular_file(caplog, tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    # The session is made at once. A session that waits for the FIFO's writer ends the tests.
+    signal.alarm(600)
+    for path, cause in [(fifo, "expected a regular file"), (tmp_path, "Is a directory"), ("/dev/zero", "expected a regular file")]:
+        on_the_cpu(side_car=path)
+        assert cause in caplog.text, caplog.text
+        caplog.clear()
+    signal.alarm(0)
+
+
+def test_a_side_car_that_is_not_a_path_is_refused():
+    for wrong in (1, object(), ["a.json"]):
+        with pytest.raises(TypeError, match="side_car: expected the path of a file"):
+            on_the_cpu(side_car=wrong)
+    os.fstat(1)
+
+
+def test_other_threads_run_while_a_side_car_is_read():
+    nodes = ",".join(f'"a layer {at}": 1' for at in range(50_000))
+    side_car = f'{{"model_sha256": "{"ab" * 32}", "total_macs": 50000, "nodes": {{{nodes}}}}}'.encode()
+    count, is_over = 0, threading.Event()
+
+    def run():
+        nonlocal count
+        while not is_over.is_set():
+            count += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    interval = sys.getswitchinterval()
+    # From here on threads change only where one gives up the interpreter's lock.
+    sys.setswitchinterval(1000)
+    try:
+        for _ in range(1000):
+            before = count
+            _native.SideCar(side_car)
+            if count > before:
+                break
+        else:
+            raise AssertionError("no other thread ran")
+    finally:
+        sys.setswitchinterval(interval)
+        is_over.set()
+        thread.join()
 
 
 def test_the_cpu_is_no_npu():
