@@ -22,6 +22,8 @@ _COMPATIBILITY = "ep_compatibility_info.QNNExecutionProvider"
 # The version that onnxruntime returns for a model without a version.
 _NO_VERSION = (0, 2**63 - 1)
 _CODE = re.compile(r"\[ONNXRuntimeError\] : (\d{1,3}) :")
+# A name with such characters is refused.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _FAIL, _INVALID_ARGUMENT = 1, 2
 
 
@@ -77,8 +79,14 @@ def identity(session: Any, path: str | None, model: str | None, version: str | N
     stem = os.path.splitext(os.path.basename(path))[0] if path else ""
     number = getattr(meta, "version", 0)
     of_number = "0" if number in _NO_VERSION else str(number)
-    found = model or custom.get("epwatch.model") or stem or getattr(meta, "graph_name", "") or "model"
-    return found[:128], (version or custom.get("epwatch.version") or of_number)[:64]
+    found = custom.get("epwatch.model") or stem or getattr(meta, "graph_name", "") or "model"
+    found_version = custom.get("epwatch.version") or of_number
+    return _cut(model or _CONTROL.sub("_", found), 128), _cut(version or _CONTROL.sub("_", found_version), 64)
+
+
+def _cut(text: str, n_bytes: int) -> str:
+    """Returns the begin of a text: whole characters, at most so many bytes. What UTF-8 lacks becomes a question mark."""
+    return text.encode(errors="replace")[:n_bytes].decode(errors="ignore")
 
 
 def _open_at_once(name: Any, flags: int) -> int:

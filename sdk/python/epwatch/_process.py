@@ -255,6 +255,11 @@ def watch() -> _native.Watch | None:
         return _state.watch
 
 
+def lock() -> threading.RLock:
+    """Returns the lock under which sessions begin to be observed."""
+    return _state.lock
+
+
 def track(session: _Restarted) -> None:
     """Has a session observed at the start, and again in the child of a fork."""
     with _state.lock:

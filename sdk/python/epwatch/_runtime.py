@@ -13,37 +13,52 @@ from ._explanation import Explanation
 logger = logging.getLogger("epwatch")
 
 _now = _native.now
-_UNKNOWN = "the session is not observed: epwatch.start was not called"
 # ORT_FAIL.
 _FAILED = 1
 
 Partition = tuple[str, Sequence[tuple[str, str]]]
 
 
+def refused(described: dict[str, Any], error: Exception) -> str:
+    """Returns the SDK's refusal of a description, and logs it. The next run would get the same: it is not asked again."""
+    logger.warning("a session of %r is not observed: %s", described["model"], error)
+    return str(error)
+
+
+def unobserved(refusal: str | None) -> str:
+    """Returns the text about a session that is not observed."""
+    return f"the session is not observed: {refusal or 'epwatch.start was not called'}"
+
+
 class RuntimeSession:
     """A session whose runs the app makes itself: `epwatch.measure(session)` or `epwatch.record(session, seconds)`."""
 
-    __slots__ = ("_described", "_read", "_observed", "__weakref__")
+    __slots__ = ("_described", "_read", "_observed", "_refused", "__weakref__")
 
     def __init__(self, described: dict[str, Any], read: dict[str, Any]) -> None:
         self._described = described
         self._read = read
         self._observed: _native.Session | None = None
+        self._refused: str | None = None
         _process.track(self)
         self._observe()
 
     def _observe(self) -> None:
         """Begins the session's record, if the process has an SDK. The app never gets an error of it."""
         watch = _process.watch()
-        if watch is None or self._observed is not None:
+        if watch is None or self._observed is not None or self._refused is not None:
             return
-        try:
-            self._observed = watch.observe(self._described, self._read)
-        except Exception:
-            logger.warning("failed to observe a session of %s", self._described["model"], exc_info=True)
+        with _process.lock():
+            # Another thread's run may have been here first.
+            if self._observed is not None or self._refused is not None:
+                return
+            try:
+                self._observed = watch.observe(self._described, self._read)
+            except Exception as error:
+                self._refused = refused(self._described, error)
 
     def _forget(self) -> None:
-        self._observed = None
+        self._observed = self._refused = None
 
     @contextlib.contextmanager
     def _measured(self, feed: Any) -> Iterator[RuntimeSession]:
@@ -67,7 +82,7 @@ class RuntimeSession:
     def _explained(self) -> Explanation:
         self._observe()
         explained = self._observed.explain() if self._observed is not None else None
-        return Explanation(*(explained or ("{}", _UNKNOWN)))
+        return Explanation(*(explained or ("{}", unobserved(self._refused))))
 
     def __repr__(self) -> str:
         return f"<epwatch.RuntimeSession of {self._described['model']} {self._described['version']}>"

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _native, _placement, _process
 from ._explanation import Explanation
-from ._runtime import RuntimeSession
+from ._runtime import RuntimeSession, refused, unobserved
 
 logger = logging.getLogger("epwatch")
 
@@ -19,7 +19,7 @@ _EP_FAIL = 11
 # Infinity cannot be converted to nanoseconds.
 _LONGEST_RUN = 1e6
 _OWN = frozenset(
-    ("_session", "_run", "_c_session", "_observed", "_record", "_record_shape", "_shapes", "_described", "_creation_ns", "__weakref__")
+    ("_session", "_run", "_c_session", "_observed", "_record", "_record_shape", "_shapes", "_described", "_creation_ns", "_refused", "__weakref__")
 )
 
 
@@ -46,6 +46,8 @@ class InferenceSession:
     _shapes: _placement.Shapes | None
     _described: dict[str, Any]
     _creation_ns: int
+    # The SDK's error, once it refused to observe the session.
+    _refused: str | None
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class InferenceSession:
         self._session = session
         self._run = session.run
         self._c_session = getattr(session, "_sess", None)
-        self._observed = self._record = None
+        self._forget()
         self._shapes = _placement.Shapes.of(session)
         # Without a list of requested EPs, the session's actual EPs were requested, by its options or by default.
         described["requested"] = list(asked) if asked is not None else _placement.used(session)
@@ -208,31 +210,36 @@ class InferenceSession:
     def _observe(self) -> None:
         """Begins the session's record, if the process has an SDK. The app never gets an error of it."""
         watch = _process.watch()
-        if watch is None or self._observed is not None:
+        if watch is None or self._refused is not None:
             return
-        try:
-            read = {
-                "runtime": _placement.runtime_version(),
-                "subgraphs": _placement.subgraphs(self._session),
-                "ep_compatibility": _placement.ep_compatibility(self._session),
-                "creation_ns": self._creation_ns,
-            }
-            observed = watch.observe(self._described, read)
-        except Exception:
-            logger.warning("failed to observe a session of %s", self._described["model"], exc_info=True)
-            return
-        self._observed = observed
-        self._record, self._record_shape = observed.record, observed.record_shape
+        with _process.lock():
+            # Another thread's run may have been here first.
+            if self._observed is not None or self._refused is not None:
+                return
+            try:
+                read = {
+                    "runtime": _placement.runtime_version(),
+                    "subgraphs": _placement.subgraphs(self._session),
+                    "ep_compatibility": _placement.ep_compatibility(self._session),
+                    "creation_ns": self._creation_ns,
+                }
+                observed = watch.observe(self._described, read)
+            except Exception as error:
+                self._refused = refused(self._described, error)
+                return
+            self._observed = observed
+            self._record_shape = observed.record_shape
+            self._record = observed.record
         _log_placement(observed)
 
     def _forget(self) -> None:
-        self._observed = self._record = None
+        self._observed = self._record = self._refused = None
 
     def _explained(self) -> Explanation:
         if self._observed is None:
             self._observe()
         explained = self._observed.explain() if self._observed is not None else None
-        return Explanation(*(explained or ("{}", "the session is not observed: epwatch.start was not called")))
+        return Explanation(*(explained or ("{}", unobserved(self._refused))))
 
     def __getattr__(self, name: str) -> Any:
         if name in _OWN:

@@ -129,6 +129,15 @@ fn a_program_that_ends_sends_its_runs() {
     assert_eq!(n_runs(&reports), 7);
 }
 
+/// Regression test: each run of a refused session read the placement, and logged a traceback.
+#[test]
+fn a_session_that_the_sdk_refuses_is_told_once() {
+    let (printed, reports) = run("refused.py", &[&model("d_mlp.fp32.onnx")]);
+    assert_eq!(printed, "as expected\n");
+    // The three files with odd names, and the session that is made again without a wrong reason.
+    assert_eq!(n_runs(&reports), 4);
+}
+
 /// An app without onnxruntime, or one that loads it later, may import the package.
 #[test]
 fn the_package_imports_without_onnxruntime() {
