@@ -217,13 +217,15 @@ class InferenceSession:
             if self._observed is not None or self._refused is not None:
                 return
             try:
+                listed = _placement.subgraphs(self._session)
                 read = {
                     "runtime": _placement.runtime_version(),
-                    "subgraphs": _placement.subgraphs(self._session),
+                    "subgraphs": listed,
                     "ep_compatibility": _placement.ep_compatibility(self._session),
                     "creation_ns": self._creation_ns,
                 }
                 observed = watch.observe(self._described, read)
+                _check_side_car(self._described, listed)
             except Exception as error:
                 self._refused = refused(self._described, error)
                 return
@@ -392,6 +394,16 @@ def _start_failed(described: dict[str, Any], error: Exception) -> None:
         watch.start_failed(described, _placement.error_code(error), str(error))
     except Exception:
         logger.warning("failed to count a session that was not made", exc_info=True)
+
+
+def _check_side_car(described: dict[str, Any], listed: _placement.Listed | None) -> None:
+    """Warns of a side-car of another model. Its hash cannot tell: it is the original model's, and the file may be another form."""
+    side_car = described["side_car"]
+    if side_car is None or listed is None or side_car.total_macs == 0:
+        return
+    _, found = side_car.macs([(name, ep) for ep, nodes in listed for name, _, _ in nodes])
+    if found == 0:
+        logger.warning("none of the nodes in the side-car are in the session of %r: is it of this model?", described["model"])
 
 
 def _log_placement(observed: _native.Session) -> None:

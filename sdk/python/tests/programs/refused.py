@@ -1,5 +1,6 @@
 """Sessions that the SDK refuses to observe, and files whose names are long or odd. Argument: a model."""
 
+import json
 import logging
 import os
 import shutil
@@ -86,6 +87,19 @@ for name, expected in [
         session.run(None, FEED)
         assert epwatch.explain(session)["model"] == expected, epwatch.explain(session)
     assert not taken()
+shutil.rmtree(folder)
+# The side-car of another model, and one of a model without MACs, which says nothing.
+folder = Path(tempfile.mkdtemp())
+for n_macs, n_lines in [(9, 1), (0, 0)]:
+    (folder / "macs.json").write_text(
+        json.dumps({"model_sha256": "ab" * 32, "total_macs": n_macs, "nodes": {"a layer of another model": n_macs}})
+    )
+    session = epwatch.InferenceSession(MODEL, providers=CPU, side_car=folder / "macs.json")
+    for _ in range(5):
+        session.run(None, FEED)
+    lines = taken()
+    assert len(lines) == n_lines, lines
+    assert all("none of the nodes in the side-car are in the session" in line for _, line in lines), lines
 shutil.rmtree(folder)
 epwatch.flush(300)
 print("as expected")

@@ -1,5 +1,6 @@
 """A team's tests, which pytest runs: MODEL, PLUGIN and BACKEND are in the environment."""
 
+import json
 import os
 import signal
 import sys
@@ -53,10 +54,59 @@ def test_most_of_the_work_is_on_the_npu(device):
         assert_on_npu(session, min_macs=0.98, side_car=side_car)
     with pytest.raises(AssertionError, match=r"100\.00% are of nodes that the session does not have: is .* of this model\?"):
         assert_on_npu(session, min_macs=0.98, side_car=os.environ["SIDE_CAR_OF_ANOTHER"])
+    for wrong in (-1, 98, float("nan")):
+        with pytest.raises(ValueError, match="min_macs: expected a share, 0 to 1, got"):
+            assert_on_npu(session, min_macs=wrong, side_car=side_car)
+    with pytest.raises(ValueError, match="side_car is read only with min_macs"):
+        assert_on_npu(session, side_car="no such file")
     with pytest.raises(ValueError, match="min_macs needs side_car"):
         assert_on_npu(session, min_macs=0.98)
     with pytest.raises(ValueError, match="failed to read the side-car"):
         assert_on_npu(session, min_macs=0.98, side_car=os.environ["MODEL"])
+
+
+class Placed:
+    """A session with this placement, where the emulator's own models have none like it."""
+
+    def __init__(self, *subgraphs):
+        self._subgraphs = [Subgraph(ep, [Node(name) for name in names]) for ep, names in subgraphs]
+
+    def get_provider_graph_assignment_info(self):
+        return self._subgraphs
+
+
+class Subgraph:
+    def __init__(self, ep_name, nodes):
+        self.ep_name, self.get_nodes = ep_name, lambda: nodes
+
+
+class Node:
+    op_type, domain = "Conv", ""
+
+    def __init__(self, name):
+        self.name = name
+
+
+def counted(path, macs):
+    path.write_text(json.dumps({"model_sha256": "ab" * 32, "total_macs": sum(macs.values()), "nodes": macs}))
+    return path
+
+
+def test_all_of_the_work_is_on_the_npu(tmp_path):
+    # Ten tenths add up to 0.9999999999999999.
+    layers = {f"layer{at}": 1 for at in range(10)}
+    assert_on_npu(Placed((QNN, list(layers))), min_macs=1.0, side_car=counted(tmp_path / "macs.json", layers))
+
+
+def test_partitions_are_judged_with_min_macs_only_if_asked(tmp_path):
+    side_car = counted(tmp_path / "macs.json", {"a": 49, "b": 2, "c": 49})
+    session = Placed((QNN, ["a"]), ("CPUExecutionProvider", ["b"]), (QNN, ["c"]))
+    assert_on_npu(session, min_macs=0.98, side_car=side_car)
+    assert_on_npu(session, min_macs=0.98, side_car=side_car, max_partitions=2)
+    with pytest.raises(AssertionError, match="2 partitions instead of at most 1"):
+        assert_on_npu(session, min_macs=0.98, side_car=side_car, max_partitions=1)
+    with pytest.raises(AssertionError, match="2 partitions instead of at most 1"):
+        assert_on_npu(session, allowed_cpu_ops=["Conv"])
 
 
 def test_a_session_is_made_without_its_side_car_too(caplog):
