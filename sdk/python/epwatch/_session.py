@@ -282,13 +282,15 @@ def attach(
 
     Its placement can be read only if its options had `session.record_ep_graph_assignment_info` at "1" when it was made;
     otherwise runs are measured, and `explain` says so. `requested` names the EPs that it was given: onnxruntime returns
-    only those that it has.
+    only those that it has. An observed session is returned as it is, with a warning if there are arguments for it.
     """
+    asked = None if requested is None else _requested(requested)
     if type(session) is InferenceSession:
+        if any((model, version, sha256, requested, reasons, plan, variant, after_run_error, side_car)):
+            logger.warning("epwatch.attach got %r, which is observed; its first arguments count", session)
         return session
     if not callable(getattr(session, "run", None)):
         raise TypeError(f"expected a session of onnxruntime, got {type(session).__name__}")
-    asked = None if requested is None else _requested(requested)
     observed = InferenceSession.__new__(InferenceSession)
     path = getattr(session, "_model_path", None)
     described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car)

@@ -121,7 +121,11 @@ free.run_with_ort_values(None, {"x": onnxruntime.OrtValue.ortvalue_from_numpy(ze
 # A session that other code made: without the option there is no placement.
 attached = epwatch.attach(onnxruntime.InferenceSession(MODELS / "d_mlp.fp32.onnx", providers=CPU), model="attached", version="1")
 attached.run(None, {"x": zeros(1, 64)})
-assert epwatch.attach(attached) is attached
+Lines.lines.clear()
+assert epwatch.attach(attached) is attached and not Lines.lines
+assert epwatch.attach(attached, model="another", side_car="no such file") is attached
+expected = "epwatch.attach got <epwatch.InferenceSession of attached 1>, which is observed; its first arguments count"
+assert Lines.lines == [("WARNING", expected)], Lines.lines
 assert [reason["code"] for reason in epwatch.explain(attached)["reasons"]] in (
     ["assignment_not_recorded"],
     ["assignment_api_unavailable"],
