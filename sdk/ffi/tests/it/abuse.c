@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
   EpwPlan plan = {0};
   EpwUpload upload = {0};
   EpwText reason = text("no_such_reason"), bad = {"\xff\xfe", 2}, null_text = {NULL, 5};
-  EpwText known = text("no_ep_device");
+  EpwText known = text("no_ep_device"), npu;
   EpwRun run = {1, 2};
   EpwLabel label;
   EpwAssignment assignment;
@@ -248,6 +248,26 @@ int main(int argc, char **argv) {
   outputs.n_cpu = 1;
   IS(epw_self_test_end(test, &outputs, NULL), INVALID_ARGUMENT);
   IS(epw_self_test_close(test), CLOSED);
+  /* A session that asked for the NPU, and whose placement is not known. Too large an output ends the test, too. */
+  npu = text("QNNExecutionProvider");
+  model.requested_eps = &npu;
+  model.n_requested_eps = 1;
+  IS(epw_observe(watch, NULL, NULL, &model, &other), OK);
+  model.n_requested_eps = 0;
+  IS(epw_self_test_begin(other, &golden, &test), OK);
+  outputs.n_cpu = 0;
+  outputs.npu = &tensor;
+  outputs.n_npu = 1;
+  tensor.n_bytes = (64u << 20) + 1;
+  IS(epw_self_test_end(test, &outputs, &tested), OK);
+  if (tested.error_code != -6) return 1;
+  IS(epw_self_test_end(test, &outputs, &tested), CLOSED);
+  tensor.n_bytes = sizeof elements;
+  golden.id = text("another");
+  IS(epw_self_test_begin(other, &golden, &test), OK);
+  IS(epw_self_test_close(test), OK);
+  IS(epw_self_test_close(test), CLOSED);
+  IS(epw_session_close(other), OK);
 
   IS(epw_start_failed(watch, NULL, &model, 1, text("no")), OK);
   IS(epw_plan(watch, &model, 1000, &plan), OK);
