@@ -67,7 +67,7 @@ pub(super) fn cells(
 
 /// Chipset and firmware of a launch on an NPU, the firmware as devices report it.
 fn cell_of(run: &Run) -> Option<(String, String)> {
-    let is_emulated = run.mistakes.iter().any(|one| one.id == "cpu_latency");
+    let is_emulated = run.is_off_npu();
     let is_on_npu = run.runtime.ep.as_deref() == Some(QNN_EP) && !is_emulated;
     let placed = run.placed.as_ref().filter(|_| is_on_npu)?;
     let firmware = run.target.firmware.as_deref().unwrap_or_default();

@@ -31,6 +31,11 @@ fn none(id: &'static str, what: &str) -> Check {
 /// Judges how long sessions take to start.
 pub(crate) fn loads(now: &[&MeasuredFile], by: JudgedBy<'_>) -> Option<Check> {
     let limit = by.policy.load.cold_ms?;
+    if let Some(one) = now.iter().find(|one| one.run.is_off_npu()) {
+        let path = &one.file.path;
+        let why = format!("{path} was not measured on an NPU; its load time says nothing of one");
+        return Some(Check::new("load", Outcome::Undecided, why));
+    }
     let loads = now.iter().map(|one| Some(one.run.load_us? / 1_000.0));
     let loads: Option<Vec<f64>> = loads.collect();
     Some(match loads.filter(|loads| !loads.is_empty()) {

@@ -269,8 +269,7 @@ pub(crate) fn without_runs() -> Check {
 
 /// Run times that were not measured on an NPU cannot pass a limit.
 fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check> {
-    let is_it = |one: &&&MeasuredFile| one.run.mistakes.iter().any(|note| note.id == "cpu_latency");
-    let found = now.iter().chain(before).find(is_it)?;
+    let found = now.iter().chain(before).find(|one| one.run.is_off_npu())?;
     let path = &found.file.path;
     let why = format!("{path} was not measured on an NPU; its run times say nothing of one");
     Some(Check::new("latency", Outcome::Undecided, why))

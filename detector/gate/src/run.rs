@@ -169,6 +169,13 @@ impl Unit {
     }
 }
 
+impl Run {
+    /// Whether times were measured where no NPU is, for example on QNN's emulator: they say nothing of one.
+    pub fn is_off_npu(&self) -> bool {
+        self.mistakes.iter().any(|one| one.id == "cpu_latency")
+    }
+}
+
 impl RunTarget {
     /// Parts that must be the same for two launches to compare, as far as the file names them.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &String)> {

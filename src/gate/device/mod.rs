@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Debug, clap::Args)]
 pub(super) struct DeviceArgs {
     /// Measure on this machine: launches of MODEL, in turn with launches of a model as --baseline. Each is a process of its
-    /// own. With --soc it is QNN's emulator, which shows placement and outputs, and whose run times keep no limit.
+    /// own. With --soc it is QNN's emulator, which shows placement and outputs, and whose times keep no limit.
     #[arg(long, group = "place")]
     local: bool,
     /// Measure on a board, by the user's own ssh, without a password. The model, the runner and the app's libraries go into

@@ -37,7 +37,8 @@ const SHOWN_SHARES: usize = 3;
 /// What launches show and no limit judges: how a compiled graph starts, and which nodes take longest.
 fn facts(target: &Target) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    let load = target.load.unwrap_or_default();
+    let is_off_npu = target.mistakes.iter().any(|one| one.id == "cpu_latency");
+    let load = target.load.filter(|_| !is_off_npu).unwrap_or_default();
     if let (Some(cold), Some(warm)) = (load.cold_ms, load.warm_ms) {
         let text =
             format!("{cold:.1} ms with nothing cached, {warm:.1} ms from the compiled graph");

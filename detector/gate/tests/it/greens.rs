@@ -438,6 +438,13 @@ fn an_emulator_keeps_no_limit_of_latency() {
     let found = alone(launches(&[8_000; 6], &fields), MEDIAN);
     check_mistake(&found, "cpu_latency");
     check(&found, "latency", Outcome::Undecided);
+    let fields = format!(r#"{fields}, "load_us": 118571, "load_warm_us": 90000"#);
+    for limit in [5_000, 1] {
+        let limit = format!("[load]\ncold_ms = {limit}");
+        let found = alone(launches(&[8_000; 6], &fields), &limit);
+        let why = check(&found, "load", Outcome::Undecided).why;
+        assert!(why.contains("was not measured on an NPU"), "{why}");
+    }
     let cpu = format!(r#", "runtime": {{"ep": "{CPU}"}}"#);
     let found = alone(launches(&[8_000; 6], &cpu), MEDIAN);
     check(&found, "npu_used", Outcome::Fail);
