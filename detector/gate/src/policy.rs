@@ -5,11 +5,18 @@ use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 use epwatch_proto::accelerator::split_cohort;
 use serde::Deserialize;
 
+use crate::launch::LEAST_RUNS;
+
 /// Least share of the MACs on the NPU, unless a policy sets another.
 pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
 
 /// Share of runs that may miss a deadline, unless a policy sets another.
 const DEFAULT_MAX_LATE: f64 = 0.01;
+
+/// Most launches that a runner makes of a model.
+pub const MOST_LAUNCHES: u32 = 200;
+/// Most timed runs of a launch, and most runs before them.
+pub const MOST_RUNS: u32 = 100_000;
 
 /// A policy that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +41,18 @@ pub enum PolicyError {
         key: String,
         /// As the policy has it.
         value: f64,
+    },
+    /// A number of runs or launches that no launch can have.
+    #[error("{key} is {value}; expected a whole number from {least} to {most}")]
+    OutOfRange {
+        /// Path of the key.
+        key: &'static str,
+        /// As the policy has it.
+        value: u64,
+        /// Least number that is taken.
+        least: u64,
+        /// Largest number that is taken.
+        most: u64,
     },
 }
 
@@ -191,6 +210,36 @@ impl Policy {
         ] {
             if let Some(value) = value.filter(|value| !(*value > least && value.is_finite())) {
                 return Err(PolicyError::NoLimit { key, value, least });
+            }
+        }
+        let most_runs = u64::from(MOST_RUNS);
+        for (key, value, least, most) in [
+            (
+                "latency.warmup",
+                latency.warmup.map(|n| n as u64),
+                0,
+                most_runs,
+            ),
+            (
+                "latency.runs",
+                latency.runs.map(u64::from),
+                LEAST_RUNS as u64,
+                most_runs,
+            ),
+            (
+                "latency.launches",
+                latency.launches.map(u64::from),
+                1,
+                u64::from(MOST_LAUNCHES),
+            ),
+        ] {
+            if let Some(value) = value.filter(|value| !(least..=most).contains(value)) {
+                return Err(PolicyError::OutOfRange {
+                    key,
+                    value,
+                    least,
+                    most,
+                });
             }
         }
         share("latency.max_late", latency.max_late)?;
@@ -394,6 +443,16 @@ mod tests {
             ("[latency]\nmax_late = 1.5", "latency.max_late"),
             ("[latency]\nmin_effect = inf", "above 1.05"),
             ("[load]\ncold_ms = 0", "load.cold_ms is 0"),
+            (
+                "[latency]\nwarmup = 5000000000",
+                "latency.warmup is 5000000000; expected a whole number from 0 to 100000",
+            ),
+            (
+                "[latency]\nruns = 5",
+                "latency.runs is 5; expected a whole number from 20",
+            ),
+            ("[latency]\nlaunches = 0", "latency.launches is 0"),
+            ("[latency]\nlaunches = 201", "from 1 to 200"),
             ("[outputs]\nmin_cosine = 99", "outputs.min_cosine is 99"),
             ("[outputs]\ngolden_file = 'a'", "min_cosine"),
             ("[chipset.SM8635]\nmax_partitions = 1", "max_partitions"),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use epwatch_gate::policy::{MOST_LAUNCHES, MOST_RUNS};
+
 use crate::{inputs::InputKind, job::KeyValue};
 
 /// What to measure, and with which runtime.
@@ -41,13 +43,13 @@ pub struct Command {
     #[arg(long, value_name = "KIND|FOLDER", default_value = "noise")]
     pub(crate) inputs: InputKind,
     /// Launches of each model.
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_LAUNCHES)))]
     pub(crate) launches: u32,
     /// Timed runs of a launch.
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_RUNS)))]
     pub(crate) runs: u32,
     /// Runs of a launch before those, which do not count.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_RUNS)))]
     pub(crate) warmup: u32,
     /// Longest pause before a launch, until two pieces of work on the CPU take as long, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]

@@ -377,7 +377,7 @@ impl DeviceArgs {
             ("--runs", latency.runs),
             (
                 "--warmup",
-                latency.warmup.and_then(|n| u32::try_from(n).ok()),
+                latency.warmup.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
             ),
         ] {
             if let Some(number) = number {
@@ -421,6 +421,7 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
             "the runner ended with {ended}, see above; --keep DIR goes on with the launches that it made"
         ),
     }
+            // Policies have no larger number.
 }
 
 /// The runner on this machine. When its standard input ends, the runner ends with its current launch.
