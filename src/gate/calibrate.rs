@@ -105,6 +105,10 @@ pub(super) async fn calibrate(
         );
         return Err(WrongUse(text).into());
     }
+    if args.out.is_dir() {
+        let text = format!("--out {} is a folder; expected a file", args.out.display());
+        return Err(WrongUse(text).into());
+    }
     let made = args.device.measure(&of, left, None).await?;
     let read = |paths: &[PathBuf]| -> Result<Vec<MeasuredFile>, WrongUse> {
         let each = paths

@@ -46,11 +46,19 @@ impl InputKind {
             return Ok(self.clone());
         };
         let shown = folder.display();
-        let found = folder.canonicalize().with_context(|| {
+        let expected = || {
             format!(
                 "--inputs {shown}: expected noise, zeros, ones, ramp or a folder with input_0.pb"
             )
-        })?;
+        };
+        let found = folder.canonicalize().with_context(expected)?;
+        for entry in found.read_dir().with_context(expected)? {
+            let path = entry.with_context(expected)?.path();
+            // A FIFO would wait for ever.
+            if !path.is_file() && path.extension().is_some_and(|end| end == "pb") {
+                bail!("--inputs {shown}: {} is no regular file", path.display());
+            }
+        }
         Ok(Self::Folder(found))
     }
 

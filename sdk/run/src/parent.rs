@@ -144,7 +144,14 @@ impl Plan {
     fn of(command: &Command, subcommand: &[&str]) -> anyhow::Result<Self> {
         let absolute = |argument: &str, path: &Path| {
             let found = path.canonicalize();
-            found.map_err(|error| WrongUse(format!("{argument} {}: {error}", path.display())))
+            let found = found.map_err(|error| WrongUse(format!("{argument} {shown}: {error}")))?;
+            // A FIFO would wait for ever.
+            match found.is_file() {
+                true => Ok(found),
+                false => Err(WrongUse(format!(
+                    "{argument} {shown}: it is no regular file; expected a file"
+                ))),
+            }
         };
         let given = |argument, path: &Option<PathBuf>| -> Result<Option<PathBuf>, WrongUse> {
             path.as_deref()
@@ -174,9 +181,13 @@ impl Plan {
             given("--qnn-backend", &command.qnn_backend)?,
         ) {
             (Some(provider), Some(backend)) => Ep::Qnn {
+            let shown = path.display();
                 provider,
                 backend,
                 soc_model: command.soc_model.clone(),
+        if let Some(report) = &command.report {
+            check_report(report)?;
+        }
                 options: command.ep_option.clone(),
             },
             _ => Ep::Cpu,
@@ -548,6 +559,17 @@ pub fn say(text: impl std::fmt::Display) {
 
 fn without_document(job: &Job, ended: ExitStatus) -> String {
     let what = match job.task {
+/// Refuses a report that could not be written after the launches.
+fn check_report(file: &Path) -> Result<(), WrongUse> {
+    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let problem = match folder {
+        _ if file.is_dir() => "it is a folder; expected a file",
+        Some(folder) if !folder.is_dir() => "its folder does not exist; make it first",
+        _ => return Ok(()),
+    };
+    Err(WrongUse(format!("--report {}: {problem}", file.display())))
+}
+
         Task::Look => "the placement's launch".to_owned(),
         Task::Profile => "the profile's launch".to_owned(),
         Task::Compile => "the launch that compiles the graph".to_owned(),

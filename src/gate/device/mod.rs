@@ -22,7 +22,9 @@ use std::{
 use anyhow::{Context, bail};
 use epwatch_engines::{Engine, QnnVersion};
 use epwatch_gate::policy::Policy;
-use epwatch_manifest::{FreeDim, GraphFacts, InputShape, ModelOutline, graph_facts, manifest_of};
+use epwatch_manifest::{
+    FreeDim, GraphFacts, InputShape, ManifestError, ModelOutline, graph_facts, manifest_of,
+};
 use epwatch_proto::placement::QNN_EP;
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
@@ -37,6 +39,7 @@ use self::{
 use super::folder_lock;
 use crate::{
     engines,
+    input_file::{self, InputKind},
     inspect::{EpOption, Placed, SocModel},
     manifest,
     output::WrongUse,
@@ -181,6 +184,7 @@ impl DeviceArgs {
         left: &LeftBehind,
         before: Option<LaunchFiles>,
     ) -> anyhow::Result<LaunchFiles> {
+        self.check_files(of)?;
         let mut temporary = before.and_then(|files| files.folder);
         let folder = match (&self.keep, &temporary) {
             (Some(folder), _) => folder.clone(),
@@ -244,6 +248,48 @@ impl DeviceArgs {
             }
         }
         Ok(files)
+    }
+
+    /// Refuses files that the launches need, before anything is opened or made.
+    fn check_files(&self, of: &Measured<'_>) -> Result<(), WrongUse> {
+        let of_one = [
+            ("MODEL", Some(of.model), InputKind::Model),
+            ("--baseline", of.baseline, InputKind::Model),
+            ("--ort", of.ort, InputKind::Library),
+            (
+                "--qnn-provider",
+                self.qnn_provider.as_deref(),
+                InputKind::Library,
+            ),
+            (
+                "--qnn-backend",
+                self.qnn_backend.as_deref(),
+                InputKind::Library,
+            ),
+            ("--runner", self.runner.as_deref(), InputKind::Library),
+        ];
+        let pushed = self.push.iter();
+        let pushed = pushed.map(|path| ("--push", Some(path.as_path()), InputKind::Library));
+        for (argument, path, kind) in of_one.into_iter().chain(pushed) {
+            let Some(path) = path else { continue };
+            let wrong = |error: &dyn std::fmt::Display| {
+                WrongUse(format!("{argument} {}: {error}", path.display()))
+            };
+            input_file::check(path, kind).map_err(|error| wrong(&error))?;
+            if kind != InputKind::Model {
+                continue;
+            }
+            // Else the launches would be made for nothing.
+            if let Err(
+                error @ (ManifestError::NotOnnx { .. }
+                | ManifestError::Over2Gb { .. }
+                | ManifestError::Io(_)),
+            ) = ModelOutline::of(path)
+            {
+                return Err(wrong(&error));
+            }
+        }
+        Ok(())
     }
 
     /// The other machines; none for `--local`.
@@ -375,6 +421,7 @@ impl DeviceArgs {
         for (option, number) in [
             ("--launches", latency.launches),
             ("--runs", latency.runs),
+            // Policies have no larger number.
             (
                 "--warmup",
                 latency.warmup.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
@@ -421,7 +468,6 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
             "the runner ended with {ended}, see above; --keep DIR goes on with the launches that it made"
         ),
     }
-            // Policies have no larger number.
 }
 
 /// The runner on this machine. When its standard input ends, the runner ends with its current launch.
