@@ -52,6 +52,10 @@ impl Baseline {
         })
     }
 
+    pub(super) fn n_models(&self) -> usize {
+        self.models.len()
+    }
+
     /// Returns the earlier model of a model. With one model on each side that is the only one, else the one whose path
     /// ends alike.
     pub(super) fn of_model(

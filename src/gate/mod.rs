@@ -230,6 +230,11 @@ fn check_measured(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), W
         false => None,
     };
     let Some(model) = model else { return Ok(()) };
+    if chosen.baseline.n_models() > 1 {
+        return Err(WrongUse(
+            "launches are compared with one earlier model: give one file as --baseline".to_owned(),
+        ));
+    }
     let before = chosen.baseline.of_model(&model, 1)?;
     if let Some(before) = before
         && baseline::is_same_file(&model, before)

@@ -264,7 +264,11 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     check_fails(&mut run("--firmware f2"), 2, "firmware: f1 before, f2 now");
     let held = fs::File::open(&keep).unwrap();
     held.lock().unwrap();
-    check_fails(&mut gate("mixed_v2.head32"), 2, "is in use by another run");
+    check_fails(
+        &mut gate("mixed_v2.head32"),
+        2,
+        &format!("--keep {} is in use by another run", keep.display()),
+    );
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
         (
             format!("gate {model} --local --policy {policy} --keep /dev/null/x"),
             2,
-            "--out /dev/null/x: Not a directory",
+            "--keep /dev/null/x: Not a directory",
         ),
         (
             format!("gate {model} --ssh board --policy {policy} --keep /dev/null/x --workdir /tmp"),
@@ -368,6 +372,108 @@ fn what_could_not_be_judged_or_certified_is_refused_before_a_launch() {
         check_fails(&mut epwatch(&words), 2, told);
         assert!(!keep.exists(), "{words}");
     }
+}
+
+/// A FIFO would wait for ever, and a wrong file would cost all launches.
+#[test]
+fn strange_files_are_refused_before_a_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = policy(folder.path(), 1);
+    let fifo = folder.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let no_model = folder.path().join("no.json");
+    fs::write(&no_model, "{}").unwrap();
+    let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
+    let keep = folder.path().join("launches");
+    let [fifo, no_model, dir, kept] =
+        [&fifo, &no_model, folder.path(), &keep].map(|path| path.display().to_string());
+    let (model, ort) = (format!("{MODELS}/a_cnn.qu8.onnx"), ort.display());
+    let gate = format!("gate --local --policy {policy} --keep {kept}");
+    let run = format!("run --out {kept}");
+    let a_fifo = |argument: &str| format!("{argument} {fifo}: it is a FIFO; expected a file");
+    let no_file = |argument: &str| format!("{argument} {fifo}: it is no regular file");
+    for (words, told) in [
+        (format!("{gate} {fifo}"), a_fifo("MODEL")),
+        (
+            format!("{gate} {model} --baseline {fifo}"),
+            a_fifo("--baseline"),
+        ),
+        (format!("{gate} {model} --ort {fifo}"), a_fifo("--ort")),
+        (
+            format!("{gate} {model} --inputs {fifo}"),
+            format!("--inputs {fifo}: expected noise"),
+        ),
+        (
+            format!("{gate} {model} --baseline {no_model}"),
+            format!("--baseline {no_model}: the file is no whole ONNX model"),
+        ),
+        (
+            format!("{gate} {model} --baseline {no_model} {fifo}"),
+            "give one file as --baseline".to_owned(),
+        ),
+        (
+            format!("gate calibrate {fifo} --local --keep {kept} --out {kept}.json"),
+            a_fifo("MODEL"),
+        ),
+        (
+            format!("gate calibrate {model} --local --keep {kept} --out {dir}"),
+            "is a folder; expected a file".to_owned(),
+        ),
+        (format!("{run} {fifo} --ort {ort}"), no_file("MODEL")),
+        (
+            format!("{run} {model} --against {fifo} --ort {ort}"),
+            no_file("--against"),
+        ),
+        (format!("{run} {model} --ort {fifo}"), no_file("--ort")),
+        (
+            format!("{run} {model} --ort {ort} --report {dir}"),
+            "it is a folder; expected a file".to_owned(),
+        ),
+    ] {
+        check_fails(&mut epwatch(&words), 2, &told);
+        let made = keep.exists() && !files(&keep).is_empty();
+        assert!(!made, "{words}");
+    }
+}
+
+/// The launches of the candidate would be made for nothing.
+#[test]
+fn an_earlier_model_without_a_session_is_told_before_a_timed_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, policy) = (folder.path().join("launches"), policy(folder.path(), 1));
+    // The file ends with its opset.
+    let old = folder.path().join("old.onnx");
+    let mut bytes = fs::read(format!("{MODELS}/d_mlp.fp32.onnx")).unwrap();
+    *bytes.last_mut().unwrap() = 99;
+    fs::write(&old, bytes).unwrap();
+    let words = format!(
+        "gate {MODELS}/d_mlp.fp32.onnx --local --policy {policy} --keep {} --baseline {}",
+        keep.display(),
+        old.display()
+    );
+    check_fails(
+        &mut epwatch(&words),
+        2,
+        "the model of --baseline is broken: ",
+    );
+    let made = files(&keep);
+    assert!(!made.contains(&"candidate-001.json".to_owned()), "{made:?}");
+}
+
+/// An emulator's time to start a session says nothing of a phone.
+#[test]
+fn an_emulator_keeps_no_limit_of_the_load_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("load.toml");
+    let text = "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\n[load]\ncold_ms = 60000\n";
+    fs::write(&policy, text).unwrap();
+    let words = format!("--soc SM8650 --policy {}", policy.display());
+    let found = measured("a_cnn.qu8", &words);
+    assert_eq!(found["result"], "undecided", "{found:#}");
+    let checks = found["targets"][1]["checks"].as_array().unwrap();
+    let load = checks.iter().find(|check| check["id"] == "load").unwrap();
+    assert_eq!(load["result"], "undecided", "{found:#}");
 }
 
 /// A file's name may begin with a dash, and need not be text.

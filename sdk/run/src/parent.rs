@@ -59,7 +59,7 @@ impl std::error::Error for WrongUse {}
 /// The exit code for an error: 2 wrong use, 130 interrupted, 3 anything else.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Ended>() {
-        Some(Ended::Interrupted) => 130,
+        Some(Ended::Interrupted(_)) => 130,
         _ if error.is::<WrongUse>() => 2,
         _ => 3,
     }
@@ -67,14 +67,43 @@ pub fn exit_code(error: &anyhow::Error) -> u8 {
 
 #[derive(Debug)]
 enum Ended {
-    Interrupted,
+    Interrupted(Caller),
+}
+
+/// Who gave the options, so that messages name them as they were given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    User,
+    Gate,
+}
+
+impl Caller {
+    fn name_of_baseline(self) -> &'static str {
+        match self {
+            Self::User => "--against",
+            Self::Gate => "--baseline",
+        }
+    }
+
+    fn name_of_out(self) -> &'static str {
+        match self {
+            Self::User => "--out",
+            Self::Gate => "--keep",
+        }
+    }
 }
 
 impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "interrupted; the files of ended launches are kept, and the same command goes on",
-        )
+        let Self::Interrupted(caller) = self;
+        f.write_str(match caller {
+            Caller::User => {
+                "interrupted; the files of ended launches are kept, and the same command goes on"
+            }
+            Caller::Gate => {
+                "interrupted; a gate with --keep keeps the files of ended launches, and the same command goes on"
+            }
+        })
     }
 }
 
@@ -108,7 +137,8 @@ pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
     match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => plan.make_and_report(command.report.as_deref())?,
         Err(Errno::WOULDBLOCK) => {
-            let text = format!("--out {} is in use by another run", plan.out.display());
+            let (option, out) = (plan.caller.name_of_out(), plan.out.display());
+            let text = format!("{option} {out} is in use by another run");
             return Err(WrongUse(text).into());
         }
         Err(error) => {
@@ -129,6 +159,7 @@ struct Plan {
     subcommand: Vec<String>,
     /// Whether each file goes to standard output too.
     attended: bool,
+    caller: Caller,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -143,6 +174,7 @@ struct Side {
 impl Plan {
     fn of(command: &Command, subcommand: &[&str]) -> anyhow::Result<Self> {
         let absolute = |argument: &str, path: &Path| {
+            let shown = path.display();
             let found = path.canonicalize();
             let found = found.map_err(|error| WrongUse(format!("{argument} {shown}: {error}")))?;
             // A FIFO would wait for ever.
@@ -153,6 +185,9 @@ impl Plan {
                 ))),
             }
         };
+        if let Some(report) = &command.report {
+            check_report(report)?;
+        }
         let given = |argument, path: &Option<PathBuf>| -> Result<Option<PathBuf>, WrongUse> {
             path.as_deref()
                 .map(|path| absolute(argument, path))
@@ -160,6 +195,10 @@ impl Plan {
         };
         let needed = |argument: &str, path: Option<PathBuf>| {
             path.ok_or_else(|| WrongUse(format!("{argument} is missing")))
+        };
+        let caller = match command.attended || command.ends_with_stdin {
+            true => Caller::Gate,
+            false => Caller::User,
         };
         let model = needed("MODEL", given("MODEL", &command.model)?)?;
         let side = |arm, model: &Path, manifest| -> anyhow::Result<Side> {
@@ -172,7 +211,7 @@ impl Plan {
         };
         let manifest = given("--manifest", &command.manifest)?;
         let mut sides = vec![side(Arm::Candidate, &model, manifest)?];
-        if let Some(old) = given("--against", &command.against)? {
+        if let Some(old) = given(caller.name_of_baseline(), &command.against)? {
             let manifest = given("--against-manifest", &command.against_manifest)?;
             sides.push(side(Arm::Baseline, &old, manifest)?);
         }
@@ -181,20 +220,21 @@ impl Plan {
             given("--qnn-backend", &command.qnn_backend)?,
         ) {
             (Some(provider), Some(backend)) => Ep::Qnn {
-            let shown = path.display();
                 provider,
                 backend,
                 soc_model: command.soc_model.clone(),
-        if let Some(report) = &command.report {
-            check_report(report)?;
-        }
                 options: command.ep_option.clone(),
             },
             _ => Ep::Cpu,
         };
         let out = needed("--out", command.out.clone())?;
-        fs::create_dir_all(&out)
-            .map_err(|error| WrongUse(format!("--out {}: {error}", out.display())))?;
+        fs::create_dir_all(&out).map_err(|error| {
+            WrongUse(format!(
+                "{} {}: {error}",
+                caller.name_of_out(),
+                out.display()
+            ))
+        })?;
         let out = out.canonicalize()?;
         let inputs = command.inputs.absolute();
         let inputs = inputs.map_err(|error| WrongUse(format!("{error:#}")))?;
@@ -240,6 +280,7 @@ impl Plan {
             out,
             subcommand: subcommand.iter().map(ToString::to_string).collect(),
             attended: command.attended,
+            caller,
             interrupted,
         })
     }
@@ -282,14 +323,14 @@ impl Plan {
                 }
             };
             if !has_session(&document) {
+                let error = document.placement.as_ref().and_then(Placed::error);
+                let error = visible(error.unwrap_or("the runtime gives no reason")).to_string();
+                if side.arm == Arm::Baseline {
+                    return Err(self.without_baseline(&error).into());
+                }
                 // One file is enough, because no launch of this model would have a run.
                 self.write(&document, &self.file(side.arm, 1))?;
-                let error = document.placement.as_ref().and_then(Placed::error);
-                say(format_args!(
-                    "{}: no session: {}",
-                    side.arm.as_str(),
-                    visible(error.unwrap_or("the runtime gives no reason"))
-                ));
+                say(format_args!("{}: no session: {error}", side.arm.as_str()));
             }
             looked.insert(side.arm, (side, document));
         }
@@ -313,6 +354,18 @@ impl Plan {
             attended::send_end()?;
         }
         Ok(())
+    }
+
+    /// No launch could be compared with an earlier model that has no session.
+    fn without_baseline(&self, error: &str) -> WrongUse {
+        let argument = self.caller.name_of_baseline();
+        let problem = match self.job.ep {
+            Ep::Cpu => "is broken",
+            Ep::Qnn { .. } => "has no session here",
+        };
+        WrongUse(format!(
+            "the model of {argument} {problem}: {error}; without {argument} MODEL is measured alone"
+        ))
     }
 
     /// A profile, which a launch is judged without: `None` if the runtime or the disk refuses it.
@@ -486,7 +539,7 @@ impl Plan {
             if self.interrupted.load(Relaxed) {
                 child.kill()?;
                 child.wait()?;
-                return Err(Ended::Interrupted.into());
+                return Err(Ended::Interrupted(self.caller).into());
             }
             thread::sleep(PAUSE);
         }
@@ -496,7 +549,7 @@ impl Plan {
         let mut left = time;
         while !left.is_zero() {
             if self.interrupted.load(Relaxed) {
-                return Err(Ended::Interrupted.into());
+                return Err(Ended::Interrupted(self.caller).into());
             }
             let now = left.min(PAUSE);
             thread::sleep(now);
@@ -504,6 +557,17 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Refuses a report that could not be written after the launches.
+fn check_report(file: &Path) -> Result<(), WrongUse> {
+    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
+    let problem = match folder {
+        _ if file.is_dir() => "it is a folder; expected a file",
+        Some(folder) if !folder.is_dir() => "its folder does not exist; make it first",
+        _ => return Ok(()),
+    };
+    Err(WrongUse(format!("--report {}: {problem}", file.display())))
 }
 
 /// The launch of an earlier call; `None` if there is none.
@@ -559,17 +623,6 @@ pub fn say(text: impl std::fmt::Display) {
 
 fn without_document(job: &Job, ended: ExitStatus) -> String {
     let what = match job.task {
-/// Refuses a report that could not be written after the launches.
-fn check_report(file: &Path) -> Result<(), WrongUse> {
-    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
-    let problem = match folder {
-        _ if file.is_dir() => "it is a folder; expected a file",
-        Some(folder) if !folder.is_dir() => "its folder does not exist; make it first",
-        _ => return Ok(()),
-    };
-    Err(WrongUse(format!("--report {}: {problem}", file.display())))
-}
-
         Task::Look => "the placement's launch".to_owned(),
         Task::Profile => "the profile's launch".to_owned(),
         Task::Compile => "the launch that compiles the graph".to_owned(),
