@@ -84,21 +84,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", conflicts_with = "policy")]
     pub(super) max_partitions: Option<u32>,
     /// Longest median of the runs. Short for a policy, as the next three.
-    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
+    #[arg(long, value_name = "MS", conflicts_with = "policy")]
     pub(super) median_ms: Option<f64>,
     /// Longest 95th percentile.
-    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
+    #[arg(long, value_name = "MS", conflicts_with = "policy")]
     p95_ms: Option<f64>,
     /// Time after which a run is late: at most 1 % may be.
-    #[arg(long, value_name = "MS", requires = "runs", conflicts_with = "policy")]
+    #[arg(long, value_name = "MS", conflicts_with = "policy")]
     pub(super) deadline_ms: Option<f64>,
     /// Largest coefficient of variation, for example 8%. docs/gate-proof.md has what it costs.
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        requires = "runs",
-        conflicts_with = "policy"
-    )]
+    #[arg(long, value_name = "PERCENT", conflicts_with = "policy")]
     pub(super) cv: Option<Percent>,
     /// Shape of an input that the model leaves open, for its MACs: input=1,3,224,224. Once for each.
     #[arg(long, value_name = "INPUT=DIMS")]
@@ -285,6 +280,18 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     }
     if args.report.attest.is_some() && !places && chosen.models.is_empty() {
         return wrong("--attest is about a model: give MODEL");
+    }
+    let limits = [
+        args.median_ms,
+        args.p95_ms,
+        args.deadline_ms,
+        args.cv.map(|most| most.0),
+    ];
+    if !measures && limits.iter().any(Option::is_some) {
+        return wrong(
+            "--median-ms, --p95-ms, --deadline-ms and --cv are limits of launches: give --runs, --local, --ssh, --adb or \
+             --aihub",
+        );
     }
     args.certify.check()
 }
