@@ -38,10 +38,8 @@ pub(crate) fn in_order(
     for one in candidate.iter_mut().chain(&mut *baseline) {
         let ratio = one.run.probe_us.map(|us| us / middle);
         if let Some(ratio) = ratio.filter(|ratio| (ratio - 1.0).abs() > PROBE_MOVED) {
-            let why = format!("the CPU probe takes {ratio:.2} times as long as of most launches");
-            one.run
-                .mistakes
-                .push(Mistake::throttled("this launch", &why));
+            let note = Mistake::clock_moved("this launch", ratio, "as of most launches");
+            one.run.mistakes.push(note);
         }
     }
     let [now, before] = ranges[..] else {
@@ -60,7 +58,7 @@ pub(crate) fn mistakes<'a>(
     for one in all {
         for mistake in &one.run.mistakes {
             let mut mistake = mistake.clone();
-            if mistake.id == "throttled" {
+            if mistake.leaves_out() {
                 mistake.why = mistake.why.replace("this launch", &one.file.path);
             }
             notes.push(mistake);
@@ -71,15 +69,12 @@ pub(crate) fn mistakes<'a>(
     notes
 }
 
-/// Launches of a throttled device are left out, each with its pair.
+/// Launches of a throttled device, or at another clock, are left out, each with its pair.
 pub(crate) fn without_throttled<'a>(
     candidate: &'a [MeasuredFile],
     baseline: &'a [MeasuredFile],
 ) -> (Vec<&'a MeasuredFile>, Vec<&'a MeasuredFile>) {
-    let is_hot = |one: &MeasuredFile| {
-        let mut mistakes = one.run.mistakes.iter();
-        mistakes.any(|mistake| mistake.id == "throttled")
-    };
+    let is_hot = |one: &MeasuredFile| one.run.mistakes.iter().any(Mistake::leaves_out);
     let pairs_up = candidate.len() == baseline.len();
     let kept = |arm: &'a [MeasuredFile], other: &'a [MeasuredFile]| -> Vec<&'a MeasuredFile> {
         let each = arm.iter().enumerate().filter(|(at, one)| {

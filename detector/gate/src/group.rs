@@ -137,7 +137,7 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     checks.extend(failed_runs(&candidate));
     let is_measured = !baseline.is_empty() || by.policy.limits_launches();
     if now.is_empty() && is_measured && !is_recorded {
-        let why = "every launch was measured on a throttled device; measure again";
+        let why = "every launch was measured on a throttled device, or at a clock that changed; measure again";
         checks.push(Check::new("throttled", Outcome::Undecided, why));
     }
     checks.extend(without_npu(&now, &before).filter(|_| needs_latency));
@@ -445,7 +445,9 @@ fn undecide(checks: &mut [Check], given: usize) {
         let is_limit = matches!(check.id, "median" | "p95" | "late" | "cv" | "load");
         if is_limit && check.result == Outcome::Pass {
             check.result = Outcome::Undecided;
-            let why = format!("; the others of {given} were throttled, so measure them again");
+            let why = format!(
+                "; the others of {given} were throttled, or at another clock, so measure them again"
+            );
             check.why.push_str(&why);
         }
     }

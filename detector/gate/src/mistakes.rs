@@ -117,6 +117,24 @@ impl Mistake {
         )
     }
 
+    /// The CPU probe of a launch was over 5 % faster or slower than another one, by this ratio.
+    pub(crate) fn clock_moved(file: &str, ratio: f64, than: &str) -> Self {
+        let why = format!("the CPU probe takes {ratio:.2} times as long {than}");
+        if ratio > 1.0 {
+            return Self::throttled(file, &why);
+        }
+        Self::new(
+            "faster_clock",
+            format!("{file} was measured at a faster clock ({why}), and is not judged"),
+            "keep the device's clock the same (end its other work, or set a fixed frequency), and measure this pair again",
+        )
+    }
+
+    /// Whether the run times of this launch are not judged.
+    pub(crate) fn leaves_out(&self) -> bool {
+        matches!(self.id, "throttled" | "faster_clock")
+    }
+
     pub(crate) fn input_shapes() -> Self {
         Self::new(
             "input_shapes",

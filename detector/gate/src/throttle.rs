@@ -1,7 +1,11 @@
 //! Whether a device lowered its clocks around a launch, so that its run times say nothing about the model.
 
+use crate::mistakes::Mistake;
+
 /// Change of the CPU probe that shows another clock.
 pub(crate) const PROBE_MOVED: f64 = 0.05;
+/// The moment of the second probe.
+const AFTER: &str = "after it";
 /// Android's thermal status `moderate`, from which clocks are lowered.
 const THROTTLED_STATUS: u8 = 2;
 /// Battery temperature from which a phone lowers its clocks, in degrees Celsius.
@@ -26,6 +30,23 @@ impl DeviceState {
     /// Returns why the device was throttled; `None` if nothing says so.
     #[must_use]
     pub fn throttled(&self) -> Option<String> {
+        let clock = || {
+            let ratio = self.clock_moved()?;
+            Some(format!(
+                "the CPU probe takes {ratio:.2} times as long {AFTER}"
+            ))
+        };
+        self.heat().or_else(clock)
+    }
+
+    /// The same as a mistake that leaves a launch out.
+    pub(crate) fn mistake(&self, file: &str) -> Option<Mistake> {
+        let clock = || Some(Mistake::clock_moved(file, self.clock_moved()?, AFTER));
+        let heat = self.heat().map(|why| Mistake::throttled(file, &why));
+        heat.or_else(clock)
+    }
+
+    fn heat(&self) -> Option<String> {
         let status = self.thermal_before.max(self.thermal_after);
         if let Some(status) = status.filter(|status| *status >= THROTTLED_STATUS) {
             return Some(format!("thermal status {status}"));
@@ -33,9 +54,13 @@ impl DeviceState {
         if let Some(battery) = self.battery_c.filter(|battery| *battery >= HOT_BATTERY_C) {
             return Some(format!("battery at {battery} C"));
         }
-        let probe = self.probe_after_us? / self.probe_us?;
-        ((probe - 1.0).abs() > PROBE_MOVED)
-            .then(|| format!("the CPU probe takes {probe:.2} times as long after it"))
+        None
+    }
+
+    /// How many times as long the CPU probe takes after the launch; `None` if that is about as long.
+    fn clock_moved(&self) -> Option<f64> {
+        let ratio = self.probe_after_us? / self.probe_us?;
+        ((ratio - 1.0).abs() > PROBE_MOVED).then_some(ratio)
     }
 }
 

@@ -275,9 +275,7 @@ impl RunDocument {
             probe_us: self.probe_us,
             probe_after_us: self.probe_after_us,
         };
-        let throttled = state.throttled();
-        let mut mistakes =
-            Vec::from_iter(throttled.map(|why| Mistake::throttled("this launch", &why)));
+        let mut mistakes = Vec::from_iter(state.mistake("this launch"));
         let os = self.target.os.as_deref().unwrap_or_default();
         let is_pc = os.contains("x86") || os.contains("emulator");
         let is_emulated = is_pc && self.runtime.ep.as_deref().is_none_or(|ep| ep == NPU);
@@ -312,6 +310,8 @@ mod tests {
         ] {
             assert_eq!(run(fields).mistakes[0].id, "throttled", "{fields}");
         }
+        let faster = run(r#", "probe_us": 100, "probe_after_us": 94"#);
+        assert_eq!(faster.mistakes[0].id, "faster_clock");
         assert_eq!(run(r#", "thermal_after": 1, "battery_c": 30"#).mistakes, []);
     }
 

@@ -83,6 +83,35 @@ fn a_throttled_launch_is_left_out_with_its_pair_and_named() {
     check(&judged, "throttled", Outcome::Undecided);
 }
 
+/// A device that cools down would not be slower again.
+#[test]
+fn a_launch_at_a_faster_clock_is_left_out_and_is_not_called_throttled() {
+    let with_probes = |us: u64| -> Vec<MeasuredFile> {
+        let mut all = launches(us, 7, "");
+        for one in &mut all {
+            one.run.probe_us = Some(1_000.0);
+        }
+        all
+    };
+    let (mut now, baseline) = (with_probes(8_000), with_probes(8_100));
+    now[2].run.probe_us = Some(760.0);
+    now[2].run.runs_us.fill(2_000);
+    now[2].file.path = "fast.json".to_owned();
+    let judged = judge(now, baseline).unwrap();
+    let check_of = check(&judged, "regression", Outcome::Pass);
+    assert!(check_of.why.contains("over 6 pairs"), "{}", check_of.why);
+    let [note] = &judged.targets[0].mistakes[..] else {
+        panic!("{:#?}", judged.targets[0].mistakes);
+    };
+    assert_eq!(note.id, "faster_clock");
+    assert_eq!(
+        note.why,
+        "fast.json was measured at a faster clock (the CPU probe takes 0.76 times as long as of most launches), and is \
+         not judged"
+    );
+    assert!(!note.fix.contains("cool"), "{}", note.fix);
+}
+
 #[test]
 fn one_launch_and_a_warm_up_among_its_runs_are_named() {
     let limits = "[latency]\nmedian_ms = 10\nwarmup = 0";
