@@ -168,8 +168,11 @@ fn a_profile_and_the_start_from_a_compiled_graph_are_in_the_report() {
     let words = format!("--soc SM8635 --policy {policy} --keep {}", keep.display());
     let found = measured("e_mixed.q8head32", &words);
     let target = &found["targets"][1];
+    let mut made = files(&keep);
+    // A launch is made again if other programs slow it down.
+    made.retain(|name| !name.contains(".try-"));
     assert_eq!(
-        files(&keep),
+        made,
         [
             "candidate-001.json",
             "candidate-look.json",
@@ -322,6 +325,16 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
         2,
         "give --local, --ssh or --adb, or take it out",
     );
+    // A limit of the command line is a limit for launches that are made here.
+    let limit = "--median-ms 60000";
+    let words = format!("gate {model} {limit} --soc SM8650");
+    check_fails(
+        &mut epwatch(&words),
+        2,
+        "are limits of launches: give --runs, --local",
+    );
+    let words = format!("gate {model} {limit} --local --ort /no/such.so");
+    check_fails(&mut epwatch(&words), 2, "--ort /no/such.so");
 }
 
 /// Minutes of launches, or a farm's jobs, would be for nothing.
@@ -597,7 +610,12 @@ fn a_full_disk_loses_no_launch() {
         .output()
         .unwrap();
     let [said, told] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
-    assert!(said.contains("codes 3 0\n"), "{said}\n{told}");
+    // The second result is undecided if other programs slow launches down.
+    let ended = ["codes 3 0\n", "codes 3 3\n"];
+    assert!(
+        ended.iter().any(|codes| said.contains(codes)),
+        "{said}\n{told}"
+    );
     assert!(told.contains("No space left on device"), "{told}");
     assert!(told.contains("launch 2 of 12"), "{told}");
     for n in 1..=12 {
