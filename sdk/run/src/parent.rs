@@ -680,3 +680,16 @@ fn target(command: &Command) -> MeasuredOn {
         os: known(&format!("{} {}", device.os, device.abi)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A gate without `--keep` removes its folder.
+    #[test]
+    fn an_interrupted_gate_promises_only_what_keep_keeps() {
+        let told = |caller| Ended::Interrupted(caller).to_string();
+        assert!(told(Caller::Gate).contains("with --keep"));
+        assert!(told(Caller::User).contains("ended launches are kept"));
+    }
+}
