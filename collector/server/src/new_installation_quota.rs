@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 250, NOON), 100);
         assert_eq!(quota.take("a", UNKNOWN, NOON), Decision::BeyondApp);
         assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 50, NOON), 50);
-        // The quota does not start anew at midnight.
+        // The quota is not refilled at midnight.
         assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 5, NOON + 12), 0);
         assert_eq!(n_proven(&mut quota, "b", UNKNOWN, 250, NOON + 23), 50);
         assert_eq!(n_proven(&mut quota, "a", UNKNOWN, 250, NOON + 24), 100);

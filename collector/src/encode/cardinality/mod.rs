@@ -475,7 +475,7 @@ impl CardinalityLimiter {
         self.n_names += 1;
     }
 
-    /// Begins a day: the counts start anew, and names without a report in [`KEPT_DAYS`] are dropped.
+    /// Begins a day: the counts return to 0, and names without a report in [`KEPT_DAYS`] are dropped.
     fn begin(&mut self, day: i64) {
         if day <= self.day {
             return;

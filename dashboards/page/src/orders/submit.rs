@@ -18,7 +18,7 @@ use crate::read::scope::Scope;
 use crate::read::store::{ReadError, StoreReader};
 use crate::text::time::ago;
 
-/// An order must have counted for this long before its author is told so. This is longer than an insert usually takes.
+/// An order must have counted for this long before its author hears that it counts. This is longer than an insert usually takes.
 /// An earlier order with the same number is therefore visible by then.
 const SETTLE: Duration = Duration::from_millis(300);
 

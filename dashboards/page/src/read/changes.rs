@@ -116,10 +116,10 @@ pub(crate) fn since(from: Timestamp, incident: Option<Timestamp>) -> Timestamp {
         .unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// What was read of a cohort. The two parts fail by themselves.
+/// Changes and placements of a cohort. Each part can fail without the other.
 #[derive(Debug)]
 pub(crate) struct ReadChanges {
-    /// The first first.
+    /// Changes from the oldest to the newest.
     pub(crate) changes: Result<Vec<Change>, ReadError>,
     pub(crate) placements: Result<Placements, ReadError>,
 }
