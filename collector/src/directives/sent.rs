@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::matching::InstallationBytes;
 use crate::store::{Sink, SinkError};
 
-/// How many pairs of directive and installation are remembered, some 4 MB. When the set is full it starts anew, and a
-/// device that does not keep a directive counts again.
+/// How many pairs of directive and installation are remembered, some 4 MB. A full set is emptied, and a device
+/// that does not keep a directive counts again.
 const MAX_KNOWN: usize = 1 << 18;
 
 #[derive(Debug, Default)]

@@ -154,7 +154,7 @@ fn document(read_at: Timestamp, progress: &Progress, page: &Page) -> Bytes {
 /// The reasons for which a page cannot be returned.
 #[derive(Debug)]
 pub(crate) enum Missing {
-    /// The name is unknown.
+    /// Nothing in the store has the requested name.
     Unknown,
     Store(ReadError),
 }

@@ -23,7 +23,7 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 /// A page with parts left out is read again at this age.
 const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(2);
 
-/// The result of one read.
+/// A page as it was read from the store, with the time of that.
 #[derive(Debug)]
 pub(crate) struct Reading<P> {
     pub(crate) page: P,

@@ -7,7 +7,7 @@ use crate::server::answer::Missing;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TerminalError {
-    /// The name is unknown.
+    /// Nothing in the store has the requested name.
     #[error(
         "nothing in the store has this name; `epwatch status` and `epwatch incident` list names and ids"
     )]
