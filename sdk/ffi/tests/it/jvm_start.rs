@@ -1,14 +1,46 @@
 //! The Kotlin library at a slow start, and with answers that are not from the collector.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use epwatch_proto::PlacementSource;
 use epwatch_runtimes::is_nightly;
+use tempfile::TempDir;
 
 use crate::{
     c::{KEY, crate_file, n_runs},
-    jvm::{Receiver, built, class_path, http, java},
+    jvm::{Printed, Receiver, built, class_path, http, java},
 };
+
+/// The programs of `sdk/android/checks` with the Kotlin library, ONNX Runtime 1.29.0 and a collector.
+struct App {
+    folder: TempDir,
+    classes: Vec<PathBuf>,
+    receiver: Receiver,
+}
+
+impl App {
+    fn built() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        built(folder.path());
+        let jar = folder.path().join("jars/onnxruntime-1.29.0.jar");
+        Self {
+            classes: class_path(folder.path(), &jar),
+            receiver: Receiver::start(),
+            folder,
+        }
+    }
+
+    /// Runs a program, which takes ENDPOINT KEY FOLDER MODEL.
+    fn run(&self, program: &str) -> Printed {
+        let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
+        java(&self.classes, program, |command| {
+            command
+                .args([&self.receiver.endpoint, KEY])
+                .args([&self.folder.path().join("data"), &model]);
+        })
+    }
+}
 
 /// Regression test: sessions and runs before loading were lost without a notice. Describing a phone can take four
 /// seconds at a cold start.
@@ -17,19 +49,8 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     if !is_nightly("a slow start of the Kotlin library (Maven)") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    built(folder.path());
-    let classes = class_path(
-        folder.path(),
-        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
-    );
-    let receiver = Receiver::start();
-    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
-    let printed = java(&classes, "checks.SlowStartApp", |command| {
-        command
-            .args([&receiver.endpoint, KEY])
-            .args([&folder.path().join("data"), &model]);
-    });
+    let app = App::built();
+    let printed = app.run("checks.SlowStartApp");
     let loading = printed.json("loading")["host_problem"].to_string();
     assert!(loading.contains("being loaded"), "{loading}");
     // The session's first call after the start read the placement.
@@ -41,7 +62,7 @@ fn sessions_and_runs_before_the_library_is_loaded_are_kept() {
     assert_eq!(printed.line("tested"), "null");
     // Of 30 and 1,100 runs 1,024 were kept.
     assert_eq!(printed.json("flushed")["host_missed_runs"], 106);
-    let reports = receiver.reports();
+    let reports = app.receiver.reports();
     let mut runs = BTreeMap::new();
     let mut sources = BTreeMap::new();
     for report in &reports {
@@ -74,19 +95,8 @@ fn calls_on_an_interrupted_thread_do_not_throw() {
     if !is_nightly("the Kotlin library on an interrupted thread (Maven)") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    built(folder.path());
-    let classes = class_path(
-        folder.path(),
-        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
-    );
-    let receiver = Receiver::start();
-    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
-    let printed = java(&classes, "checks.InterruptedApp", |command| {
-        command
-            .args([&receiver.endpoint, KEY])
-            .args([&folder.path().join("data"), &model]);
-    });
+    let app = App::built();
+    let printed = app.run("checks.InterruptedApp");
     // Whatever the SDK does, the thread stays interrupted.
     for call in [
         "early", "run", "observe", "create", "of", "compare", "plan", "stop",
@@ -94,7 +104,7 @@ fn calls_on_an_interrupted_thread_do_not_throw() {
         assert_eq!(printed.line(call), "true", "{call}");
     }
     assert_eq!(printed.json("first")["source"], "assignment_api");
-    assert_eq!(n_runs(&receiver.reports()), 3 + 1 + 1);
+    assert_eq!(n_runs(&app.receiver.reports()), 3 + 1 + 1);
 }
 
 /// Regression test: `upload` was `SENT` and `stop` true although the runs were lost. A stop during an upload that hangs
@@ -148,22 +158,8 @@ fn answers_of_captive_portals_acknowledge_nothing() {
     if !is_nightly("the Kotlin library behind a captive portal (Maven)") {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    built(folder.path());
-    let classes = class_path(
-        folder.path(),
-        &folder.path().join("jars/onnxruntime-1.29.0.jar"),
-    );
-    let receiver = Receiver::start();
-    let model = crate_file("../../tests/fixtures/models/cnn.qu8.onnx");
-    let run = || {
-        let printed = java(&classes, "checks.PortalApp", |command| {
-            command
-                .args([&receiver.endpoint, KEY])
-                .args([&folder.path().join("data"), &model]);
-        });
-        printed.json("flushed")
-    };
+    let app = App::built();
+    let run = || app.run("checks.PortalApp").json("flushed");
     let page = b"<html>Welcome</html>".as_slice();
     let endless = vec![0; 5 << 20];
     for (n, (answer, problem)) in [
@@ -179,13 +175,13 @@ fn answers_of_captive_portals_acknowledge_nothing() {
     .into_iter()
     .enumerate()
     {
-        receiver.answer_as_stranger(answer);
+        app.receiver.answer_as_stranger(answer);
         let explained = run();
         let said = explained["last_problem"].to_string();
         assert!(said.contains(problem), "{said}");
         assert_eq!(explained["spool_reports"], n + 1);
-        assert!(receiver.reports().is_empty());
+        assert!(app.receiver.reports().is_empty());
     }
     assert_eq!(run()["spool_reports"], 0);
-    assert_eq!(n_runs(&receiver.reports()), 60);
+    assert_eq!(n_runs(&app.receiver.reports()), 60);
 }
