@@ -3,7 +3,7 @@
 //! A profile has the CPU's nodes by name, and one event for each partition on the NPU. So the NPU has every node that
 //! no other EP has, if it has an event at all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_proto::EpBackend;
 
@@ -51,6 +51,23 @@ impl ModelMacs {
 
     fn of(&self, name: &str) -> Option<u64> {
         self.node(name).map(|(_, macs)| macs)
+    }
+
+    /// MACs of each node in a list; `None` of one that the model does not have. A fusion may leave several names of one
+    /// node, for example its own and its output's. Its MACs count once: for its own name, else for the first alias.
+    fn of_each(&self, names: &[&str]) -> Vec<Option<u64>> {
+        let own: BTreeSet<&str> = names.iter().copied().collect();
+        let mut counted = BTreeSet::new();
+        let of = |name: &&str| {
+            let (node, macs) = self.node(name)?;
+            let is_its_own = node == *name || !own.contains(node);
+            Some(if is_its_own && counted.insert(node) {
+                macs
+            } else {
+                0
+            })
+        };
+        names.iter().map(of).collect()
     }
 
     /// MACs that a file lists itself; `None` if it lists none. If an op that computes has none, they are not the whole
@@ -117,10 +134,10 @@ impl ModelMacs {
     pub fn placement(&self, run: &mut Run, chipset: &str) -> Result<InspectedChipset, WrongModel> {
         let total = self.total.max(1) as f64;
         let off_npu = run.nodes.iter().filter(|node| node.unit != Unit::Npu);
+        let names: Vec<&str> = off_npu.clone().map(|node| &*node.name).collect();
         let (mut off, mut by_names, mut unknown) = (0_u64, 0_usize, None::<String>);
         let mut cpu_nodes = Vec::new();
-        for node in off_npu {
-            let by_name = self.of(&node.name);
+        for (node, by_name) in off_npu.zip(self.of_each(&names)) {
             by_names += usize::from(by_name.is_some());
             let macs = by_name.or(node.macs_by_shapes.filter(|_| computes(&node.op_type)));
             // The body of a loop has the MACs of one turn, but an event for each turn.
@@ -178,11 +195,13 @@ impl ModelMacs {
         if !is_whole || has_shares || has_others || !is_countable {
             return;
         }
-        let macs_of = |node: &InspectedNode| match self.of(&node.name) {
+        let names: Vec<&str> = placed.cpu_nodes.iter().map(|node| &*node.name).collect();
+        let macs_of = |(node, macs): (&InspectedNode, Option<u64>)| match macs {
             None if computes(&node.op_type) => None,
             macs => Some(macs.unwrap_or(0)),
         };
-        let each: Option<Vec<u64>> = placed.cpu_nodes.iter().map(macs_of).collect();
+        let each = placed.cpu_nodes.iter().zip(self.of_each(&names));
+        let each: Option<Vec<u64>> = each.map(macs_of).collect();
         let Some(each) = each else { return };
         let off = each
             .iter()
@@ -357,6 +376,37 @@ mod tests {
             renamed(&mut run, name, shapes);
             assert_eq!(macs_check(&mut run, &macs()).0, result, "{name} {shapes}");
         }
+    }
+
+    /// Regression test: each name of a fused node counted its MACs, so that the NPU had too few.
+    #[test]
+    fn a_node_with_two_names_counts_once() {
+        let macs = macs();
+        let node = |name: &str, op_type: &str| RunNode {
+            name: name.to_owned(),
+            op_type: op_type.to_owned(),
+            unit: Unit::Cpu,
+            events: 1,
+            macs_by_shapes: None,
+        };
+        let listed = [
+            node("h", "QuantizeLinear"),
+            node("head_fc1", "Gemm"),
+            node("y", "Relu"),
+        ];
+        let cpu_nodes = listed.iter().map(|node| inspected(node, None)).collect();
+        let mut seen = placed("SM8635", Some(ep(3, Some(1), None)), cpu_nodes, None);
+        seen.requested = vec![NPU.to_owned()];
+        macs.add_shares(&mut seen);
+        let off = 262_144.0 / macs.total as f64;
+        assert_eq!(seen.eps[CPU].macs_share, Some(off));
+        assert!((seen.eps[NPU].macs_share.unwrap() - (1.0 - off)).abs() < 1e-12);
+        let each: Vec<_> = seen.cpu_nodes.iter().map(|node| node.macs_share).collect();
+        assert_eq!(each, [Some(0.0), Some(off), Some(0.0)]);
+        assert_eq!(
+            macs.of_each(&["h", "h", "y"]),
+            [Some(262_144), Some(0), None]
+        );
     }
 
     /// Three of four turns of the body would be left out.
