@@ -610,8 +610,8 @@ fn a_full_disk_loses_no_launch() {
         .output()
         .unwrap();
     let [said, told] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
-    // The second result is undecided if other programs slow launches down.
-    let ended = ["codes 3 0\n", "codes 3 3\n"];
+    // Timings decide the second result, and other programs can slow launches down.
+    let ended = ["codes 3 0\n", "codes 3 1\n", "codes 3 3\n"];
     assert!(
         ended.iter().any(|codes| said.contains(codes)),
         "{said}\n{told}"
