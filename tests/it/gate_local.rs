@@ -610,8 +610,16 @@ fn a_full_disk_loses_no_launch() {
         .output()
         .unwrap();
     let [said, told] = [ended.stdout, ended.stderr].map(|text| String::from_utf8(text).unwrap());
-    // Timings decide the second result, and other programs can slow launches down.
-    let ended = ["codes 3 0\n", "codes 3 1\n", "codes 3 3\n"];
+    // Other programs can slow two launches down: this alone may fail, or leave the second result undecided.
+    let failed: Vec<&str> = said
+        .lines()
+        .filter(|line| line.trim_start().starts_with("FAIL"))
+        .collect();
+    let ended: &[&str] = match failed[..] {
+        [] => &["codes 3 0\n", "codes 3 3\n"],
+        [only] if only.contains(" slow_phases ") => &["codes 3 1\n"],
+        _ => panic!("{said}\n{told}"),
+    };
     assert!(
         ended.iter().any(|codes| said.contains(codes)),
         "{said}\n{told}"

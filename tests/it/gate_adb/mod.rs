@@ -209,8 +209,8 @@ fn a_cable_that_breaks_loses_no_launch() {
     wait_for(reconnect);
     until("is back; the launches that were made count");
     until("launch 2 of 2");
-    // Two launches keep the limit, do not decide, or one of them is slow on a busy machine.
-    assert!(matches!(gate.0.wait().unwrap().code(), Some(0 | 1 | 3)));
+    // Two launches keep the limit, or do not decide.
+    assert!(matches!(gate.0.wait().unwrap().code(), Some(0 | 3)));
     assert!(keep.join("candidate-ort-profile.json").is_file());
     phone.check();
 }
