@@ -129,7 +129,7 @@ pub use crate::side_car::{SideCarError, read_side_car};
 pub use crate::upload::budget::{ByteBudget, NetworkKind};
 pub use crate::upload::{FlushError, Refusal, RequestKind, Retry, UploadBatch, UploadError};
 
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 use crate::host::device::simulated_device;
 use crate::random::{random_session_uid, random_stream, random_u64};
 
