@@ -203,7 +203,7 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
         let alert = alert(&manager, id).await;
         alert.map_or(Value::Null, |alert| alert["annotations"][name].clone())
     };
-    // Channels get the news before the store does, so the test waits for the store.
+    // Channels get the news before the store does, so each check of the store or of a page waits.
     let client = fleet.store.client();
     until("the incident is stored", async || {
         let sql = "SELECT count() FROM incidents_v1 WHERE incident_id = ?";
@@ -226,8 +226,11 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
 
     let page = serve(&fleet.store).await;
     let session = Session::new(&page, id).await;
-    let list = check_succeeds(epwatch("incident").args(["--clickhouse", &store]));
-    assert!(list.contains("acknowledged by Ada"), "{list}");
+    until("the list has the ack", async || {
+        let list = check_succeeds(epwatch("incident").args(["--clickhouse", &store]));
+        list.contains("acknowledged by Ada")
+    })
+    .await;
     session
         .order("mute", "Bob", "known, until the next release")
         .await;
@@ -237,9 +240,11 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
     .await;
     let headers = [("cookie", &*session.cookie)];
     for path in ["/incidents", "/fleet"] {
-        let shown = page.ask(Method::GET, path, &headers, "").await;
-        let orders = "acknowledged by Ada, muted until ";
-        assert!(shown.text.contains(orders), "{path}: {}", shown.text);
+        until(&format!("{path} has both orders"), async || {
+            let shown = page.ask(Method::GET, path, &headers, "").await;
+            shown.text.contains("acknowledged by Ada, muted until ")
+        })
+        .await;
     }
     until("the alert is silenced", async || {
         let alert = alert(&manager, id).await;
@@ -267,8 +272,11 @@ async fn orders_of_command_and_page_reach_a_real_alertmanager() {
         alert(&manager, id).await.is_none()
     })
     .await;
+    until("the end is stored", async || {
+        json(&mut order(&store, &[id]))["state"] == "resolved"
+    })
+    .await;
     let shown = json(&mut order(&store, &[id]));
-    assert_eq!(shown["state"], "resolved", "{shown:#}");
     assert_eq!(shown["document"]["orders"]["end"]["who"], "Bob");
     let kinds = shown["orders"].as_array().unwrap().iter();
     let kinds: Vec<&Value> = kinds.map(|order| &order["kind"]).collect();

@@ -159,7 +159,7 @@ async fn insert(client: &Client, row: &MarkInsert<'_>) -> Result<(), OrderError>
 /// No mark has the id, the name cannot be used, or the store does not take it.
 pub async fn unmark(client: Client, mark: &str, who: &str) -> Result<UndoneMark, OrderError> {
     let who = text("who", who, MAX_WHO)?;
-    let store = StoreReader::new(client.clone(), 1);
+    let store = StoreReader::for_command(client.clone());
     let rows: Vec<MarkRow> = store.rows(LATEST, |query| query.bind(mark)).await?;
     let Some(found) = rows.iter().find(|row| row.mark == mark) else {
         return Err(OrderError::State(no_such_mark(mark, &rows)));

@@ -151,10 +151,13 @@ pub(crate) async fn submit(
         model_id: &row.model,
         model_version: &row.version,
     };
-    tokio::time::timeout(INSERT_TIMEOUT, append(client, &insert))
-        .await
-        .map_err(|_| OrderError::from(ReadError::Slow))?
-        .map_err(|error| OrderError::from(ReadError::from(error)))?;
+    tokio::time::timeout(
+        INSERT_TIMEOUT * store.timeout_factor(),
+        append(client, &insert),
+    )
+    .await
+    .map_err(|_| OrderError::from(ReadError::Slow))?
+    .map_err(|error| OrderError::from(ReadError::from(error)))?;
     let trail = read_back(store, &new.incident, &id).await?;
     let mine = trail.iter().find(|order| order.order == id);
     match mine.filter(|order| order.is_counted) {
