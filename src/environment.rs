@@ -83,9 +83,9 @@ fn problem(name: &str) -> String {
     let nearest = known.iter().min_by_key(|known| distance(known));
     // At most one typing error in four letters still counts as the same word.
     match nearest.filter(|nearest| distance(nearest) * 4 <= name.len() - PREFIX.len()) {
-        Some(nearest) => format!("{name}: is no variable of epwatch; did you mean {nearest}?"),
+        Some(nearest) => format!("{name}: is not a variable of epwatch; did you mean {nearest}?"),
         None => format!(
-            "{name}: is no variable of epwatch; a key of the config is {PREFIX}COLLECTOR__LISTEN and the like"
+            "{name}: is not a variable of epwatch; a key of the config is {PREFIX}COLLECTOR__LISTEN and the like"
         ),
     }
 }
@@ -139,8 +139,11 @@ mod tests {
         );
         check_name("EPWATCH_LOGS", "mean EPWATCH_LOG?");
         check_name("EPWATCH_DATADIR", "mean EPWATCH_DATA_DIR?");
-        check_name("EPWATCH_SOMETHING_ELSE", "is no variable of epwatch; a key");
-        check_name("EPWATCH_REPORT", "is no variable");
+        check_name(
+            "EPWATCH_SOMETHING_ELSE",
+            "is not a variable of epwatch; a key",
+        );
+        check_name("EPWATCH_REPORT", "is not a variable");
     }
 
     #[test]

@@ -96,7 +96,7 @@ fn unknown(asked: &str, name: &str) -> WrongUse {
         format!("; the nearest is {code}")
     });
     WrongUse(format!(
-        "{asked} is no reason code{near}; `epwatch explain` lists them"
+        "{asked} is not a reason code{near}; `epwatch explain` lists them"
     ))
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
 /// # Errors
 /// Errors of [`read`], and bytes that are not UTF-8.
 pub(crate) fn read_text(path: &Path, kind: InputKind) -> Result<String, String> {
-    String::from_utf8(read(path, kind)?).map_err(|_| "it is no UTF-8 text".to_owned())
+    String::from_utf8(read(path, kind)?).map_err(|_| "it is not UTF-8 text".to_owned())
 }
 
 fn too_long(found: &dyn fmt::Display, most: u64) -> String {

@@ -78,7 +78,7 @@ const BLOCKED_THREADS_TIMEOUT: Duration = Duration::from_secs(3);
     version,
     long_version = version::LONG.as_str(),
     propagate_version = true,
-    after_help = "Exit codes: 0 fine, 1 the answer is no, 2 wrong use, 3 could not find out, 130 interrupted.\n\
+    after_help = "Exit codes: 0 fine, 1 a negative answer, 2 wrong use, 3 could not find out, 130 interrupted.\n\
                   Logs go to stderr. EPWATCH_LOG says which (warn; or info,epwatch_collector=debug), EPWATCH_LOG_FORMAT=json how."
 )]
 struct Cli {

@@ -96,7 +96,7 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<PartStatus> {
     };
     let Some(wal) = wal(&page) else {
         return vec![unknown(format!(
-            "http://{address}/metrics is no collector's"
+            "http://{address}/metrics is not a collector's"
         ))];
     };
     let mut facts = vec![wal];

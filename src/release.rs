@@ -63,7 +63,7 @@ fn subject(path: &Path) -> Result<Subject, WrongUse> {
 pub(crate) fn problems(statement: &Statement, files: &[PathBuf]) -> Result<Vec<String>, WrongUse> {
     if statement.predicate_type != RELEASE || statement.statement != STATEMENT {
         return Err(WrongUse(
-            "it is signed, and is no release; expected release.dsse.json".to_owned(),
+            "it is signed, and is not a release; expected release.dsse.json".to_owned(),
         ));
     }
     let mut problems = Vec::new();

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let shown = args.evidence.display();
     let wrong = |why: &dyn std::fmt::Display| {
         WrongUse(format!(
-            "{shown} is no evidence: {why}; expected gate.dsse.json or test-result.dsse.json of `epwatch gate --attest`"
+            "{shown} is not evidence: {why}; expected gate.dsse.json or test-result.dsse.json of `epwatch gate --attest`"
         ))
     };
     let text = input_file::read(&args.evidence, InputKind::Evidence)

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shape = input
         .dtype()
         .tensor_shape()
-        .ok_or("the first input is no tensor")?;
+        .ok_or("the first input is not a tensor")?;
     let dims: Vec<i64> = shape.iter().map(|dim| (*dim).max(1)).collect();
     let length = usize::try_from(dims.iter().product::<i64>())?;
     for _ in 0..100 {

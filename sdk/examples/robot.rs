@@ -129,7 +129,7 @@ fn frame(session: &mut ObservedSession) -> Result<(), Box<dyn Error>> {
     let shape = input
         .dtype()
         .tensor_shape()
-        .ok_or("the first input is no tensor")?;
+        .ok_or("the first input is not a tensor")?;
     let dims: Vec<i64> = shape.iter().map(|dim| (*dim).max(1)).collect();
     let length = usize::try_from(dims.iter().product::<i64>())?;
     session.run(inputs![Tensor::from_array((dims, vec![0.0_f32; length]))?])?;

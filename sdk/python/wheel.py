@@ -65,7 +65,7 @@ def built():
 def platform(library):
     """Returns the tag of an ELF library, by its processor and by the newest symbol version of glibc that it names."""
     if library[:4] != b"\x7fELF":
-        sys.exit("the library is no shared library of Linux")
+        sys.exit("the library is not a shared library of Linux")
     machine = MACHINES.get(int.from_bytes(library[18:20], "little"))
     if machine is None:
         sys.exit(f"expected a library for {' or '.join(MACHINES.values())}")

@@ -91,7 +91,9 @@ impl Manifest {
     fn own_digest(&self) -> anyhow::Result<String> {
         let text = serde_json::to_string(self)?;
         let own = format!(",\"sha256\":\"{}\"}}", self.sha256);
-        let before = text.strip_suffix(&own).context("its sha256 is no hash")?;
+        let before = text
+            .strip_suffix(&own)
+            .context("its sha256 is not a hash")?;
         Ok(epwatch_proto::hex(&Sha256::digest(before.as_bytes())))
     }
 
@@ -115,7 +117,7 @@ impl Manifest {
                     return Err(No(format!("there is no folder {shown}")).into());
                 }
                 return Err(No(format!(
-                    "{shown} is no whole backup: {NAME} is not there, which is written last"
+                    "{shown} is not a whole backup: {NAME} is not there, which is written last"
                 ))
                 .into());
             }

@@ -194,7 +194,7 @@ async fn put_back(
 
 fn wal_copy(wal: &SavedWal) -> Result<WalCopy, No> {
     let collector_id = wal.collector_id.parse().map_err(|_| {
-        let text = format!("wal.collector_id: {:?} is no number", wal.collector_id);
+        let text = format!("wal.collector_id: {:?} is not a number", wal.collector_id);
         No(text)
     })?;
     Ok(WalCopy {

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (wal, out) = (args.wal.display(), args.out.display());
     if !args.wal.is_dir() {
         return Err(WrongUse(format!(
-            "--wal {wal} is no folder; expected a collector's WAL"
+            "--wal {wal} is not a folder; expected a collector's WAL"
         ))
         .into());
     }

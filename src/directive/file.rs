@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Content> {
         .with_context(failed)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         bail!(
-            "{} is no directive: it has more than {MAX_FILE_BYTES} bytes",
+            "{} is not a directive: it has more than {MAX_FILE_BYTES} bytes",
             path.display()
         );
     }

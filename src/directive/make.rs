@@ -247,7 +247,7 @@ impl MakeArgs {
         let nearest = SOCS.iter().min_by_key(distance);
         let nearest = nearest.map_or("", |soc| soc.soc);
         bail!(
-            "--chipset {asked}: is no Qualcomm chipset; did you mean {nearest}? --unlisted-chipset takes it as it is"
+            "--chipset {asked}: is not a Qualcomm chipset; did you mean {nearest}? --unlisted-chipset takes it as it is"
         )
     }
 

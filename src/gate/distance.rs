@@ -92,7 +92,7 @@ fn run(session: &mut Session, seed: u64) -> anyhow::Result<Vec<Vec<f64>>> {
     let mut random = Random::new(seed);
     for input in session.inputs() {
         let ValueType::Tensor { ty, shape, .. } = input.dtype() else {
-            bail!("input {} is no tensor", input.name());
+            bail!("input {} is not a tensor", input.name());
         };
         // A dimension that is not fixed counts as 1, as in the count of MACs.
         let dims: Vec<i64> = shape.iter().map(|dim| (*dim).max(1)).collect();
@@ -158,7 +158,7 @@ fn value(
 
 fn numbers(value: &DynValue) -> anyhow::Result<Vec<f64>> {
     let ValueType::Tensor { ty, .. } = value.dtype() else {
-        bail!("it is no tensor");
+        bail!("it is not a tensor");
     };
     Ok(match ty {
         TensorElementType::Float32 => each(value.try_extract_tensor::<f32>()?.1, f64::from),

@@ -227,7 +227,7 @@ impl Inputs {
             }
             Err(error @ (ManifestError::NotOnnx { .. } | ManifestError::OtherFormat { .. })) => {
                 return Err(format!(
-                    "{shown} is no ONNX model: {}",
+                    "{shown} is not an ONNX model: {}",
                     one_line(&error.to_string())
                 ));
             }
@@ -290,7 +290,7 @@ impl Inputs {
             }
             Err(error @ ManifestError::NotOnnx { .. }) => {
                 return Err(format!(
-                    "{shown} is no ONNX model: {}",
+                    "{shown} is not an ONNX model: {}",
                     one_line(&error.to_string())
                 ));
             }
@@ -342,7 +342,7 @@ async fn on_each(
         match answer {
             Answer::NoModel(error) => {
                 let error = one_line(&error);
-                return Err(WrongUse(format!("{shown} is no ONNX model: {error}")).into());
+                return Err(WrongUse(format!("{shown} is not an ONNX model: {error}")).into());
             }
             Answer::WrongUse(error) => return Err(WrongUse(one_line(&error)).into()),
             answer => answers.push((index, soc, answer)),

@@ -101,7 +101,7 @@ fn evidence_is_of_one_model_policy_and_key() {
         ("cut", &text[..text.len() / 2]),
     ] {
         fs::write(dir.join(name), text).unwrap();
-        check_fails(&mut verify(name), 2, "is no evidence");
+        check_fails(&mut verify(name), 2, "is not evidence");
     }
     check_fails(
         &mut epwatch(dir, "verify none --key ops.pem"),

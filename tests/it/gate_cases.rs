@@ -142,11 +142,11 @@ fn loops_with_an_unknown_number_of_turns_have_no_share() {
     for (name, words) in [
         (
             "loop_turns_given",
-            "is no constant of the model; one turn has 4096 MACs",
+            "is not a constant of the model; one turn has 4096 MACs",
         ),
         (
             "loop_large_body",
-            "is no constant of the model; one turn has 4194304 MACs",
+            "is not a constant of the model; one turn has 4194304 MACs",
         ),
         ("loop_until", "a condition may end it before its last turn"),
         (

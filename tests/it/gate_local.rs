@@ -432,7 +432,7 @@ fn strange_files_are_refused_before_a_launch() {
     let gate = format!("gate --local --policy {policy} --keep {kept}");
     let run = format!("run --out {kept}");
     let a_fifo = |argument: &str| format!("{argument} {fifo}: it is a FIFO; expected a file");
-    let no_file = |argument: &str| format!("{argument} {fifo}: it is no regular file");
+    let no_file = |argument: &str| format!("{argument} {fifo}: it is not a regular file");
     for (words, told) in [
         (format!("{gate} {fifo}"), a_fifo("MODEL")),
         (
@@ -446,7 +446,7 @@ fn strange_files_are_refused_before_a_launch() {
         ),
         (
             format!("{gate} {model} --baseline {no_model}"),
-            format!("--baseline {no_model}: the file is no whole ONNX model"),
+            format!("--baseline {no_model}: the file is not a whole ONNX model"),
         ),
         (
             format!("{gate} {model} --baseline {no_model} {fifo}"),

@@ -212,7 +212,7 @@ fn a_pipeline_fails_on_what_it_names() {
     let mut symbolic = inspect("a_cnn_dynbatch.fp32", "--fail-on macs=2%");
     check_fails(&mut symbolic, 2, "--shape x=1,3,32,32");
     let mut readme = epwatch(&format!("inspect {FIXTURES}/../../README.md"));
-    check_fails(&mut readme, 2, "is no ONNX model");
+    check_fails(&mut readme, 2, "is not an ONNX model");
     let late = check_ends(&mut inspect(model, "--soc SM8635 --timeout 1ms"), 3);
     assert!(late.1.contains("no session after 1ms"), "{late:?}");
 }

@@ -443,6 +443,6 @@ fn a_detector_says_that_it_leads_and_replay_finds_its_store() {
     assert!(replayed.contains("0 cohort windows"), "{replayed}");
     let mut calibrate = epwatch("detector calibrate --json");
     let (stdout, stderr) = check_ends(calibrate.current_dir(dir.path()), 1);
-    assert_eq!(stdout, "", "a document that is no rates");
+    assert_eq!(stdout, "", "a document without rates");
     assert!(stderr.contains("fewer than seven windows"), "{stderr}");
 }

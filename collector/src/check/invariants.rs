@@ -264,7 +264,7 @@ mod tests {
                 let mut named = INVARIANTS.iter().filter(|of| of.name == *name);
                 let of = named
                     .next()
-                    .unwrap_or_else(|| panic!("{name} is no invariant"));
+                    .unwrap_or_else(|| panic!("{name} is not an invariant"));
                 assert_eq!(of.repeat, screen.repeat, "{name}");
                 assert_eq!(
                     of.needs_deletions_done, screen.needs_deletions_done,

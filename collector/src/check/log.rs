@@ -46,7 +46,7 @@ pub(super) async fn check(
         ));
     }
     if skipped > 0 {
-        damage.push(format!("{skipped} bytes that are no record"));
+        damage.push(format!("{skipped} bytes that are not a record"));
     }
     Ok([
         Checked {

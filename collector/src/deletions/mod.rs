@@ -139,7 +139,7 @@ impl Deletions {
                 pending,
                 waiting,
                 "deletions of unknown installations are refused for now: most of those that wait are made up; \
-                 installations with reports in the store are deleted as ever"
+                 installations with reports in the store are deleted as usual"
             );
         } else if pending + waiting < MAX_OPEN / 10 * 9 {
             self.may_warn_full.store(true, Relaxed);

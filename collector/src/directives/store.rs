@@ -32,7 +32,7 @@ pub struct PublishedDirective {
 #[non_exhaustive]
 pub enum DirectiveError {
     /// The bytes are no valid directive.
-    #[error("failed to publish: the file is no sound directive")]
+    #[error("failed to publish: the file is not a sound directive")]
     Unsound(#[source] epwatch_proto::ParseError),
     /// Ids are unique for ever.
     #[error(

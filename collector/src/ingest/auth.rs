@@ -523,7 +523,7 @@ mod tests {
             let metrics = KeyMetrics::default();
             let keys = AppKeys::new(&config, metrics.clone()).unwrap();
             let n_keys = || metrics.n_keys.get() - n_inline;
-            assert_eq!(n_keys(), 0, "none from the start is no change");
+            assert_eq!(n_keys(), 0, "none from the start is not a change");
             let entry = format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"a\"\n");
             std::fs::write(&path, entry).unwrap();
             keys.reload().unwrap();

@@ -109,7 +109,7 @@ pub(crate) async fn read<M: Message + Default>(
             .map_err(|status| Box::new(error(&status)))?,
     };
     let message = M::decode(body).map_err(|e| {
-        let text = format!("request is no valid protobuf message: {e}");
+        let text = format!("request is not a valid protobuf message: {e}");
         Box::new(error(&Status::invalid_argument(text)))
     })?;
     let metadata = MetadataMap::from_headers(parts.headers);

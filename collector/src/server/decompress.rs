@@ -49,7 +49,7 @@ pub(crate) enum InflateError {
     Ratio { compressed: usize },
     #[error("request has more than {MAX_MEMBERS} members of {0:?}")]
     Members(Encoding),
-    #[error("request is no valid {0:?} stream")]
+    #[error("request is not a valid {0:?} stream")]
     Corrupt(Encoding),
 }
 

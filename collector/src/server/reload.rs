@@ -240,7 +240,7 @@ mod tests {
             (n("done"), n("failed"), is_current)
         };
         fs::write(&file, "one").unwrap();
-        assert_eq!(poll(0, false), (0, 0, 0), "the first poll is no reload");
+        assert_eq!(poll(0, false), (0, 0, 0), "the first poll is not a reload");
         // First one half of a renewal is written, then the other half.
         is_sound.store(false, Relaxed);
         fs::write(&file, "two").unwrap();

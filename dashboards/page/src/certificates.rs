@@ -92,7 +92,7 @@ fn listed(certificates: &[CertificateRow], now: Timestamp) -> String {
     if certificates.len() == MOST {
         _ = writeln!(
             text,
-            "The {MOST} that were stored last. `--app` shows those of one app."
+            "The {MOST} that were stored last. `--app` shows the certificates of one app."
         );
     }
     text

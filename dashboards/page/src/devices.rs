@@ -128,7 +128,7 @@ fn listed(installations: &[InstallationRow], now: Timestamp) -> String {
     if installations.len() == MOST {
         _ = writeln!(
             text,
-            "The {MOST} that reported last. `--app` shows those of one app."
+            "The {MOST} that reported last. `--app` shows the devices of one app."
         );
     }
     text

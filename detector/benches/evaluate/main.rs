@@ -83,7 +83,7 @@ impl Plan {
             Some(text) => {
                 let text = text.with_context(|| format!("{name} needs a number"))?;
                 text.parse()
-                    .with_context(|| format!("{name} {text} is no number"))
+                    .with_context(|| format!("{name} {text} is not a number"))
             }
         };
         let has = |name: &str| args.iter().any(|arg| arg == name);
@@ -168,7 +168,7 @@ async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
             JUDGE.to_owned(),
             format!("unix:{}", store.socket().display()),
             fleet.end.as_second().to_string(),
-            memory::child().context("the engine is no child of this process")?,
+            memory::child().context("the engine is not a child of this process")?,
         ];
         let mut judging = Command::new(std::env::current_exe()?);
         judging.args(arguments).stderr(Stdio::inherit());

@@ -271,7 +271,7 @@ pub(crate) fn without_runs() -> Check {
 fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check> {
     let found = now.iter().chain(before).find(|one| one.run.is_off_npu())?;
     let path = &found.file.path;
-    let why = format!("{path} was not measured on an NPU; its run times say nothing of one");
+    let why = format!("{path} was not measured on an NPU; its run times say nothing about an NPU");
     Some(Check::new("latency", Outcome::Undecided, why))
 }
 

@@ -170,7 +170,9 @@ impl ModelMacs {
         let on_npu = self.total.saturating_sub(off) as f64;
         let npu = has_npu.then(|| ep(1, run.partitions, share(on_npu)));
         let error = unknown.map(|name| {
-            format!("those of {name} are in no shape and no name, or it runs more than once a run")
+            format!(
+                "the MACs of {name} are in no shape and no name, or it runs more than once a run"
+            )
         });
         Ok(InspectedChipset {
             error,

@@ -52,7 +52,7 @@ impl Mistake {
     pub(crate) fn cpu_latency(what: &str) -> Self {
         Self::new(
             "cpu_latency",
-            format!("{what} is no NPU: its run times say nothing of one"),
+            format!("{what} is not an NPU: its run times say nothing about one"),
             "measure on the phone",
         )
     }
@@ -85,7 +85,7 @@ impl Mistake {
         Self::new(
             "loop_body",
             format!(
-                "{name} runs several times in a run, as the body of a Loop or Scan: its MACs are those of one turn"
+                "{name} runs several times in a run, as the body of a Loop or Scan: its MACs are counted for one turn"
             ),
             "judge the body as a model of its own",
         )
@@ -138,7 +138,7 @@ impl Mistake {
     pub(crate) fn input_shapes() -> Self {
         Self::new(
             "input_shapes",
-            "a session has runs of several input shapes, which take different times; those of the most frequent one are judged",
+            "a session has runs of several input shapes, which take different times; only runs of the most frequent shape are judged",
             "record with one shape",
         )
     }
@@ -177,7 +177,7 @@ impl Mistake {
     pub(crate) fn not_in_turn() -> Self {
         Self::new(
             "not_in_turn",
-            "all launches of one model come before those of the other, so that a drift of the device looks like the model's",
+            "all launches of one model come before all launches of the other, so that a drift of the device looks like the model's",
             "measure in turn: old, new, new, old",
         )
     }

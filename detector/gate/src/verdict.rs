@@ -149,7 +149,7 @@ pub struct PlacementNumbers {
 
 /// A node of `inspect --json` whose MACs are not known, or not all of them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct Uncounted {
     pub name: String,
     pub op_type: String,

@@ -14,7 +14,7 @@ use crate::judge::signals::PlacementChange;
 /// Returns the next step if all chipsets show the same effect.
 pub(crate) fn on_all_chipsets(reasons: &[Reason]) -> String {
     let what = new_runtime(reasons).unwrap_or_else(|| {
-        "Compare MACs and input sizes of the model with those of the version before, and look at what else the app runs"
+        "Compare MACs and input sizes of the model with the previous version, and look at what else the app runs"
             .to_owned()
     });
     format!("{what}; nothing points at one chipset.")
@@ -47,7 +47,7 @@ fn new_runtime(reasons: &[Reason]) -> Option<String> {
     });
     let runtimes = in_sentence(&runtimes?.join(", "));
     Some(format!(
-        "Compare the same model with the runtime {runtimes} and with that of the version before, session by session"
+        "Compare the same model with the runtime {runtimes} and with the previous version's, session by session"
     ))
 }
 

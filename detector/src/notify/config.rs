@@ -164,5 +164,5 @@ pub(super) fn parse_url(text: &str) -> Option<Url> {
 /// Adds a problem unless the value of `key` is an address.
 pub(crate) fn check_url(problems: &mut Problems, key: &str, url: &str) {
     let is_url = parse_url(url).is_some();
-    problems.check(key, is_url, || "is no http or https address".to_owned());
+    problems.check(key, is_url, || "is not an http or https address".to_owned());
 }

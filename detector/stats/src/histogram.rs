@@ -39,7 +39,7 @@ impl Bucket {
 #[non_exhaustive]
 pub enum HistogramError {
     /// An edge is negative or not finite, or the upper one is not above the lower one.
-    #[error("failed to build a histogram: bucket [{low_us}, {high_us}) us is no interval")]
+    #[error("failed to build a histogram: bucket [{low_us}, {high_us}) us is not an interval")]
     Edges {
         /// Lower edge as given.
         low_us: f64,

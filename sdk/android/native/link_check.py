@@ -155,7 +155,7 @@ class Elf:
     def __init__(self, path):
         self.bytes = path.read_bytes()
         if self.bytes[:4] != b"\x7fELF" or self.bytes[4] not in (1, 2) or self.bytes[5] != 1:
-            raise SystemExit(f"{path} is no little-endian ELF file")
+            raise SystemExit(f"{path} is not a little-endian ELF file")
         self.is_64 = self.bytes[4] == 2
         self.machine = struct.unpack_from("<H", self.bytes, 18)[0]
         offset, = struct.unpack_from("<Q" if self.is_64 else "<I", self.bytes, 32 if self.is_64 else 28)

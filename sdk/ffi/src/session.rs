@@ -75,7 +75,7 @@ pub(crate) unsafe fn request(
         )
     };
     let reason = |name: &String| {
-        let unknown = || Failure::invalid(format!("{name:?} is no code of a reason"));
+        let unknown = || Failure::invalid(format!("{name:?} is not a code of a reason"));
         ReasonCode::from_name(name).ok_or_else(unknown)
     };
     let reasons = reasons.iter().map(reason).collect::<Result<Vec<_>, _>>()?;

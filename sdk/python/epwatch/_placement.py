@@ -206,7 +206,7 @@ class Shapes:
         return None if is_fixed else cls([node.name for node in inputs])
 
     def key(self, feed: Mapping[str, Any]) -> str:
-        """Returns the key of a run's inputs; empty if one is no tensor."""
+        """Returns the key of a run's inputs; empty if one is not a tensor."""
         try:
             shapes = tuple([getattr(feed.get(name), "shape", None) for name in self._names])
             known = self._known.get(shapes)

@@ -130,7 +130,7 @@ impl Watch {
             ..SessionOptions::default()
         };
         let reason = |name: &String| {
-            let unknown = || PyValueError::new_err(format!("{name:?} is no code of a reason"));
+            let unknown = || PyValueError::new_err(format!("{name:?} is not a code of a reason"));
             ReasonCode::from_name(name).ok_or_else(unknown)
         };
         let reasons = described.reasons.iter().map(reason);

@@ -56,7 +56,7 @@ impl InputKind {
             let path = entry.with_context(expected)?.path();
             // A FIFO would wait for ever.
             if !path.is_file() && path.extension().is_some_and(|end| end == "pb") {
-                bail!("--inputs {shown}: {} is no regular file", path.display());
+                bail!("--inputs {shown}: {} is not a regular file", path.display());
             }
         }
         Ok(Self::Folder(found))

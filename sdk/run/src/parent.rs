@@ -181,7 +181,7 @@ impl Plan {
             match found.is_file() {
                 true => Ok(found),
                 false => Err(WrongUse(format!(
-                    "{argument} {shown}: it is no regular file; expected a file"
+                    "{argument} {shown}: it is not a regular file; expected a file"
                 ))),
             }
         };
@@ -581,7 +581,7 @@ fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
     let shown = name_of(&job.out);
     let document = RunDocument::read(&job.out).map_err(|error| {
         WrongUse(format!(
-            "{shown} is no launch of this program: {error}; {OTHER_FOLDER}"
+            "{shown} is not a launch of this program: {error}; {OTHER_FOLDER}"
         ))
     })?;
     let differs = if document.model.sha256 != job.sha256 {

@@ -103,7 +103,7 @@ pub enum PrepareError {
     },
     /// A table of functions that is not from ORT 1.x.
     #[error(
-        "failed to prepare a session for its placement: the functions of ONNX Runtime {found} are not those of \
+        "failed to prepare a session for its placement: the functions of ONNX Runtime {found} do not fit \
          1.{FIRST_MINOR}; runs are measured all the same"
     )]
     OtherFunctions {
@@ -214,7 +214,7 @@ impl HostRuntime {
         parameter: *mut c_void,
     ) -> Result<(), PrepareError> {
         let Some(table) = LoggingTable::of(self) else {
-            let text = format!("its functions are not those of 1.{OLDER_MINOR} or later");
+            let text = format!("its functions do not fit 1.{OLDER_MINOR} or later");
             return Err(PrepareError::Refused(text));
         };
         if options.is_null() {

@@ -182,7 +182,7 @@ impl Recorded {
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "rounding down keeps `>` right for whole nanoseconds, and a huge p95 is no limit"
+    reason = "rounding down keeps `>` right for whole nanoseconds, and a huge p95 is not a limit"
 )]
 fn limits_ns(baseline_p95_us: Option<f64>) -> [u64; 3] {
     match baseline_p95_us {

@@ -186,7 +186,7 @@ impl AihubArgs {
     ) -> anyhow::Result<Plan> {
         let latency = &policy.latency;
         if latency.runs.is_some() || policy.outputs.golden.is_some() {
-            let text = "latency.runs and outputs.golden of --policy are for launches on devices at hand: give --local, or take \
+            let text = "latency.runs and outputs.golden of --policy are for launches on devices that you have here: give --local, or take \
                         them out";
             return Err(WrongUse(text.to_owned()).into());
         }
@@ -362,7 +362,7 @@ impl JobsFile {
             .map_err(|error| WrongUse(format!("failed to read {shown}: {error}")))?;
         let read: Self = serde_json::from_str(&text).map_err(|error| {
             WrongUse(format!(
-                "{shown} is no file of --aihub: {error}; give another --jobs"
+                "{shown} is not a file of --aihub: {error}; give another --jobs"
             ))
         })?;
         if read.schema != SCHEMA {

@@ -304,7 +304,7 @@ impl DeviceSession<'_> {
             // A profiler's own file.
             Value::String(content) if !is_launch => content,
             document if is_launch && document["schema"] == "epwatch.run/1" => json,
-            _ => bail!("{}: it is no epwatch.run/1", wrong()),
+            _ => bail!("{}: it is not an epwatch.run/1", wrong()),
         };
         let path = self.keep.join(name);
         let mut file = NamedTempFile::new_in(self.keep)?;

@@ -142,7 +142,7 @@ fn document(path: &Path) -> Result<Option<(Timestamp, Document)>, String> {
     let time = found.made_at.as_deref().ok_or("it has no made_at")?;
     let time = time
         .parse()
-        .map_err(|error| format!("its made_at is no time: {error}"))?;
+        .map_err(|error| format!("its made_at is not a time: {error}"))?;
     Ok(Some((time, found)))
 }
 

@@ -8,7 +8,7 @@ pub enum ManifestError {
     #[error("the model has external data: write the copy into the folder of the model")]
     ExternalData,
     /// The bytes are not an ONNX model.
-    #[error("the file is no whole ONNX model: {expected} expected at byte {at}")]
+    #[error("the file is not a whole ONNX model: {expected} expected at byte {at}")]
     NotOnnx {
         /// Offset in the file.
         at: u64,

@@ -35,7 +35,7 @@ pub fn rewrite(bytes: &[u8]) {
         let read = crate::read::model(Cursor::new(copy));
         assert!(
             !matches!(read, Err(crate::ManifestError::NotOnnx { .. })),
-            "the copy is no whole model"
+            "the copy is not a whole model"
         );
     }
     let _ = fs::remove_dir_all(&folder);

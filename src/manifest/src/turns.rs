@@ -61,7 +61,7 @@ fn of_loop(node: &Node, tensors: &[Tensor]) -> Turns {
         return Turns::Fixed(0);
     }
     if first.is_none() {
-        return Turns::Unknown("the condition of its first turn is no constant of the model");
+        return Turns::Unknown("the condition of its first turn is not a constant of the model");
     }
     let bodies = bodies_of(node, tensors);
     let next: Option<Vec<bool>> = bodies.map(|body| goes_on(body, tensors)).collect();
@@ -73,7 +73,7 @@ fn of_loop(node: &Node, tensors: &[Tensor]) -> Turns {
         (Some(Some(_)), None) => Turns::Unknown("a condition may end it before its last turn"),
         (Some(Some(most)), Some(_)) => Turns::Fixed(most),
         (None | Some(None), _) => {
-            Turns::Unknown("the number of its turns is no constant of the model")
+            Turns::Unknown("the number of its turns is not a constant of the model")
         }
     }
 }
@@ -299,9 +299,9 @@ mod tests {
         let cast = [cast, flag("flag", 0)].concat();
         let input = declared(11, "first", 9, &[]);
         let (first, early, open) = (
-            Some("the condition of its first turn is no constant"),
+            Some("the condition of its first turn is not a constant"),
             Some("a condition may end it before its last turn"),
-            Some("the number of its turns is no constant"),
+            Some("the number of its turns is not a constant"),
         );
         for (begins, next, n, macs, why) in [
             (flag("first", 1), &given, "n", 3 * 64, None),

@@ -93,7 +93,7 @@ impl Args {
                 number => {
                     let number: u64 = number
                         .parse()
-                        .with_context(|| format!("{number:?} is no number; see --help"))?;
+                        .with_context(|| format!("{number:?} is not a number; see --help"))?;
                     numbers.push(number);
                 }
             }

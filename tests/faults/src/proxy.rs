@@ -206,7 +206,7 @@ impl Way {
                 return Ok(());
             }
         };
-        let head = std::str::from_utf8(&bytes[..head_end]).context("the head is no text")?;
+        let head = std::str::from_utf8(&bytes[..head_end]).context("the head is not text")?;
         let head = with_parameters(head, &self.parameters)?;
         let mut rest = bytes.split_off(head_end);
         let releases = self.held_since(&mut client, &head, &mut rest).await?;

@@ -167,7 +167,7 @@ fn a_pull_request_is_compared_with_its_base_and_has_one_comment() {
     let body = runner.read("gh.body");
     let nothing = "### epwatch gate: nothing was judged (exit code 2)";
     assert!(
-        body.contains(nothing) && body.contains("scene.onnx is no ONNX model"),
+        body.contains(nothing) && body.contains("scene.onnx is not an ONNX model"),
         "{body}"
     );
     runner.write("comments.json", "[]");

@@ -1,5 +1,5 @@
 //! The part of plain English that a program can check, in documents and in comments of Rust files. Sentences have at most
-//! 25 words, and none of the phrases that hide a noun.
+//! 25 words, and none of the phrases that hide a noun. Messages in the code of products have none of these either.
 //!
 //! Code in backquotes, a link's text and each number count as words. A sentence ends at a full stop, a cell of a table or a
 //! paragraph. `PROSE=docs/gate.md cargo test --test it documents::prose` checks one file or folder alone.
@@ -47,6 +47,31 @@ fn documents_and_comments_are_plain() {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
+/// Reads the lines of code that have a literal. Tests compare with texts of others, which may be of any kind.
+#[test]
+fn messages_have_no_phrase_that_hides_a_noun() {
+    let mut problems = Vec::new();
+    for (name, text) in files(&["rs"]) {
+        if name
+            .split('/')
+            .any(|part| part == "tests" || part == "tests.rs")
+        {
+            continue;
+        }
+        let mut is_literal = false;
+        for (line, text) in text.lines().enumerate() {
+            let text = text.trim_start();
+            let found = phrase(&text.replace('"', " ")).filter(|_| !text.starts_with("//"));
+            // A literal goes on behind a line that ends with a backslash.
+            if found.is_some() && (is_literal || text.contains('"')) {
+                problems.push(format!("{name}:{}: {text}", line + 1));
+            }
+            is_literal = text.ends_with('\\');
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+}
+
 /// Proves that the check really reads text, because it could also find nothing for lack of input.
 #[test]
 fn made_up_sentences_have_their_problems() {
@@ -80,15 +105,18 @@ fn problem(sentence: &str) -> Option<String> {
     if n_words > MAX_WORDS && !is_list {
         return Some(format!("{n_words} words"));
     }
+    phrase(sentence).map(|phrase| format!("{phrase:?}"))
+}
+
+fn phrase(text: &str) -> Option<&'static str> {
     let padded = format!(
         " {} ",
-        sentence.to_lowercase().replace([',', ';', ':', '.'], " ")
+        text.to_lowercase().replace([',', ';', ':', '.'], " ")
     )
     .replace(" there is no ", " ")
     .replace(" is no longer ", " ");
     let mut phrases = PHRASES.into_iter();
-    let phrase = phrases.find(|phrase| padded.contains(&format!(" {phrase} ")))?;
-    Some(format!("{phrase:?}"))
+    phrases.find(|phrase| padded.contains(&format!(" {phrase} ")))
 }
 
 /// Returns the comments of a Rust file. An empty line stands for each line of code, and for a change of the kind of

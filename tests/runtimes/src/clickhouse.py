@@ -138,7 +138,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         return connection, ("test", 0)
 
     def handle_error(self, request, client_address):
-        """A client that leaves is no error."""
+        """A client that leaves is not an error."""
 
 
 def end_with_the_test():

@@ -47,7 +47,7 @@ fn names_beyond_the_limit_stay_out_by_app_and_fourteen_days() {
     assert!(keeps(1, ("other", "production"), Dimension::Model, "c"));
     assert!(
         !keeps(2, AT, Dimension::Model, "c"),
-        "a new day is no new room"
+        "a new day has no new places"
     );
     assert!(keeps(10, AT, Dimension::Model, "b"));
     guard.begin_batch(7);

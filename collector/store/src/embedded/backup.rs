@@ -21,7 +21,7 @@ use crate::lexer::{Token, TokenKind, quoted_name, tokens};
 #[non_exhaustive]
 pub enum BackupError {
     /// The name is not one that [`save`] and [`bring_back`] pass on.
-    #[error("archive name {0:?} is no plain file name ending in .tar.zst")]
+    #[error("archive name {0:?} is not a plain file name ending in .tar.zst")]
     Name(String),
     /// The list of functions contains a function that is not ours.
     #[error("function {0:?} of the backup does not belong to a store of epwatch")]

@@ -202,7 +202,7 @@ impl Layout {
         // The engine compares paths as text, so a folder needs one spelling.
         let home = home.canonicalize().map_err(failed(&home))?;
         if home.to_str().is_none() {
-            let source = io::Error::other("the path is no UTF-8, which the engine cannot take");
+            let source = io::Error::other("the path is not UTF-8, which the engine cannot take");
             return Err(failed(&home)(source));
         }
         let config_file = home.join("engine.xml");

@@ -134,7 +134,7 @@ struct OrdersHtml<'a> {
 impl OrdersHtml<'_> {
     fn headline(&self) -> String {
         let Some(last) = self.page.orders.first() else {
-            return "Nobody has ordered anything yet".to_owned();
+            return "There are no orders yet".to_owned();
         };
         let ago = last
             .ordered_at

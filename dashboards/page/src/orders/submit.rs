@@ -47,7 +47,7 @@ pub enum OrderError {
     Field(#[from] BadField),
     /// No incident has this id.
     #[error(
-        "no incident has the id {0}; `epwatch incident` lists ids, and that of a page that just came may follow \
+        "no incident has the id {0}; `epwatch incident` lists ids, and the id of a page that just came may follow \
          seconds later"
     )]
     Unknown(String),

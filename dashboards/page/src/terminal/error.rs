@@ -34,7 +34,7 @@ pub enum TerminalError {
     Late(String),
     /// No report of such an installation is in the store.
     #[error(
-        "no such device has reported in the last days; `epwatch devices` lists those of the last day"
+        "no such device has reported in the last days; `epwatch devices` lists the devices of the last day"
     )]
     NoDevice,
     /// No installation reported in the last day.
@@ -44,7 +44,7 @@ pub enum TerminalError {
     NoneYet,
     /// Text that is not an id of an installation.
     #[error(
-        "{0} is no device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
+        "{0} is not a device's id: expected 8 to 32 hexadecimal digits, as the SDK's `explain()` prints them"
     )]
     Id(String),
     /// Several installations have an id with this beginning.

@@ -50,7 +50,7 @@ pub(super) fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
         ]
     }));
     let more = match page.is_cut() {
-        true => "The list has the latest; `--app` shows those of one app.\n",
+        true => "The list has the latest; `--app` shows the incidents of one app.\n",
         false => "",
     };
     table(&rows) + more

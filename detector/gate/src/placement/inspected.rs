@@ -17,7 +17,7 @@ const ROUNDING: f64 = 1e-6;
 
 /// The document of `inspect --json`, reduced to the fields that are judged.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct Inspected {
     pub macs_error: Option<String>,
     #[serde(flatten)]
@@ -27,7 +27,7 @@ pub struct Inspected {
 
 /// The MACs of a model that were counted, and the nodes that were not.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct Counted {
     #[serde(default)]
     pub total_macs: Option<u64>,
@@ -37,7 +37,7 @@ pub struct Counted {
 
 /// The result for one chipset in `inspect --json`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct InspectedChipset {
     pub chipset: String,
     pub soc_model: String,
@@ -70,7 +70,7 @@ pub struct InspectedChipset {
 
 /// Fields of a failed session in `inspect --json`, in addition to its error.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct NoSession {
     pub node: Option<NamedNode>,
     pub way_out: Option<String>,
@@ -78,7 +78,7 @@ pub struct NoSession {
 
 /// A node by name and op.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct NamedNode {
     pub name: String,
     pub op_type: String,
@@ -86,7 +86,7 @@ pub struct NamedNode {
 
 /// A CPU node of `inspect --json`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct InspectedNode {
     pub name: String,
     pub op_type: String,
@@ -115,7 +115,7 @@ pub enum Place {
 
 /// Tensors between NPU and CPU of `inspect --json`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct CrossingTensors {
     pub to_npu: Vec<CrossingTensor>,
     pub to_cpu: Vec<CrossingTensor>,
@@ -123,7 +123,7 @@ pub struct CrossingTensors {
 
 /// A tensor of `inspect --json`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct CrossingTensor {
     pub tensor: String,
     pub bytes: Option<u64>,
@@ -131,7 +131,7 @@ pub struct CrossingTensor {
 
 /// A reason of `inspect --json`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[expect(missing_docs, reason = "the fields are those of `inspect --json`")]
+#[expect(missing_docs, reason = "each is a field of `inspect --json`")]
 pub struct InspectedReason {
     pub code: String,
     pub fix: String,

@@ -94,7 +94,7 @@ pub(super) fn lines(
             ));
         }
         let text = std::str::from_utf8(&line)
-            .map_err(|_| malformed(kind, format!("line {at} is no text"), "UTF-8"))?;
+            .map_err(|_| malformed(kind, format!("line {at} is not text"), "UTF-8"))?;
         each(at, text.trim_end_matches(['\n', '\r']))?;
     }
     Ok(())

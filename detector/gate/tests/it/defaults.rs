@@ -112,7 +112,7 @@ fn a_loop_with_an_unknown_number_of_turns_makes_the_share_undecided() {
     let uncounted = |total: u64, loops: &[(&str, &str, u64)]| {
         let each = loops.iter().map(|(name, op_type, macs)| {
             format!(
-                r#"{{"name": "{name}", "op_type": "{op_type}", "why": "the number of its turns is no constant of the model",
+                r#"{{"name": "{name}", "op_type": "{op_type}", "why": "the number of its turns is not a constant of the model",
                     "at_least_macs": {macs}, "unknown_turns": true}}"#
             )
         });

@@ -148,7 +148,7 @@ pub(super) fn heavier(new_runtimes: &[String]) -> String {
 fn new_runtime(runtimes: &[String]) -> String {
     let runtimes = runtimes.join(", ");
     format!(
-        "the runtime is new on these devices ({runtimes}), so compare with that of the version before first"
+        "the runtime is new on these devices ({runtimes}), so compare with the previous version's runtime first"
     )
 }
 
@@ -191,7 +191,7 @@ pub(super) fn what_differs(is_rounding: bool) -> &'static str {
     match is_rounding {
         true => {
             "rounding modes differ (floor, nearest even, a last bit), and all are as near to their CPU's as rounding leaves \
-             them (a cosine of 0.98 or more), so it is no fault"
+             them (a cosine of 0.98 or more), so it is not a fault"
         }
         false => "the model does not behave the same on every phone",
     }

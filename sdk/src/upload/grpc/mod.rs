@@ -215,7 +215,7 @@ fn endpoint_of(
     identity: Option<&ClientIdentity>,
 ) -> Result<Endpoint, UploadError> {
     let endpoint = Endpoint::from_shared(config.endpoint.clone()).map_err(|error| {
-        let what = "the endpoint is no address; expected https://HOST:PORT";
+        let what = "the endpoint is not an address; expected https://HOST:PORT";
         let message = format!("{what}: {}", error_chain(&error));
         UploadError::new(UploadFailureKind::Unreachable, message)
     })?;

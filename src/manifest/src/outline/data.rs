@@ -110,7 +110,7 @@ fn size_of_file(path: &PathBuf) -> Result<FileSize, String> {
         _ => format!("cannot be read: {error}"),
     })?;
     if !found.is_file() {
-        return Err("is no plain file".to_owned());
+        return Err("is not a plain file".to_owned());
     }
     let mut head = Vec::new();
     let read = File::open(path)

@@ -12,7 +12,7 @@ impl Planner<'_> {
     pub(super) fn einsum(&mut self, at: usize) -> Planned {
         let node = self.view.node(at);
         let is_transposed =
-            einsum_as_matmul(node.text("equation")).ok_or("it is no product of matrices")?;
+            einsum_as_matmul(node.text("equation")).ok_or("it is not a product of matrices")?;
         let (left, right) = (node.input(0), node.input(1));
         let base = node.name.clone();
         let (mut added, mut removed) = (Vec::new(), vec![at]);
@@ -23,7 +23,7 @@ impl Planner<'_> {
                 .map(<[u64]>::len)
                 .ok_or("its second input has no fixed shape")?;
             if rank < 2 {
-                return Err("its second input is no matrix");
+                return Err("its second input is not a matrix");
             }
             let dequantize = self.view.maker(right).filter(|_| {
                 self.view.made_by(right) == "DequantizeLinear"

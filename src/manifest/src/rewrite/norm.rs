@@ -206,7 +206,7 @@ impl Planner<'_> {
                 let node = self.view.node(maker);
                 let one = self.shape(node.input(1)).and_then(product) == Some(1);
                 if node.op_type != "DequantizeLinear" || !one || !only(input, at) {
-                    return Err("its scale or bias is no weight of its own");
+                    return Err("its scale or bias is not a weight of its own");
                 }
                 if !only(node.input(0), maker) {
                     return Err("its scale or bias is shared with another node");
@@ -227,7 +227,7 @@ impl Planner<'_> {
             .iter()
             .any(|(id, _)| *id == weight);
         if !is_weight || is_input {
-            return Err("its scale or bias is no weight of the file");
+            return Err("its scale or bias is not a weight of the file");
         }
         if self.view.maker(input).is_none() && !only(weight, at) {
             return Err("its scale or bias is shared with another node");

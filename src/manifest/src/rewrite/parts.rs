@@ -20,7 +20,7 @@ impl Planner<'_> {
     /// The nodes up to the scale become one LayerNormalization; over the channels, it is between two Transposes. The
     /// bias stays an Add, because the NPU refuses its 8 bits as an input of the op.
     pub(super) fn layer_norm_by_parts(&mut self, div: usize, is_quantised: bool) -> Planned {
-        let found = layer_norm(self.view, div).ok_or("its nodes are no LayerNormalization")?;
+        let found = layer_norm(self.view, div).ok_or("its nodes are not a LayerNormalization")?;
         let (axis, rank) = one_axis(&found, self.tensors)
             .ok_or("it normalises over several axes, or its input has no fixed shape")?;
         let n = self.shape(found.x).map_or(0, |dims| dims[axis]);

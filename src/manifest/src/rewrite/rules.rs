@@ -101,8 +101,8 @@ impl Planner<'_> {
 
     /// Five nodes become one. If they are quantised, the quantisation between them is removed.
     fn gelu(&mut self, erf: usize) -> Planned {
-        let found = gelu(self.view, erf).ok_or("its nodes are no Gelu")?;
-        let last = *found.nodes.last().ok_or("its nodes are no Gelu")?;
+        let found = gelu(self.view, erf).ok_or("its nodes are not a Gelu")?;
+        let last = *found.nodes.last().ok_or("its nodes are not a Gelu")?;
         let (removed, is_exact) = self.with_quantisation(&found.nodes, last, &[found.x])?;
         let node = NewNode {
             op_type: "Gelu",

@@ -29,7 +29,7 @@ pub(crate) enum FrameError {
          (0x02). (UNKNOWN_COMPRESSION_METHOD)"
     )]
     Method(u8),
-    #[error("Code: 271. DB::Exception: frame is no valid LZ4 block. (CANNOT_DECOMPRESS)")]
+    #[error("Code: 271. DB::Exception: frame is not a valid LZ4 block. (CANNOT_DECOMPRESS)")]
     Lz4,
     #[error(
         "Code: 33. DB::Exception: the body ends inside a compressed frame. (CANNOT_READ_ALL_DATA)"

@@ -256,7 +256,7 @@ impl Service {
         };
         // The format's name comes from the request. A name that cannot be a header value is refused here.
         response.body(body).map_err(|_| {
-            "Code: 73. DB::Exception: the format's name is no plain text. (UNKNOWN_FORMAT)".into()
+            "Code: 73. DB::Exception: the format's name is not plain text. (UNKNOWN_FORMAT)".into()
         })
     }
 

@@ -54,7 +54,7 @@ pub(crate) enum RequestError {
     #[error("Code: 36. DB::Exception: the form is broken: {0}. (BAD_ARGUMENTS)")]
     Form(&'static str),
     #[error(
-        "Code: 36. DB::Exception: the query is no UTF-8; send rows in the body and the INSERT \
+        "Code: 36. DB::Exception: the query is not UTF-8; send rows in the body and the INSERT \
          in the URL. (BAD_ARGUMENTS)"
     )]
     NotUtf8,
