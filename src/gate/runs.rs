@@ -7,9 +7,10 @@ use epwatch_gate::{
     launches::{JudgedBy, JudgedLaunches, MeasuredFile, judged},
     macs::ModelMacs,
     measured::quantiles_us,
+    placement::Counted,
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::GatedFile,
+    verdict::{GatedFile, Uncounted},
 };
 use epwatch_manifest::{
     InputShape, ManifestDocument, ManifestError, ModelOutline, Sha256Reader, manifest_of,
@@ -142,6 +143,20 @@ fn macs(document: ManifestDocument) -> ModelMacs {
         aliases: aliases.collect(),
         by_name: document.side_car.nodes,
         without: document.uncounted.first().map(|work| work.name.clone()),
+        counted: Counted {
+            total_macs: Some(document.side_car.total_macs),
+            uncounted: document.uncounted.into_iter().map(uncounted).collect(),
+        },
+    }
+}
+
+fn uncounted(work: epwatch_manifest::Uncounted) -> Uncounted {
+    Uncounted {
+        name: work.name,
+        op_type: work.op_type,
+        why: work.why,
+        at_least_macs: work.at_least_macs,
+        unknown_turns: work.unknown_turns,
     }
 }
 

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Deref};
 
 use epwatch_gate::time::{NodeWork, TimeRange};
 use epwatch_manifest::{CrossingTensors, GraphFacts, Place, SidesOfNodes};
-use epwatch_proto::{Placement, ReasonCode};
+use epwatch_proto::{Placement, ReasonCode, placement::CPU_EP};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use serde::{Deserialize, Serialize};
 
@@ -164,6 +164,24 @@ impl Placed {
             fingerprint_normalised: placement.normalised.map(|f| f.to_string()),
             reasons: placement.reasons.iter().copied().map(Into::into).collect(),
             crossings: None,
+        }
+    }
+
+    /// Removes the shares of MACs if nodes that compute are on both sides, since a part is uncounted.
+    pub(crate) fn forget_shares(&mut self, ep: &str) {
+        let has_npu = ep != CPU_EP && self.eps.get(ep).is_some_and(|npu| npu.nodes > 0);
+        let is_split = has_npu && self.cpu_nodes.iter().any(|node| !node.benign);
+        if !is_split {
+            return;
+        }
+        for found in self.eps.values_mut() {
+            found.macs_share = None;
+        }
+        for node in &mut self.cpu_nodes {
+            node.node.macs_share = None;
+        }
+        for partition in &mut self.npu_partitions {
+            partition.macs_share = None;
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) struct OnChipset {
     #[serde(skip)]
     ep: &'static str,
     #[serde(flatten)]
-    placed: Placed,
+    pub(super) placed: Placed,
     /// The message `Placement`, in base64; empty without a session.
     #[serde(skip)]
     encoded: String,
@@ -210,24 +210,6 @@ impl OnChipset {
     fn npu(&self) -> Option<&ExplainedEp> {
         let npu = self.placed.eps.get(self.ep);
         npu.filter(|_| self.ep != CPU_EP)
-    }
-
-    /// Removes the shares of MACs if nodes that compute are on both sides, since a part is uncounted.
-    pub(super) fn forget_shares(&mut self) {
-        let has_npu = self.npu().is_some_and(|npu| npu.nodes > 0);
-        let is_split = has_npu && self.placed.cpu_nodes.iter().any(|node| !node.benign);
-        if !is_split {
-            return;
-        }
-        for ep in self.placed.eps.values_mut() {
-            ep.macs_share = None;
-        }
-        for node in &mut self.placed.cpu_nodes {
-            node.node.macs_share = None;
-        }
-        for partition in &mut self.placed.npu_partitions {
-            partition.macs_share = None;
-        }
     }
 
     /// Returns the error if the session says nothing about the placement.

@@ -385,7 +385,7 @@ async fn on_each(
         }
         let counted = inputs.counted.as_ref();
         if counted.is_some_and(ManifestDocument::has_unknown_turns) {
-            on.forget_shares();
+            on.placed.forget_shares(args.ep.ep());
         }
         let mut options = args.ep_option.iter();
         if !options.any(|option| option.key == "op_affinity") {

@@ -2,8 +2,7 @@
 //! broken model.
 
 use epwatch_engines::QnnVersion;
-use epwatch_manifest::ModelOutline;
-use epwatch_proto::chipset::soc_by_qnn_id;
+use epwatch_manifest::{CompiledElsewhere, ModelOutline};
 
 use super::{
     answer::{Answer, Failed},
@@ -130,32 +129,15 @@ fn after_parameters(text: &str) -> &str {
     text
 }
 
-/// Returns the answer for a precompiled graph. The emulator cannot answer, because it makes a session of a graph for
-/// any chipset.
+/// Returns the answer for a precompiled graph that was not compiled for this chipset alone.
 pub(super) fn of_precompiled(soc: &SocModel, outline: &ModelOutline) -> Option<Answer> {
-    let named = |qnn_id: u32| match soc_by_qnn_id(qnn_id) {
-        Some(soc) => format!("{} (QNN's {qnn_id})", soc.soc),
-        None => format!("QNN's chipset {qnn_id}"),
-    };
-    let asked = soc.qnn_id?;
-    match outline.precompiled()?.chipset {
-        Some(qnn_id) if qnn_id == asked => None,
-        Some(qnn_id) => Some(Answer::Failed(Failed {
-            way_out: Some(
-                "Compile it for this chipset too, and give each its own file ([variants] of the policy).".to_owned(),
-            ),
-            ..Failed::without_reason(format!(
-                "the graph was compiled for {}, and not for {}.",
-                named(qnn_id),
-                named(asked)
-            ))
-        })),
-        None => Some(Answer::Unproven(
-            "the graph was compiled before, and the file does not name one chipset; the emulator makes a session of \
-             such a graph for any. Judge the model that it was compiled from"
-                .to_owned(),
-        )),
-    }
+    Some(match outline.precompiled()?.elsewhere(soc.qnn_id?)? {
+        CompiledElsewhere::ForAnother { error, way_out } => Answer::Failed(Failed {
+            way_out: Some(way_out.to_owned()),
+            ..Failed::without_reason(error)
+        }),
+        CompiledElsewhere::Unnamed { error } => Answer::Unproven(error.to_owned()),
+    })
 }
 
 /// The refusal of a graph that a newer QNN compiled; `None` if that is not the cause. QNN loads graphs of older versions.

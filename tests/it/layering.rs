@@ -23,7 +23,7 @@ const MAY_USE: &str = "
     sdk: proto
     ffi: proto sdk
     python: proto sdk
-    run: gate proto sdk
+    run: gate manifest proto sdk
     server: proto
     store: proto
     collector: proto server store

@@ -31,6 +31,8 @@ pub struct ModelMacs {
     pub aliases: BTreeMap<String, String>,
     /// A node whose MACs are not known.
     pub without: Option<String>,
+    /// The counted and uncounted MACs, as `inspect --json` has them.
+    pub counted: Counted,
 }
 
 /// A profile that belongs to another model.

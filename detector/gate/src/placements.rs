@@ -13,11 +13,19 @@ use crate::{
 
 /// Placements of one side's launches.
 pub(crate) struct Placements {
-    /// Each different placement once, with the path of a file that has it.
-    distinct: Vec<(String, Arc<InspectedChipset>)>,
+    /// Each different placement once.
+    distinct: Vec<FoundPlacement>,
     /// Number of launches without a placement. Launches of precompiled models are not counted, because none of their
     /// files can have a placement.
     pub(crate) without: usize,
+}
+
+struct FoundPlacement {
+    /// Path of a file that has it.
+    file: String,
+    /// Whether the file has it as ONNX Runtime's list, and not in events of nodes.
+    is_listed: bool,
+    placed: Arc<InspectedChipset>,
 }
 
 /// Collects the placements of the files. A file lists its placement, or has nodes from which the MACs of the model give
@@ -30,17 +38,25 @@ pub(crate) fn placements(
     macs: Option<&ModelMacs>,
     chipset: &str,
 ) -> Result<Placements, LaunchesError> {
-    let (mut distinct, mut without) = (Vec::<(String, Arc<InspectedChipset>)>::new(), 0);
+    let (mut distinct, mut without) = (Vec::<FoundPlacement>::new(), 0);
     for one in arm {
         let of_nodes = of_nodes(one, macs, chipset)?.map(Arc::new);
-        let found: Vec<Arc<InspectedChipset>> =
-            one.run.placed.iter().cloned().chain(of_nodes).collect();
+        let listed = one.run.placed.iter().cloned().map(|placed| (true, placed));
+        let of_nodes = of_nodes.map(|placed| (false, placed));
+        let found: Vec<(bool, Arc<InspectedChipset>)> = listed.chain(of_nodes).collect();
         let is_precompiled = one.run.mistakes.iter().any(|note| note.id == "ep_context");
         without += usize::from(found.is_empty() && !is_precompiled);
-        for placed in found {
-            let is_it = |known: &Arc<_>| Arc::ptr_eq(known, &placed) || *known == placed;
-            if !distinct.iter().any(|(_, known)| is_it(known)) {
-                distinct.push((one.file.path.clone(), placed));
+        for (is_listed, placed) in found {
+            let is_it = |known: &FoundPlacement| {
+                let is_same = Arc::ptr_eq(&known.placed, &placed) || known.placed == placed;
+                known.is_listed == is_listed && is_same
+            };
+            if !distinct.iter().any(is_it) {
+                distinct.push(FoundPlacement {
+                    file: one.file.path.clone(),
+                    is_listed,
+                    placed,
+                });
             }
         }
     }
@@ -83,10 +99,13 @@ impl Placements {
         notes: &mut Vec<Mistake>,
     ) -> Option<InspectedChipset> {
         let mut results = BTreeSet::new();
-        let each = self.distinct.iter().map(|(file, placed)| {
-            let mut placed = InspectedChipset::clone(placed);
+        let each = self.distinct.iter().map(|found| {
+            let (file, mut placed) = (&found.file, InspectedChipset::clone(&found.placed));
             if let Some(macs) = macs {
                 macs.add_shares(&mut placed);
+                if found.is_listed {
+                    placed.counted = macs.counted.clone();
+                }
             }
             let limits = policy.placement_on(&placed.chipset);
             let checks = placed.judge(&limits, placed.error.as_deref());
@@ -111,7 +130,7 @@ impl Placements {
         let each = self
             .distinct
             .iter()
-            .filter_map(|(_, placed)| placed.numbers());
+            .filter_map(|found| found.placed.numbers());
         let share = |of: &PlacementNumbers| of.npu_macs.unwrap_or(-1.0);
         each.max_by(|a, b| share(a).total_cmp(&share(b)))
     }

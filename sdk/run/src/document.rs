@@ -8,7 +8,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_gate::profile::NodeShare;
-use epwatch_proto::{Placement, placement::QNN_EP, v1};
+use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP, v1};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
@@ -155,9 +155,11 @@ pub(crate) struct Outputs {
 pub(crate) struct Placed {
     chipset: String,
     soc_model: String,
-    /// `ok` or `failed`.
+    /// `ok`, `failed`, or `unproven` if the session shows nothing about the chipset.
     session: String,
     error: Option<String>,
+    #[serde(default, skip_serializing_if = "NoSession::is_empty")]
+    no_session: NoSession,
     requested: Vec<String>,
     source: String,
     graph_kind: Option<String>,
@@ -175,6 +177,18 @@ pub(crate) struct Placed {
     encoded: String,
 }
 
+/// Further facts if there is no session.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct NoSession {
+    way_out: Option<String>,
+}
+
+impl NoSession {
+    fn is_empty(&self) -> bool {
+        self.way_out.is_none()
+    }
+}
+
 impl Placed {
     /// The placement of a session that was made.
     pub(crate) fn of(
@@ -189,6 +203,7 @@ impl Placed {
             soc_model: soc_model.to_owned(),
             session: "ok".to_owned(),
             error: None,
+            no_session: NoSession::default(),
             requested: placement.requested_eps.clone(),
             source: placement.source.as_str().to_owned(),
             graph_kind: Some(placement.graph_kind.as_str().to_owned()),
@@ -215,6 +230,7 @@ impl Placed {
             soc_model: soc_model.to_owned(),
             session: "failed".to_owned(),
             error: Some(error),
+            no_session: NoSession::default(),
             requested: vec![QNN_EP.to_owned()],
             source: "unavailable".to_owned(),
             graph_kind: None,
@@ -229,9 +245,36 @@ impl Placed {
         }
     }
 
+    /// The same with a way out, in addition to the reason's own.
+    pub(crate) fn with_way_out(mut self, way_out: &str) -> Self {
+        self.no_session.way_out = Some(way_out.to_owned());
+        self
+    }
+
+    /// A session that shows nothing about the chipset.
+    pub(crate) fn unproven(chipset: &str, soc_model: &str, error: &str) -> Self {
+        Self {
+            session: "unproven".to_owned(),
+            ..Self::failed(
+                chipset,
+                soc_model,
+                error.to_owned(),
+                ReasonCode::Unknown.into(),
+            )
+        }
+    }
+
     /// Why there is no session.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()
+    }
+
+    /// What a message calls a placement without a session.
+    pub(crate) fn word(&self) -> &'static str {
+        match self.session.as_str() {
+            "unproven" => "no answer",
+            _ => "no session",
+        }
     }
 
     pub(crate) fn is_ok(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use epwatch_manifest::{CompiledElsewhere, ModelOutline};
 use epwatch_proto::{Placement, ReasonCode, SelfTest, hex};
 use epwatch_sdk::{
     placement::{self, Inspection, inspect_file, record_assignment, summarise},
@@ -47,13 +48,15 @@ fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
             placement,
             npu_partitions,
             npu_nodes,
-        } => Placed::of(
-            chipset(job),
-            soc_model,
-            &placement,
-            npu_partitions,
-            npu_nodes,
-        ),
+        } => compiled_elsewhere(job).unwrap_or_else(|| {
+            Placed::of(
+                chipset(job),
+                soc_model,
+                &placement,
+                npu_partitions,
+                npu_nodes,
+            )
+        }),
         Inspection::Failed { error, reason, .. } => {
             Placed::failed(chipset(job), soc_model, error, reason.into())
         }
@@ -70,6 +73,20 @@ fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
         document.outputs = outputs(&test);
     }
     Ok(document)
+}
+
+/// The answer for a graph that was compiled for another chipset than the emulated one. A device needs none, because its
+/// own QNN accepts or refuses the graph.
+fn compiled_elsewhere(job: &Job) -> Option<Placed> {
+    let soc_model = job.ep.soc_model();
+    let compiled = ModelOutline::of(&job.model).ok()?.precompiled()?;
+    Some(match compiled.elsewhere(soc_model.parse().ok()?)? {
+        CompiledElsewhere::ForAnother { error, way_out } => {
+            let why = ReasonCode::Unknown.into();
+            Placed::failed(chipset(job), soc_model, error, why).with_way_out(way_out)
+        }
+        CompiledElsewhere::Unnamed { error } => Placed::unproven(chipset(job), soc_model, error),
+    })
 }
 
 fn chipset(job: &Job) -> &str {

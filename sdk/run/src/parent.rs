@@ -18,6 +18,7 @@ use std::{
 
 use anyhow::Context;
 use epwatch_gate::throttle::DeviceState;
+use epwatch_manifest::ModelOutline;
 use epwatch_proto::visible;
 use epwatch_sdk::runtime::TELEMETRY_SWITCH;
 use rustix::{
@@ -330,7 +331,11 @@ impl Plan {
                 }
                 // One file is enough, because no launch of this model would have a run.
                 self.write(&document, &self.file(side.arm, 1))?;
-                say(format_args!("{}: no session: {error}", side.arm.as_str()));
+                let word = document
+                    .placement
+                    .as_ref()
+                    .map_or("no session", Placed::word);
+                say(format_args!("{}: {word}: {error}", side.arm.as_str()));
             }
             looked.insert(side.arm, (side, document));
         }
@@ -387,9 +392,12 @@ impl Plan {
         Ok(Some(profile))
     }
 
-    /// How long a session takes to start from its compiled graph; `None` of an EP that compiles none.
+    /// How long a session takes to start from its compiled graph; `None` of an EP that compiles none, and of a model that
+    /// is one.
     fn load_warm_us(&self, job: &Job) -> anyhow::Result<Option<u64>> {
-        if job.ep == Ep::Cpu {
+        let outline = ModelOutline::of(&job.model);
+        let is_compiled = outline.is_ok_and(|outline| outline.precompiled().is_some());
+        if job.ep == Ep::Cpu || is_compiled {
             return Ok(None);
         }
         let mut starts_us = Vec::new();

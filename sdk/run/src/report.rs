@@ -55,7 +55,7 @@ struct SeenReport {
 #[derive(Debug, Serialize)]
 struct SeenModel {
     sha256: String,
-    /// `ok` or `failed`.
+    /// `ok`, `failed` or `unproven`.
     session: String,
     eps: Value,
     partitions: usize,

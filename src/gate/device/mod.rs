@@ -198,22 +198,21 @@ impl DeviceArgs {
         add_model(&mut call, of.model, "candidate");
         self.add_runtime(&mut call, of).await?;
         self.add_policy(&mut call, of.policy);
-        // The file must exist until the runner has ended.
-        let _macs = macs(of.model, of.shapes)?.inspect(|file| {
+        let counted = ModelCount::of(of.model, of.shapes)?;
+        if let Some(file) = &counted.macs {
             call.text(["--manifest"]);
             call.file(file.path(), "candidate");
-        });
-        if let Some(old) = of.baseline {
-            call.text(["--against"]);
-            add_model(&mut call, old, "baseline");
         }
-        let _old_macs = match of.baseline {
-            Some(old) => macs(old, of.shapes)?.inspect(|file| {
+        let mut old = None;
+        if let Some(model) = of.baseline {
+            call.text(["--against"]);
+            add_model(&mut call, model, "baseline");
+            let counted = old.insert(ModelCount::of(model, of.shapes)?);
+            if let Some(file) = &counted.macs {
                 call.text(["--against-manifest"]);
                 call.file(file.path(), "baseline");
-            }),
-            None => None,
-        };
+            }
+        }
         call.text(of.dims.iter().map(|dim| format!("--dim={dim}")));
         let folders = match self.devices().await? {
             devices if devices.is_empty() => {
@@ -237,14 +236,17 @@ impl DeviceArgs {
                     .extend(documents(&folder, "baseline-", most)?);
             }
         }
-        for (paths, model) in [
-            (&mut files.candidate, Some(of.model)),
-            (&mut files.baseline, of.baseline),
+        for (paths, counted) in [
+            (&files.candidate, Some(&counted)),
+            (&files.baseline, old.as_ref()),
         ] {
-            let facts = model.and_then(|model| graph_facts(model, of.shapes).ok());
-            for path in paths.iter().filter(|_| facts.is_some()) {
+            let with_facts = counted.and_then(|counted| Some((counted, counted.facts.as_ref()?)));
+            let Some((counted, facts)) = with_facts else {
+                continue;
+            };
+            for path in paths {
                 let shown = || format!("failed to complete {}", path.display());
-                complete(path, facts.as_ref()).with_context(shown)?;
+                complete(path, facts, counted.has_unknown_turns).with_context(shown)?;
             }
         }
         Ok(files)
@@ -530,10 +532,24 @@ fn below(folder: &str, path: &Path) -> String {
     format!("{folder}/{name}")
 }
 
-/// Writes a file with a model's MACs; `None` if they cannot be counted.
-fn macs(model: &Path, shapes: &[InputShape]) -> anyhow::Result<Option<NamedTempFile>> {
-    let counted = manifest_of(model, shapes).ok();
-    counted.as_ref().map(manifest::temporary).transpose()
+/// The parts of a model's graph that its launches need.
+struct ModelCount {
+    /// A file with the MACs, which must exist until the runner has ended; `None` if they cannot be counted.
+    macs: Option<NamedTempFile>,
+    /// Whether a loop's number of iterations is unknown, so that no share of the MACs is known either.
+    has_unknown_turns: bool,
+    facts: Option<GraphFacts>,
+}
+
+impl ModelCount {
+    fn of(model: &Path, shapes: &[InputShape]) -> anyhow::Result<Self> {
+        let counted = manifest_of(model, shapes).ok();
+        Ok(Self {
+            macs: counted.as_ref().map(manifest::temporary).transpose()?,
+            has_unknown_turns: counted.is_some_and(|counted| counted.has_unknown_turns()),
+            facts: graph_facts(model, shapes).ok(),
+        })
+    }
 }
 
 /// Documents of one side, in the order of their numbers. A folder may have more than a policy asks for: these do not count.
@@ -559,10 +575,7 @@ fn documents(folder: &Path, side: &str, most: Option<u32>) -> anyhow::Result<Vec
 }
 
 /// Adds to a launch's placement the positions of its CPU nodes in the graph, and the tensors that cross.
-fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
-    let Some(facts) = facts else {
-        return Ok(());
-    };
+fn complete(path: &Path, facts: &GraphFacts, has_unknown_turns: bool) -> anyhow::Result<()> {
     let mut document: Value = serde_json::from_slice(&fs::read(path)?)?;
     let Some(placement) = document.get_mut("placement").and_then(Value::as_object_mut) else {
         return Ok(());
@@ -578,6 +591,9 @@ fn complete(path: &Path, facts: Option<&GraphFacts>) -> anyhow::Result<()> {
         .unwrap_or_default();
     let mut placed: Placed = serde_json::from_value(Value::Object(placement.clone()))?;
     placed.locate(facts, QNN_EP, &npu_nodes);
+    if has_unknown_turns {
+        placed.forget_shares(QNN_EP);
+    }
     if let Value::Object(located) = serde_json::to_value(&placed)? {
         placement.extend(located);
     }

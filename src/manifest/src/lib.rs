@@ -39,7 +39,7 @@ pub use document::{ManifestDocument, SCHEMA, Uncounted};
 pub use error::ManifestError;
 pub use facts::{GraphFacts, NodeSize, graph_facts};
 pub use forms::NodeForm;
-pub use outline::{ModelOutline, Precompiled};
+pub use outline::{CompiledElsewhere, ModelOutline, Precompiled};
 pub use rewrite::{Rewrite, Rewritten, rewrite, weights_outside};
 pub use shapes::{FreeDim, InputShape};
 pub use sides::{CrossingTensor, CrossingTensors, Place, PlacedGraph, SidesOfNodes};

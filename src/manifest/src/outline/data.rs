@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use epwatch_proto::QnnCompiledFor;
+use epwatch_proto::{QnnCompiledFor, chipset::soc_by_qnn_id};
 
 use crate::shapes::list;
 
@@ -43,6 +43,48 @@ pub struct Precompiled {
     pub chipset: Option<u32>,
     /// Version of the QNN SDK that compiled it, for example `2.51.0`.
     pub sdk: Option<String>,
+}
+
+/// Why a session of QNN's emulator shows nothing about a compiled graph: the emulator makes one for any chipset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CompiledElsewhere {
+    /// The chipset refuses a graph of another chipset.
+    ForAnother {
+        /// The chipset's refusal.
+        error: String,
+        /// What helps.
+        way_out: &'static str,
+    },
+    /// The file does not name one chipset.
+    Unnamed {
+        /// Why nothing is known, and what helps.
+        error: &'static str,
+    },
+}
+
+impl Precompiled {
+    /// Why an emulated session proves nothing on this chipset, by QNN's number; `None` if the graph was compiled for it.
+    pub fn elsewhere(&self, asked: u32) -> Option<CompiledElsewhere> {
+        let named = |qnn_id: u32| match soc_by_qnn_id(qnn_id) {
+            Some(soc) => format!("{} (QNN's {qnn_id})", soc.soc),
+            None => format!("QNN's chipset {qnn_id}"),
+        };
+        match self.chipset {
+            Some(qnn_id) if qnn_id == asked => None,
+            Some(qnn_id) => Some(CompiledElsewhere::ForAnother {
+                error: format!(
+                    "the graph was compiled for {}, and not for {}.",
+                    named(qnn_id),
+                    named(asked)
+                ),
+                way_out: "Compile it for this chipset too, and give each its own file ([variants] of the policy).",
+            }),
+            None => Some(CompiledElsewhere::Unnamed {
+                error: "the graph was compiled before, and the file does not name one chipset; the emulator makes a session \
+                        of such a graph for any. Judge the model that it was compiled from",
+            }),
+        }
+    }
 }
 
 impl DataElsewhere {

@@ -8,5 +8,5 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub use self::data::Precompiled;
+pub use self::data::{CompiledElsewhere, Precompiled};
 pub use self::model::ModelOutline;
