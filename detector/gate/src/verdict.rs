@@ -339,8 +339,20 @@ impl Verdict {
         let mut models = self.targets.iter().map(Target::file);
         let is_one = models.all(|file| file == target.file());
         match is_one {
-            true => target.chipset.clone(),
-            false => format!("{} {}", target.file(), target.chipset),
+            true => self.chipset_of(target),
+            false => format!("{} {}", target.file(), self.chipset_of(target)),
+        }
+    }
+
+    /// The target's chipset. It says which target has launches, if another one of the same model and chipset has none.
+    pub(crate) fn chipset_of(&self, target: &Target) -> String {
+        let is_twin = |other: &Target| {
+            let of_one = (&other.chipset, other.file()) == (&target.chipset, target.file());
+            of_one && other.runs.is_empty()
+        };
+        match !target.runs.is_empty() && self.targets.iter().any(is_twin) {
+            true => format!("{}, launches", target.chipset),
+            false => target.chipset.clone(),
         }
     }
 

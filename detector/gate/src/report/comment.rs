@@ -83,13 +83,13 @@ pub(super) fn numbers(verdict: &Verdict, most: usize) -> String {
                 text.push_str("| .. | | | | | |\n");
                 break;
             }
-            text.push_str(&row(target, has_times));
+            text.push_str(&row(verdict, target, has_times));
         }
     }
     text
 }
 
-fn row(target: &Target, has_times: bool) -> String {
+fn row(verdict: &Verdict, target: &Target, has_times: bool) -> String {
     let result = match target.result() {
         result @ (Outcome::Fail | Outcome::Undecided) => format!("**{}**", result.as_str()),
         result => result.as_str().to_owned(),
@@ -114,7 +114,7 @@ fn row(target: &Target, has_times: bool) -> String {
     };
     let mut text = format!(
         "| {} | {result} | {} | {} | {} | {} |",
-        escaped(&target.chipset),
+        escaped(&verdict.chipset_of(target)),
         cell(&|of| Some(format!("{:.1} %", 100.0 * of.npu_macs?))),
         cell(&|of| Some(of.partitions.to_string())),
         cell(&|of| Some(of.cpu_nodes.to_string())),

@@ -53,7 +53,7 @@ pub fn markdown(verdict: &Verdict) -> String {
         for check in &target.checks {
             let row = format!(
                 "| {} | {} | {} | {} | {} |\n",
-                escaped(&target.chipset),
+                escaped(&verdict.chipset_of(target)),
                 escaped(target.file()),
                 check.id,
                 check.result.as_str(),

@@ -21,7 +21,11 @@ pub fn table(verdict: &Verdict, columns: Option<usize>) -> String {
     text.line("", &format!("not checked: {}", not_checked(verdict)), 2);
     for target in &verdict.targets {
         text.line("", "", 0);
-        let head = clean(&format!("{}  {}", target.chipset, target.file()));
+        let head = clean(&format!(
+            "{}  {}",
+            verdict.chipset_of(target),
+            target.file()
+        ));
         text.line("", &head, 2);
         for check in &target.checks {
             let word = match check.result {
