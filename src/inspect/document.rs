@@ -117,6 +117,11 @@ impl OnChipset {
                 if let Some(facts) = facts {
                     placed.locate(facts, ep.ep(), &npu_nodes);
                 }
+                if ep == InspectedEp::Cpu {
+                    // The command asked for the CPU, so nothing is missing.
+                    let advice = ReasonCode::EpNotRequested.as_str();
+                    placed.reasons.retain(|why| why.code != advice);
+                }
                 ("ok", None, *placed)
             }
             Answer::Failed(Failed {

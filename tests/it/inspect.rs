@@ -306,6 +306,8 @@ fn another_ep_is_inspected_on_this_machine() {
     assert_eq!(cpu["requested"], json!([]));
     assert_eq!(cpu["eps"].as_object().unwrap().len(), 1, "{cpu:#}");
     assert_eq!(cpu["npu_partitions"], json!([]));
+    // The command asks for the CPU, so it gets no advice to ask for QNN's EP.
+    assert_eq!(cpu["reasons"], json!([]));
 
     for (words, expected) in [
         ("--ep openvino --soc SM8650", "--soc names chipsets"),
