@@ -17,7 +17,7 @@ use crate::{
     mistakes::Mistake,
     placements::placements,
     read::recorded,
-    run::RunTarget,
+    run::{RunTarget, Unit},
     unpaired::{self, judge_layers},
     verdict::{Against, Check, GatedFile, LatencyNumbers, Outcome, Target},
 };
@@ -98,9 +98,20 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let mut notes = Vec::from_iter(in_order(&mut candidate, &mut baseline));
     let mut target = target(label, &candidate, &baseline, by);
     let eps = candidate.iter().filter_map(|one| one.run.eps.as_ref());
-    target
-        .checks
-        .extend(judge_eps(eps).filter(|_| !by.is_on_cpu));
+    let mut used = judge_eps(eps).filter(|_| !by.is_on_cpu);
+    let asks_for_cpu = |one: &MeasuredFile| {
+        let ep = one.run.runtime.ep.as_deref();
+        ep.is_some_and(|ep| Unit::of_ep(ep) == Unit::Cpu)
+    };
+    if let Some(check) = used.as_mut().filter(|used| used.result == Outcome::Fail)
+        && candidate.iter().all(asks_for_cpu)
+    {
+        check.why.push_str(
+            ": they asked for the CPU, and --runs judges launches on an NPU; launch with --qnn-provider and --qnn-backend, or \
+             let the gate itself launch on the CPU (--local, --ssh)",
+        );
+    }
+    target.checks.extend(used);
     let placed = placement(&mut target, &mut candidate, &mut baseline, by, &mut notes)?;
 
     let limits = &by.policy.latency;

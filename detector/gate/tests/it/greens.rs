@@ -447,7 +447,8 @@ fn an_emulator_keeps_no_limit_of_latency() {
     }
     let cpu = format!(r#", "runtime": {{"ep": "{CPU}"}}"#);
     let found = alone(launches(&[8_000; 6], &cpu), MEDIAN);
-    check(&found, "npu_used", Outcome::Fail);
+    let why = check(&found, "npu_used", Outcome::Fail).why;
+    assert!(why.contains("they asked for the CPU"), "{why}");
 }
 
 /// A table has no row for a phone on which the job failed.
