@@ -36,7 +36,7 @@ pub(super) struct GateCalibrateArgs {
     /// The ONNX model.
     #[arg(value_name = "MODEL")]
     model: PathBuf,
-    /// Pairs of launches.
+    /// Pairs of launches, 12 to 200.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(12..=200))]
     pairs: u32,
     /// The policy, whose limits are compared with their floors. Floors are of gates with its `latency.launches`.

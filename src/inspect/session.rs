@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use epwatch_engines::Installed;
 use epwatch_manifest::{FreeDim, weights_outside};
 use epwatch_proto::{ModelManifest, PlacementSource, SideCar, placement::QNN_EP, v1};
+use epwatch_run::crash_signal;
 use epwatch_sdk::{
     placement::{
         Inspection, PlacementInput, inspect_bytes, inspect_file, ort_version, with_built_in_ep,
@@ -232,18 +233,6 @@ fn without_answer(status: ExitStatus, said: Said) -> Answer {
 }
 
 const SIGKILL: i32 = 9;
-
-/// Returns a signal's name, if the signal comes from a fault in the process's own code.
-fn crash_signal(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        11 => "SIGSEGV",
-        _ => return None,
-    })
-}
 
 /// Started by `epwatch inspect`.
 #[derive(Debug, clap::Args)]

@@ -39,7 +39,8 @@ pub(crate) fn measured_file(model: &str, words: &str) -> Value {
     let told = String::from_utf8_lossy(&ended.stderr);
     let code = ended.status.code();
     assert!(matches!(code, Some(0 | 1 | 3)), "{code:?}: {told}");
-    let found: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let found: Result<Value, _> = serde_json::from_slice(&ended.stdout);
+    let found = found.unwrap_or_else(|error| panic!("{model}: {error}: {told}"));
     let expected = match found["result"].as_str().unwrap() {
         "pass" => 0,
         "fail" => 1,

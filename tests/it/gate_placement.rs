@@ -8,8 +8,8 @@ use crate::gate_local::{measured_file, policy};
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
-/// Partitions and crossings, a share, no session, an op on the CPU, loops without a known number of iterations, and
-/// graphs that were compiled for one chipset or for an unknown one.
+/// One of each kind: partitions and crossings, a share, no session, an op on the CPU, a loop with an unknown number of
+/// iterations. Also graphs that were compiled for one chipset, or for an unknown one.
 const EACH_RUN: [(&str, &str); 9] = [
     ("models/a_cnn.qu8.onnx", "SM8650"),
     ("models/e_mixed.q8head32.onnx", "SM8635"),
@@ -23,10 +23,9 @@ const EACH_RUN: [(&str, &str); 9] = [
 ];
 
 /// Fixtures of the gate whose placement or session is special, in addition to all fixtures of models.
-const NIGHTLY_OF_GATE: [&str; 7] = [
+const NIGHTLY_OF_GATE: [&str; 6] = [
     "context_sm8650",
     "context_unnamed",
-    "empty_cache",
     "loop_large_body",
     "loop_turns_given",
     "loop_until",

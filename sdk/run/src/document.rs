@@ -218,12 +218,12 @@ impl Placed {
         }
     }
 
-    /// A session that could not be made.
+    /// A session that could not be made, with the reason if it is known.
     pub(crate) fn failed(
         chipset: &str,
         soc_model: &str,
         error: String,
-        reason: ExplainedReason,
+        reason: Option<ExplainedReason>,
     ) -> Self {
         Self {
             chipset: chipset.to_owned(),
@@ -240,7 +240,7 @@ impl Placed {
             npu_nodes: Vec::new(),
             fingerprint: None,
             fingerprint_normalised: None,
-            reasons: vec![reason],
+            reasons: vec![reason.unwrap_or_else(|| ReasonCode::Unknown.into())],
             encoded: String::new(),
         }
     }
@@ -255,12 +255,7 @@ impl Placed {
     pub(crate) fn unproven(chipset: &str, soc_model: &str, error: &str) -> Self {
         Self {
             session: "unproven".to_owned(),
-            ..Self::failed(
-                chipset,
-                soc_model,
-                error.to_owned(),
-                ReasonCode::Unknown.into(),
-            )
+            ..Self::failed(chipset, soc_model, error.to_owned(), None)
         }
     }
 

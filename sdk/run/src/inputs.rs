@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use epwatch_sdk::self_test::{GoldenInput, ReadyInput};
-use ort::session::Session;
+use ort::{session::Session, value::ValueType};
 use serde::{Deserialize, Serialize};
 
 use crate::path_bytes;
@@ -64,6 +64,9 @@ impl InputKind {
 
     /// Makes the inputs that this session takes.
     pub(crate) fn of(&self, session: &Session) -> anyhow::Result<GoldenInput> {
+        for input in session.inputs() {
+            check_input(input.name(), input.dtype())?;
+        }
         let ready = match self {
             Self::Folder(folder) => return of_folder(folder, session),
             Self::Noise => ReadyInput::Noise(1),
@@ -74,6 +77,28 @@ impl InputKind {
         GoldenInput::ready(ready, session)
             .context("failed to make inputs for this model; give --inputs a folder")
     }
+}
+
+/// Refuses inputs that no launch can be given, in the words of the gate without launches.
+fn check_input(name: &str, dtype: &ValueType) -> anyhow::Result<()> {
+    let kind = match dtype {
+        ValueType::Tensor { shape, .. } if shape.contains(&0) => {
+            let dims: Vec<String> = shape.iter().map(ToString::to_string).collect();
+            bail!(
+                "input {name} has the shape [{}], so that it has no elements, and a launch cannot be made: export the model \
+                 without the empty cache, or with a length of 1 or more",
+                dims.join(",")
+            );
+        }
+        ValueType::Tensor { .. } => return Ok(()),
+        ValueType::Sequence(_) => "a sequence",
+        ValueType::Map { .. } => "a map",
+        ValueType::Optional(_) => "optional",
+    };
+    bail!(
+        "input {name} is {kind}, and a launch takes tensors only: export the model with tensors as its inputs; \
+         `epwatch gate MODEL --soc CHIPSET` judges its placement without a launch"
+    )
 }
 
 fn of_folder(folder: &Path, session: &Session) -> anyhow::Result<GoldenInput> {

@@ -41,6 +41,10 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    pub(crate) fn chipset(&self) -> &str {
+        self.target.chipset.as_deref().unwrap_or("unknown")
+    }
+
     /// Returns the options that two launches must share, in addition to the runtime's version.
     pub(crate) fn options(&self) -> BTreeMap<String, String> {
         let of_ep = match &self.ep {

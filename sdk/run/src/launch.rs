@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use epwatch_manifest::{CompiledElsewhere, ModelOutline};
-use epwatch_proto::{Placement, ReasonCode, SelfTest, hex};
+use epwatch_proto::{Placement, SelfTest, hex};
 use epwatch_sdk::{
     placement::{self, Inspection, inspect_file, record_assignment, summarise},
     self_test,
@@ -50,7 +50,7 @@ fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
             npu_nodes,
         } => compiled_elsewhere(job).unwrap_or_else(|| {
             Placed::of(
-                chipset(job),
+                job.chipset(),
                 soc_model,
                 &placement,
                 npu_partitions,
@@ -58,7 +58,7 @@ fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
             )
         }),
         Inspection::Failed { error, reason, .. } => {
-            Placed::failed(chipset(job), soc_model, error, reason.into())
+            Placed::failed(job.chipset(), soc_model, error, Some(reason.into()))
         }
         _ => anyhow::bail!("the SDK gave an answer that this program does not know"),
     };
@@ -82,15 +82,10 @@ fn compiled_elsewhere(job: &Job) -> Option<Placed> {
     let compiled = ModelOutline::of(&job.model).ok()?.precompiled()?;
     Some(match compiled.elsewhere(soc_model.parse().ok()?)? {
         CompiledElsewhere::ForAnother { error, way_out } => {
-            let why = ReasonCode::Unknown.into();
-            Placed::failed(chipset(job), soc_model, error, why).with_way_out(way_out)
+            Placed::failed(job.chipset(), soc_model, error, None).with_way_out(way_out)
         }
-        CompiledElsewhere::Unnamed { error } => Placed::unproven(chipset(job), soc_model, error),
+        CompiledElsewhere::Unnamed { error } => Placed::unproven(job.chipset(), soc_model, error),
     })
-}
-
-fn chipset(job: &Job) -> &str {
-    job.target.chipset.as_deref().unwrap_or("unknown")
 }
 
 /// `None` if the outputs could not be compared.
@@ -122,8 +117,8 @@ fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
     let mut session = match session {
         Ok(session) => session,
         Err(error) => {
-            let why = ReasonCode::Unknown.into();
-            let failed = Placed::failed(chipset(job), soc_model, error.message().to_owned(), why);
+            let error = error.message().to_owned();
+            let failed = Placed::failed(job.chipset(), soc_model, error, None);
             document.placement = Some(failed);
             return Ok(document);
         }
@@ -148,7 +143,7 @@ fn placed(
     let soc_model = job.ep.soc_model();
     let placement: Placement = summarise(&assignment, made.input(soc_model, manifest));
     Some(Placed::of(
-        chipset(job),
+        job.chipset(),
         soc_model,
         &placement,
         Vec::new(),

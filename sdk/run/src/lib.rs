@@ -13,6 +13,7 @@ mod args;
 mod attended;
 mod change;
 mod conditions;
+mod crash;
 mod document;
 mod inputs;
 mod job;
@@ -25,6 +26,9 @@ mod schedule;
 mod session;
 mod settings;
 mod untimed;
+mod wrong_use;
 
 pub use args::Command;
-pub use parent::{WrongUse, exit_code, run, say};
+pub use crash::crash_signal;
+pub use parent::{exit_code, run, say};
+pub use wrong_use::WrongUse;

@@ -10,8 +10,15 @@ use crate::{
     job::Job,
 };
 
-/// A document with what each launch says.
+/// A document with what each launch says, in a process that has loaded ONNX Runtime.
 pub(crate) fn begun(job: &Job) -> RunDocument {
+    let mut document = document_of(job);
+    document.runtime.ort = placement::ort_version();
+    document
+}
+
+/// The same without the version of ONNX Runtime.
+pub(crate) fn document_of(job: &Job) -> RunDocument {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -23,7 +30,7 @@ pub(crate) fn begun(job: &Job) -> RunDocument {
         },
         target: job.target.clone(),
         runtime: MeasuredRuntime {
-            ort: placement::ort_version(),
+            ort: None,
             ep: job.ep.name().to_owned(),
             options: job.options(),
         },

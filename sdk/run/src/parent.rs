@@ -5,7 +5,6 @@ use std::{
     env,
     fs::{self, File},
     io::{self, Write as _},
-    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, ExitCode, ExitStatus, Stdio},
     sync::{
@@ -36,6 +35,7 @@ use crate::{
     attended::{self, StartedBy},
     change::changed,
     conditions::output_of,
+    crash::{Crashed, without_document},
     document::{Arm, MeasuredOn, Placed, Profile, RunDocument},
     job::{Ep, Job, Task},
     launch::launch,
@@ -43,19 +43,8 @@ use crate::{
     schedule::{MOST_TRIES, order},
     settings::{difference, settings, sha256_of},
     untimed::{UNFINISHED, WARM_STARTS},
+    wrong_use::WrongUse,
 };
-
-/// The command line cannot be used on this device.
-#[derive(Debug)]
-pub struct WrongUse(String);
-
-impl std::fmt::Display for WrongUse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongUse {}
 
 /// The exit code for an error: 2 wrong use, 130 interrupted, 3 anything else.
 pub fn exit_code(error: &anyhow::Error) -> u8 {
@@ -311,18 +300,21 @@ impl Plan {
         for side in &self.sides {
             let file = self.out.join(format!("{}-look.json", side.arm.as_str()));
             let job = self.job_of(side, Task::Look, &file);
-            let document = match known(&job)? {
+            let kept = known(&job)?;
+            let mut document = match kept.clone() {
                 Some(document) => document,
-                None => {
-                    let mut document = self.child(&job)?;
-                    if has_session(&document) {
-                        document.profile = self.profile(&job)?;
-                        document.load_warm_us = self.load_warm_us(&job)?;
-                    }
-                    self.write(&document, &file)?;
-                    document
-                }
+                None => self.look(&job)?,
             };
+            // A full disk may have cost an earlier call these two.
+            if has_session(&document) && document.profile.is_none() {
+                document.profile = self.profile(&job)?;
+            }
+            if has_session(&document) && document.load_warm_us.is_none() {
+                document.load_warm_us = self.load_warm_us(&job)?;
+            }
+            if kept.as_ref() != Some(&document) {
+                self.write(&document, &file)?;
+            }
             if !has_session(&document) {
                 let error = document.placement.as_ref().and_then(Placed::error);
                 let error = visible(error.unwrap_or("the runtime gives no reason")).to_string();
@@ -359,6 +351,19 @@ impl Plan {
             attended::send_end()?;
         }
         Ok(())
+    }
+
+    /// The look at a model. If its process crashes twice, the model has no session here, as in the app.
+    fn look(&self, job: &Job) -> anyhow::Result<RunDocument> {
+        match self.child(job) {
+            Err(error) if error.is::<Crashed>() => say(format_args!("made again: {error}")),
+            looked => return looked,
+        }
+        self.child(job).or_else(|error| {
+            let crashed = error.downcast::<Crashed>()?;
+            say(&crashed);
+            Ok(crashed.document(job))
+        })
     }
 
     /// No launch could be compared with an earlier model that has no session.
@@ -478,7 +483,9 @@ impl Plan {
             let last = attempt == MOST_TRIES;
             let mut document = match self.child(job) {
                 Ok(document) => document,
-                Err(error) if last || error.is::<Ended>() => return Err(error),
+                Err(error) if last || error.is::<Ended>() || error.is::<WrongUse>() => {
+                    return Err(error);
+                }
                 Err(error) => {
                     say(format_args!("made again: {error:#}"));
                     continue;
@@ -515,7 +522,10 @@ impl Plan {
             Ok(ended) if ended.success() => RunDocument::read(&answer).with_context(|| {
                 format!("failed to read {}, which a launch wrote", answer.display())
             }),
-            Ok(ended) => Err(anyhow::Error::msg(without_document(&job, ended))),
+            Ok(ended) if ended.code() == Some(2) => {
+                Err(WrongUse("no launch can be made like this, see above".to_owned()).into())
+            }
+            Ok(ended) => Err(without_document(&job, ended)),
             Err(error) => Err(error),
         };
         for file in [told, answer] {
@@ -627,21 +637,6 @@ fn has_session(document: &RunDocument) -> bool {
 pub fn say(text: impl std::fmt::Display) {
     // If stderr is closed, there is nothing left to do.
     let _ = writeln!(io::stderr(), "epwatch-run: {text}");
-}
-
-fn without_document(job: &Job, ended: ExitStatus) -> String {
-    let what = match job.task {
-        Task::Look => "the placement's launch".to_owned(),
-        Task::Profile => "the profile's launch".to_owned(),
-        Task::Compile => "the launch that compiles the graph".to_owned(),
-        Task::Warm => "the launch from the compiled graph".to_owned(),
-        Task::Time(n) => format!("launch {n}"),
-    };
-    let arm = job.arm.as_str();
-    match ended.signal() {
-        Some(signal) => format!("signal {signal} ended {what} of the {arm}"),
-        None => format!("{what} of the {arm} ended with {ended}"),
-    }
 }
 
 /// Why the launch should be made again: the device's state, for example heat; `None` if it should not.

@@ -6,13 +6,20 @@ use epwatch_proto::{
     placement::{CPU_EP, QNN_EP},
 };
 use epwatch_sdk::{
-    placement::PlacementInput,
+    placement::{self, PlacementInput},
     qnn::{HtpOptions, Plugin},
-    runtime,
+    runtime::{self, FIRST_WITH_ASSIGNMENT_API, RuntimeError},
 };
 use ort::{environment::Environment, session::builder::SessionBuilder};
 
-use crate::job::{Ep, Job, KeyValue};
+use crate::{
+    job::{Ep, Job, KeyValue},
+    wrong_use::WrongUse,
+};
+
+/// Minor version of the oldest ONNX Runtime 1.x for launches. `ort` gives each session a policy for choosing its EP, and
+/// 1.22 aborts the process because of it if it has no device.
+const OLDEST: u32 = 23;
 
 /// The runtime of this process, with the EP's plugin.
 pub(crate) struct Runtime {
@@ -29,7 +36,25 @@ pub(crate) struct Builder {
 
 impl Runtime {
     pub(crate) fn load(job: &Job) -> anyhow::Result<Self> {
-        let environment = runtime::load(&job.ort)?.build()?;
+        let too_old = |found: &str| {
+            WrongUse(format!(
+                "--ort {}: ONNX Runtime {found} is too old for launches; give 1.{OLDEST} or later (1.{FIRST_WITH_ASSIGNMENT_API} or \
+                 later also reports where each node runs)",
+                job.ort.display()
+            ))
+        };
+        let environment = match runtime::load(&job.ort) {
+            Err(RuntimeError::TooOld { found, .. }) => return Err(too_old(&found).into()),
+            loaded => loaded?.build()?,
+        };
+        let version = placement::ort_version().unwrap_or_default();
+        let minor = version
+            .strip_prefix("1.")
+            .and_then(|rest| rest.split('.').next());
+        let minor: Option<u32> = minor.and_then(|minor| minor.parse().ok());
+        if minor.is_some_and(|minor| minor < OLDEST) {
+            return Err(too_old(&version).into());
+        }
         let plugin = match &job.ep {
             Ep::Qnn { provider, .. } => Some(Plugin::register(&environment, provider)?),
             Ep::Cpu => None,
@@ -142,6 +167,18 @@ impl Ep {
         match self {
             Self::Cpu => CPU_EP,
             Self::Qnn { .. } => QNN_EP,
+        }
+    }
+
+    pub(crate) fn is_npu(&self) -> bool {
+        matches!(self, Self::Qnn { .. })
+    }
+
+    /// The runtime whose code makes the session.
+    pub(crate) fn runtime(&self) -> &'static str {
+        match self {
+            Self::Cpu => "ONNX Runtime",
+            Self::Qnn { .. } => "QNN",
         }
     }
 

@@ -1,0 +1,88 @@
+//! A launch whose process ended without a document: the words for its end, and what helps.
+
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+
+use crate::{
+    document::{Placed, RunDocument},
+    job::{Job, Task},
+    measured::document_of,
+};
+
+/// A fault in the code of ONNX Runtime or the EP ended the process of a launch.
+#[derive(Debug)]
+pub(crate) struct Crashed {
+    signal: &'static str,
+    text: String,
+}
+
+impl std::fmt::Display for Crashed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Crashed {}
+
+/// Returns a signal's name, if the signal comes from a fault in the process's own code.
+pub fn crash_signal(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        11 => "SIGSEGV",
+        _ => return None,
+    })
+}
+
+const SIGKILL: i32 = 9;
+
+/// The error of a launch whose process ended like this.
+pub(crate) fn without_document(job: &Job, ended: ExitStatus) -> anyhow::Error {
+    let what = match job.task {
+        Task::Look => "the placement's launch".to_owned(),
+        Task::Profile => "the profile's launch".to_owned(),
+        Task::Compile => "the launch that compiles the graph".to_owned(),
+        Task::Warm => "the launch from the compiled graph".to_owned(),
+        Task::Time(n) => format!("launch {n}"),
+    };
+    let model = job.model.file_name().unwrap_or_default().to_string_lossy();
+    let launch = format!("{what} of the {} ({model})", job.arm.as_str());
+    match ended.signal().map(|signal| (signal, crash_signal(signal))) {
+        Some((_, Some(signal))) => Crashed {
+            signal,
+            text: format!(
+                "{signal} ended {launch}: {} crashed, as it would in the app",
+                job.ep.runtime()
+            ),
+        }
+        .into(),
+        Some((SIGKILL, None)) => anyhow::anyhow!(
+            "SIGKILL ended {launch}, as the system does if memory runs out; close other programs, or use a smaller model"
+        ),
+        Some((signal, None)) => anyhow::anyhow!("signal {signal} ended {launch}"),
+        None => anyhow::anyhow!("{launch} ended with {ended}, see above"),
+    }
+}
+
+impl Crashed {
+    /// The document of a launch that crashes each time. It has no session, as for a refusal.
+    pub(crate) fn document(&self, job: &Job) -> RunDocument {
+        let error = format!(
+            "{} crashed ({}) while it made the session or ran the model, as it would in the app",
+            job.ep.runtime(),
+            self.signal
+        );
+        let placed = Placed::failed(job.chipset(), job.ep.soc_model(), error, None);
+        RunDocument {
+            placement: Some(match job.ep.is_npu() {
+                true => placed.with_way_out(
+                    "`epwatch gate MODEL --soc CHIPSET` makes the session on an emulator, and names the node if it crashes there \
+                     too.",
+                ),
+                false => placed,
+            }),
+            ..document_of(job)
+        }
+    }
+}
