@@ -28,7 +28,11 @@ ONNX Runtime sends what an NPU refuses to the CPU, silently. epwatch finds that 
 sessions of `onnxruntime.InferenceSession`, and reports to an epwatch collector. Nothing is recorded, written or sent
 without consent.
 """
+# pytest imports the module of such an entry point at its start, wherever the wheel is installed.
+PLUGIN = "epwatch_pytest"
+ENTRY_POINTS = f"[pytest11]\nepwatch = {PLUGIN}\n"
 CLASSIFIERS = (
+    "Framework :: Pytest",
     "Operating System :: POSIX :: Linux",
     "Programming Language :: Python :: 3",
     "Programming Language :: Python :: 3 :: Only",
@@ -94,9 +98,11 @@ def packed(out, library):
         DESCRIPTION,
     ]
     files = {f"epwatch/{path.name}": path.read_bytes() for path in sorted((HERE / "epwatch").iterdir()) if path.is_file()}
+    files[f"{PLUGIN}.py"] = (HERE / f"{PLUGIN}.py").read_bytes()
     files["epwatch/_native.abi3.so"] = library
     files[f"{info}/METADATA"] = "\n".join(metadata).encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: epwatch\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
+    files[f"{info}/entry_points.txt"] = ENTRY_POINTS.encode()
     files[f"{info}/licenses/LICENSE"] = (ROOT / "LICENSE").read_bytes()
 
     def line(name, content):

@@ -7,7 +7,8 @@
         assert_on_npu(session)
         assert_latency(session, {"x": image}, max_ms=20)
 
-They need no `epwatch.start` and send nothing. Placement on QNN's emulator is real, its latency is not.
+Under pytest they are the fixtures `epwatch_assert_on_npu` and `epwatch_assert_latency`, too. They need no `epwatch.start`
+and send nothing. Placement on QNN's emulator is real, its latency is not.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def assert_on_npu(
     judged only if `max_partitions` is given. `session` is of `epwatch.InferenceSession`, or of onnxruntime with the option
     `session.record_ep_graph_assignment_info` at "1".
     """
+    # pytest then shows the test's own line, and not the source of this function.
+    __tracebackhide__ = True
     if min_macs is None:
         if side_car is not None:
             raise ValueError("side_car is read only with min_macs, the NPU's least share of the MACs")
@@ -83,6 +86,7 @@ def assert_on_npu(
 
 
 def _assert_macs(listed: _placement.Listed, min_macs: float, side_car: str | os.PathLike[str]) -> None:
+    __tracebackhide__ = True
     nodes = [(name, ep) for ep, of_ep in listed for name, _, _ in of_ep]
     share, found = _placement.read_side_car(side_car).macs(nodes)
     if share < min_macs - _ROUNDING:
@@ -93,6 +97,7 @@ def _assert_macs(listed: _placement.Listed, min_macs: float, side_car: str | os.
 
 def assert_latency(session: Any, feed: Mapping[str, Any], *, max_ms: float, runs: int = 50) -> None:
     """Fails if the median of `runs` runs, after the cold ones, is above `max_ms`."""
+    __tracebackhide__ = True
     if runs < 1:
         raise ValueError(f"runs: expected at least 1, got {runs}")
     taken = []

@@ -43,12 +43,13 @@ fn environment_with(name: &str, wheels: &[&Path], packages: &[&str]) -> Environm
     environment
 }
 
-/// An environment with another onnxruntime, for nightly runs.
-pub(crate) fn environment_of(version: &str) -> Environment {
-    let file = format!("tests/requirements/onnxruntime-{version}.txt");
-    let (name, own) = (format!("onnxruntime-{version}"), wheels(&crate_file(&file)));
-    let onnxruntime = format!("onnxruntime=={version}");
-    environment_with(&name, &[&own, &ci_wheels()], &[&onnxruntime])
+/// An environment with this version of a package, for nightly runs.
+pub(crate) fn environment_of(package: &str, version: &str) -> Environment {
+    let name = format!("{package}-{version}");
+    let own = wheels(&crate_file(&format!("tests/requirements/{name}.txt")));
+    let pinned = format!("{package}=={version}");
+    let runtime = "onnxruntime";
+    environment_with(&name, &[&own, &ci_wheels()], &[&pinned, runtime])
 }
 
 /// An environment with LiteRT in place of onnxruntime.

@@ -82,7 +82,7 @@ fn the_oldest_and_the_newest_onnxruntime_give_the_same_placement() {
     }
     let (expected, _) = in_python(environment(), "68");
     for version in ["1.24.4", "1.32.0"] {
-        let (explained, n_runs) = in_python(&environment_of(version), "68");
+        let (explained, n_runs) = in_python(&environment_of("onnxruntime", version), "68");
         assert_eq!(n_runs, 20, "{version}");
         let name = "fingerprint_normalised";
         assert_eq!(explained[name], expected[name], "{version}");

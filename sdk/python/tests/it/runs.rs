@@ -91,7 +91,11 @@ fn an_older_onnxruntime_is_measured_without_placement() {
     if !is_nightly("onnxruntime 1.23.2 under the Python package") {
         return;
     }
-    let (printed, reports) = run_in(&environment_of("1.23.2"), "runs.py", &[&model("")]);
+    let (printed, reports) = run_in(
+        &environment_of("onnxruntime", "1.23.2"),
+        "runs.py",
+        &[&model("")],
+    );
     assert!(printed.ends_with("as expected\n"), "{printed}");
     check_runs(&reports);
     for session in &reports[0].sessions {

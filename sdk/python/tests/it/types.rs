@@ -20,6 +20,7 @@ fn check(folder: &Path, source: &str) {
 #[test]
 fn the_package_is_clean_under_mypy_and_so_is_its_user() {
     check(&crate_file(""), "epwatch");
+    check(&crate_file(""), "epwatch_pytest.py");
     // The installed package: `py.typed` has mypy read its types.
     check(&crate_file("tests/programs"), "typed.py");
     check(&crate_file("examples"), "ros_node.py");
