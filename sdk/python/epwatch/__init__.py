@@ -29,6 +29,7 @@ from ._process import (
     stop,
 )
 from ._runtime import RuntimeSession, session_of
+from ._self_test import SelfTestResult, self_test
 from ._session import InferenceSession, attach, measure, record
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "InferenceSession",
     "Plan",
     "RuntimeSession",
+    "SelfTestResult",
     "UploadError",
     "__version__",
     "attach",
@@ -50,6 +52,7 @@ __all__ = [
     "plan",
     "record",
     "seal",
+    "self_test",
     "session_of",
     "set_conditions",
     "set_consent",

@@ -173,12 +173,16 @@ def missing(requested: Sequence[str], session: Any) -> list[str]:
     return [ep for ep in requested if _native.is_off_cpu(ep) and ep not in has]
 
 
+def ort_code(error: BaseException | str) -> int | None:
+    """Returns the code in an error of onnxruntime; None if there is none, as for other errors."""
+    found = _CODE.search(str(error))
+    return int(found.group(1)) if found else None
+
+
 def error_code(error: BaseException | str) -> int:
     """Returns onnxruntime's code of an error. Its Python part raises ValueError for wrong inputs."""
-    found = _CODE.search(str(error))
-    if found:
-        return int(found.group(1))
-    return _INVALID_ARGUMENT if isinstance(error, (TypeError, ValueError)) else _FAIL
+    otherwise = _INVALID_ARGUMENT if isinstance(error, (TypeError, ValueError)) else _FAIL
+    return ort_code(error) or otherwise
 
 
 class Shapes:

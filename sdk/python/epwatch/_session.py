@@ -180,7 +180,7 @@ class InferenceSession:
 
     def _ended(self, began: int, feed: Any) -> None:
         """A run has ended; the usual case is in `run`."""
-        if getattr(self._session, "_sess", None) is not self._c_session:
+        if self._is_remade():
             # onnxruntime's Python part made the session again on the CPU in the middle of the run.
             self._failed(None)
             self._remade(after_run_error=True)
@@ -198,6 +198,9 @@ class InferenceSession:
             self._observe()
         if self._observed is not None:
             self._observed.record_error(_EP_FAIL if error is None else _placement.error_code(error))
+
+    def _is_remade(self) -> bool:
+        return getattr(self._session, "_sess", None) is not self._c_session
 
     def _remade(self, after_run_error: bool) -> None:
         self._run = self._session.run

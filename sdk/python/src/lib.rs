@@ -6,6 +6,7 @@
 
 mod config;
 mod failure;
+mod self_test;
 mod session;
 mod side_car;
 mod watch;
@@ -15,6 +16,8 @@ mod watch;
 mod _native {
     #[pymodule_export]
     use crate::failure::{ConfigError, FolderError, UploadError};
+    #[pymodule_export]
+    use crate::self_test::SelfTest;
     #[pymodule_export]
     use crate::session::{Session, is_off_cpu, is_on_npu, now};
     #[pymodule_export]

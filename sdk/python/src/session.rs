@@ -8,9 +8,12 @@ use std::{
 
 use epwatch_proto::{Accelerator, DeviceType};
 use epwatch_sdk::{AttachedSession, Watch};
-use pyo3::{PyResult, pyclass, pyfunction, pymethods};
+use pyo3::{PyResult, Python, exceptions::PyValueError, pyclass, pyfunction, pymethods};
 
-use crate::failure::guarded;
+use crate::{
+    failure::guarded,
+    self_test::{self, Begun, Tensor},
+};
 
 /// A session whose runs the package measures. Closed when it is dropped.
 #[pyclass(frozen, module = "epwatch._native")]
@@ -85,6 +88,22 @@ impl Session {
     /// Counts a run that failed with this code of ONNX Runtime.
     fn record_error(&self, ort_error_code: i32) {
         self.with(|session| session.record_error(ort_error_code));
+    }
+
+    /// Begins a self-test by a golden input.
+    fn begin_self_test(
+        &self,
+        py: Python<'_>,
+        id: &str,
+        tolerance: Option<f64>,
+        inputs: Vec<Tensor>,
+    ) -> PyResult<Begun> {
+        guarded(|| {
+            let (Some(attached), Some(watch)) = (&self.attached, &self.watch) else {
+                return Err(PyValueError::new_err("the session is closed"));
+            };
+            self_test::begin(py, watch, attached, id, tolerance, &inputs)
+        })
     }
 
     /// Returns the session's part of `Watch.explain`, as JSON and as text.

@@ -13,5 +13,6 @@ mod guide;
 mod litert;
 mod placement;
 mod runs;
+mod self_test;
 mod testing;
 mod types;
