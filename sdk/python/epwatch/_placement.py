@@ -94,8 +94,8 @@ def _open_at_once(name: Any, flags: int) -> int:
     return os.open(name, flags | os.O_NONBLOCK)
 
 
-def read_side_car(path: str | os.PathLike[str]) -> _native.SideCar:
-    """Reads a model's side-car. Raises OSError or ValueError if the file is not one."""
+def side_car_bytes(path: str | os.PathLike[str]) -> bytes:
+    """Returns the content of a side-car's file."""
     try:
         name = os.fspath(path)
     except TypeError:
@@ -104,13 +104,13 @@ def read_side_car(path: str | os.PathLike[str]) -> _native.SideCar:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"side_car: expected a regular file, got {name!r}")
         # The SDK refuses more than 64 MiB.
-        return _native.SideCar(file.read((64 << 20) + 1))
+        return file.read((64 << 20) + 1)
 
 
 def side_car(path: str | os.PathLike[str]) -> _native.SideCar | None:
     """Reads a model's side-car. A session is made without it, too."""
     try:
-        return read_side_car(path)
+        return _native.SideCar(side_car_bytes(path))
     except (OSError, ValueError) as error:
         logger.warning("the MACs of a model are not reported: %s", error)
         return None

@@ -13,6 +13,8 @@ and send nothing. Placement on QNN's emulator is real, its latency is not.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import statistics
 import time
@@ -23,7 +25,7 @@ from . import _native, _placement
 _EDGES = ("QuantizeLinear", "DequantizeLinear")
 # The first runs on an NPU cost up to 20 times a later one.
 _COLD_RUNS = 3
-# Below this share of MACs that were found, the side-car is probably of another model.
+# Below this share of MACs that were found, the session's nodes are called others than the side-car's.
 _COMPARABLE = 0.95
 # The shares of all nodes may add up to a little less than 1.
 _ROUNDING = 1e-9
@@ -41,7 +43,7 @@ def assert_on_npu(
 
     Conversions at the edges of the NPU's graph may be on the CPU, and the op types of `allowed_cpu_ops`. With `min_macs`
     ops may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
-    the file that `epwatch manifest` writes. Ops elsewhere split the NPU's graph, so then the number of partitions is
+    the file that `epwatch manifest` writes of the session's model file. Ops elsewhere split the NPU's graph, so then the number of partitions is
     judged only if `max_partitions` is given. `session` is of `epwatch.InferenceSession`, or of onnxruntime with the option
     `session.record_ep_graph_assignment_info` at "1".
     """
@@ -73,7 +75,7 @@ def assert_on_npu(
         if op_type not in _EDGES and op_type not in allowed_cpu_ops
     ]
     if min_macs is not None and side_car is not None:
-        _assert_macs(listed, min_macs, side_car)
+        _assert_macs(session, listed, min_macs, side_car)
     elif elsewhere:
         n_nodes = sum(len(nodes) for _, nodes in listed)
         shown = [f"  {name or '(without a name)'} ({op_type}) on {ep}" for ep, name, op_type in elsewhere[:20]]
@@ -85,14 +87,41 @@ def assert_on_npu(
         raise AssertionError(f"the NPU has {len(on_npu)} partitions instead of at most {max_partitions}: {sizes} nodes")
 
 
-def _assert_macs(listed: _placement.Listed, min_macs: float, side_car: str | os.PathLike[str]) -> None:
+def _assert_macs(session: Any, listed: _placement.Listed, min_macs: float, path: str | os.PathLike[str]) -> None:
     __tracebackhide__ = True
+    content = _placement.side_car_bytes(path)
+    side_car = _native.SideCar(content)
+    _check_model(session, path, json.loads(content)["model_sha256"].lower())
     nodes = [(name, ep) for ep, of_ep in listed for name, _, _ in of_ep]
-    share, found = _placement.read_side_car(side_car).macs(nodes)
+    share, found = side_car.macs(nodes)
     if share < min_macs - _ROUNDING:
-        hint = f"; {1 - found:.2%} are of nodes that the session does not have: is {side_car} of this model?"
-        missing = hint if found < _COMPARABLE else ""
+        missing = f"; {1 - found:.2%} are of nodes that the session does not have" if found < _COMPARABLE else ""
         raise AssertionError(f"the NPU has {share:.2%} of the MACs instead of at least {min_macs:.2%}{missing}")
+
+
+def _check_model(session: Any, path: str | os.PathLike[str], expected: str) -> None:
+    """Refuses the side-car of another file than the session's model, if onnxruntime's session names it."""
+    __tracebackhide__ = True
+    model, content = getattr(session, "_model_path", None), getattr(session, "_model_bytes", None)
+    if model:
+        found, shown = _sha256_of(model), os.fsdecode(model)
+    elif content:
+        found, shown = hashlib.sha256(content).hexdigest(), "the session's model"
+    else:
+        return
+    if found != expected:
+        raise ValueError(
+            f"side_car: {os.fspath(path)} is of a model with the SHA-256 {expected}, and {shown} has {found}: write it again "
+            "by `epwatch manifest` of this model"
+        )
+
+
+def _sha256_of(path: str | bytes | os.PathLike[str]) -> str:
+    sha = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            sha.update(part)
+    return sha.hexdigest()
 
 
 def assert_latency(session: Any, feed: Mapping[str, Any], *, max_ms: float, runs: int = 50) -> None:
