@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{check_ends, check_fails, epwatch, json};
+use crate::support::{check_ends, check_fails, epwatch, json as document_of};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -44,7 +44,7 @@ fn a_trend_is_in_the_order_of_the_documents() {
             && svg.contains("SM8635: 2026-11-01 08:00 73 %, fail"),
         "{svg}"
     );
-    let found = json(&mut epwatch(&format!("gate trend {folder}")));
+    let found = document_of(&mut epwatch(&format!("gate trend {folder}")));
     assert_eq!(found["schema"], "epwatch.trend/1");
     let times: Vec<&str> = found["series"][0]["points"]
         .as_array()
@@ -53,6 +53,26 @@ fn a_trend_is_in_the_order_of_the_documents() {
         .map(|point| point["made_at"].as_str().unwrap())
         .collect();
     assert_eq!(times, ["2026-10-01T08:00:00Z", "2026-11-01T08:00:00Z"]);
+
+    // Launches next to a session without them are a series of their own.
+    let both = dir.path().join("b/gate.json");
+    let mut document: Value = serde_json::from_slice(&fs::read(&both).unwrap()).unwrap();
+    let mut launched = document["targets"][0].clone();
+    launched["runs"] = json!([{"path": "candidate-001.json", "sha256": "ab"}]);
+    document["targets"].as_array_mut().unwrap().push(launched);
+    fs::write(&both, document.to_string()).unwrap();
+    let found = document_of(&mut epwatch(&format!("gate trend {folder}")));
+    let series = found["series"].as_array().unwrap().iter();
+    let points: Vec<(&str, usize)> = series
+        .map(|one| {
+            let points = one["points"].as_array().unwrap().len();
+            (one["chipset"].as_str().unwrap(), points)
+        })
+        .collect();
+    assert_eq!(
+        points,
+        [("SM8635", 2), ("SM8650", 2), ("SM8650, launches", 1)]
+    );
 
     // Other JSON is passed over, and a result that cannot be read is named.
     fs::write(dir.path().join("other.json"), "{}").unwrap();

@@ -351,7 +351,7 @@ impl Verdict {
             of_one && other.runs.is_empty()
         };
         match !target.runs.is_empty() && self.targets.iter().any(is_twin) {
-            true => format!("{}, launches", target.chipset),
+            true => with_launches(&target.chipset),
             false => target.chipset.clone(),
         }
     }
@@ -362,6 +362,11 @@ impl Verdict {
         let checks = each.flat_map(|target| target.checks.iter().map(move |check| (target, check)));
         checks.filter(move |(_, check)| check.result == outcome)
     }
+}
+
+/// The name of a chipset's target with launches, next to its target without them.
+pub fn with_launches(chipset: &str) -> String {
+    format!("{chipset}, launches")
 }
 
 impl Target {

@@ -1,15 +1,15 @@
 //! Reads the results of a folder.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read},
     path::{Path, PathBuf},
 };
 
-use epwatch_gate::verdict;
+use epwatch_gate::verdict::{self, with_launches};
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 
 use super::series::{Point, SCHEMA, Series, Skipped, Trend};
 
@@ -80,9 +80,18 @@ struct Document {
 struct Target {
     chipset: String,
     model: Option<Model>,
+    #[serde(default)]
+    runs: Vec<IgnoredAny>,
     placement: Option<Placement>,
     latency: Option<Latency>,
     checks: Vec<Check>,
+}
+
+impl Target {
+    fn key(&self) -> (Option<String>, String) {
+        let model = self.model.as_ref().map(|model| model.path.clone());
+        (model, self.chipset.clone())
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -149,6 +158,8 @@ fn document(path: &Path) -> Result<Option<(Timestamp, Document)>, String> {
 type BySeries = BTreeMap<(Option<String>, String), Vec<Point>>;
 
 fn add(series: &mut BySeries, (made_at, found): (Timestamp, Document), file: &str) {
+    let without_launches = found.targets.iter().filter(|target| target.runs.is_empty());
+    let without_launches: BTreeSet<_> = without_launches.map(Target::key).collect();
     for target in found.targets {
         let has = |result: &str| target.checks.iter().any(|check| check.result == result);
         let result = ["fail", "undecided", "warn"]
@@ -170,9 +181,12 @@ fn add(series: &mut BySeries, (made_at, found): (Timestamp, Document), file: &st
             partitions: placement.map(|of| of.partitions),
             cpu_nodes: placement.map(|of| of.cpu_nodes),
             crossing_bytes: placement.and_then(bytes),
-            median_ms: target.latency.and_then(|of| of.median_ms),
+            median_ms: target.latency.as_ref().and_then(|of| of.median_ms),
         };
-        let key = (target.model.map(|model| model.path), target.chipset);
+        let mut key = target.key();
+        if !target.runs.is_empty() && without_launches.contains(&key) {
+            key.1 = with_launches(&key.1);
+        }
         series.entry(key).or_default().push(point);
     }
 }
