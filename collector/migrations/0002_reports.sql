@@ -138,6 +138,8 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     session_soc_model Array(LowCardinality(String)),
     session_htp_arch Array(LowCardinality(String)),
     session_graph_optimization_level Array(LowCardinality(String)),
+    -- ONNX Runtime's policy for the choice of devices, for example `prefer_npu`; empty: none.
+    session_selection_policy Array(LowCardinality(String)),
     session_creation_us Array(UInt64),
     session_created_at Array(DateTime64(3, 'UTC')),
     -- In effect, without the CPU.

@@ -134,6 +134,8 @@ CREATE TABLE IF NOT EXISTS cohort_sessions ${on_cluster} (
     macs_attributed Nullable(Float32),
     -- Of one of the sessions; in effect, without the CPU.
     requested_eps Array(LowCardinality(String)),
+    -- Of one of the sessions.
+    selection_policy LowCardinality(String),
     -- Sessions whose request a directive changed.
     directed_sessions UInt64,
     -- Of any of the sessions.

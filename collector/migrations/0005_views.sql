@@ -104,6 +104,7 @@ SELECT
     session_directive_id[i] AS directive_id,
     session_requests_npu[i] AS requests_npu,
     session_requested_eps[i] AS requested_eps,
+    session_selection_policy[i] AS selection_policy,
     session_graph_kind[i] AS graph_kind,
     session_placement_source[i] AS placement_source,
     session_fingerprint_algorithm[i] AS fingerprint_algorithm,
@@ -213,6 +214,7 @@ SELECT
     any(device_sessions_v1.npu_macs_share) AS npu_macs_share,
     any(device_sessions_v1.macs_attributed) AS macs_attributed,
     any(device_sessions_v1.requested_eps) AS requested_eps,
+    any(device_sessions_v1.selection_policy) AS selection_policy,
     groupUniqArrayArray(device_sessions_v1.reasons) AS reasons,
     uniqExact(session_uid) AS sessions
 FROM device_sessions_v1
@@ -265,6 +267,7 @@ SELECT
     any(device_placements_v1.npu_macs_share) AS npu_macs_share,
     any(device_placements_v1.macs_attributed) AS macs_attributed,
     any(device_placements_v1.requested_eps) AS requested_eps,
+    any(device_placements_v1.selection_policy) AS selection_policy,
     sumIf(device_placements_v1.sessions, directive_id != '') AS directed_sessions,
     groupUniqArrayArray(device_placements_v1.reasons) AS reasons
 FROM device_placements_v1
@@ -291,7 +294,7 @@ SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
     sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
-    requested_eps, directed_sessions, reasons
+    requested_eps, selection_policy, directed_sessions, reasons
 FROM cohort_sessions
 WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
   AND (app_id, environment, bucket, slice, revision) IN (
@@ -319,14 +322,14 @@ SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
     sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
-    requested_eps, directed_sessions, reasons
+    requested_eps, selection_policy, directed_sessions, reasons
 FROM cohort_sessions_closed_v1
 UNION ALL
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
     sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
-    requested_eps, directed_sessions, reasons
+    requested_eps, selection_policy, directed_sessions, reasons
 FROM cohort_sessions_fresh_v1
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 

@@ -1,15 +1,17 @@
 //! ONNX Runtime sessions: the model, the request, and the placement.
 
 use crate::{
+    accelerator::DeviceType,
     ids::{MAX_DIRECTIVE_ID_BYTES, ModelHash, SessionUid},
     message::{
-        CheckedMessage, Count, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes, Message,
-        Name, Text, UnixMs, message, once,
+        CheckedMessage, Count, Enum, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes,
+        Message, Name, Text, UnixMs, message, once,
     },
     placement::{EpNames, Placement},
     stratum::MAX_PERFORMANCE_MODE_BYTES,
     v1,
     wire::each_field,
+    wire_enum::wire_enum,
 };
 
 pub(crate) const MAX_MODEL_ID_BYTES: usize = 128;
@@ -48,6 +50,57 @@ pub struct SessionOptions {
     pub soc_model: String,
     pub htp_arch: String,
     pub graph_optimization_level: String,
+    pub selection_policy: Option<SelectionPolicy>,
+}
+
+/// Begins the name of a policy in a request.
+const IN_REQUEST: &str = "policy:";
+
+wire_enum! {
+    /// How ONNX Runtime was told to choose devices by itself.
+    #[expect(missing_docs, reason = "the .proto documents the values")]
+    pub enum SelectionPolicy: SelectionPolicy {
+        Unknown = Unknown "unknown",
+        Default = Default "default",
+        PreferCpu = PreferCpu "prefer_cpu",
+        PreferNpu = PreferNpu "prefer_npu",
+        PreferGpu = PreferGpu "prefer_gpu",
+        MaxPerformance = MaxPerformance "max_performance",
+        MaxEfficiency = MaxEfficiency "max_efficiency",
+        MinOverallPower = MinOverallPower "min_overall_power",
+    }
+}
+
+impl SelectionPolicy {
+    /// Returns the policy that a binding of ONNX Runtime names, for example `PREFER_NPU` or
+    /// `OrtExecutionProviderDevicePolicy.PREFER_NPU`. Case does not matter. An empty text names none.
+    pub fn of_text(text: &str) -> Option<Self> {
+        let name = text.rsplit(['.', ':']).next()?.trim().to_ascii_lowercase();
+        let prefix = "ortexecutionproviderdevicepolicy_";
+        let name = name.strip_prefix(prefix).unwrap_or(&name);
+        (!name.is_empty()).then(|| Self::from_name(name).unwrap_or(Self::Unknown))
+    }
+
+    /// Returns the name that stands for the EPs in the request of a session without named EPs. No accelerator has it.
+    pub fn in_request(self) -> String {
+        format!("{IN_REQUEST}{self}")
+    }
+
+    /// Returns the policy that this name of [`Self::in_request`] stands for.
+    pub fn of_request(ep: &str) -> Option<Self> {
+        Self::from_name(ep.strip_prefix(IN_REQUEST)?)
+    }
+
+    /// Returns the type of device that ONNX Runtime looks for first (`SelectEpDevices` in its provider_policy_context.cc).
+    /// If there is none, it chooses the CPU. `Unknown` if the policy is not known.
+    pub fn prefers(self) -> DeviceType {
+        match self {
+            Self::PreferNpu | Self::MaxEfficiency | Self::MinOverallPower => DeviceType::Npu,
+            Self::PreferGpu | Self::MaxPerformance => DeviceType::Gpu,
+            Self::Default | Self::PreferCpu => DeviceType::Cpu,
+            Self::Unknown => DeviceType::Unknown,
+        }
+    }
 }
 
 impl SessionOptions {
@@ -74,6 +127,7 @@ message! {
         2 soc_model: Text<32>,
         3 htp_arch: Text<16>,
         4 graph_optimization_level: Text<16>,
+        5 selection_policy: Maybe<Enum<SelectionPolicy>>,
     }
 }
 
@@ -127,5 +181,36 @@ impl<'a> LastSession<'a> {
             _ => fields.see(number, value),
         })?;
         fields.is_whole().then_some(fields.uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Accelerator;
+
+    #[test]
+    fn a_policy_is_known_by_the_name_of_each_binding() {
+        use SelectionPolicy as P;
+        let of = P::of_text;
+        for text in [
+            "PREFER_NPU",
+            " prefer_npu",
+            "OrtExecutionProviderDevicePolicy.PREFER_NPU",
+            "OrtExecutionProviderDevicePolicy_PREFER_NPU",
+            "OrtExecutionProviderDevicePolicy::OrtExecutionProviderDevicePolicy_PREFER_NPU",
+        ] {
+            assert_eq!(of(text), Some(P::PreferNpu), "{text}");
+        }
+        assert_eq!(of("my delegate"), Some(P::Unknown));
+        assert_eq!(of(""), None);
+        let name = P::PreferNpu.in_request();
+        assert_eq!(P::of_request(&name), Some(P::PreferNpu));
+        assert_eq!(P::of_request("prefer_npu"), None);
+        assert_eq!(Accelerator::of_ep(&name), Accelerator::Unknown);
+        let gpu = [P::PreferGpu, P::MaxPerformance];
+        assert_eq!(gpu.map(P::prefers), [DeviceType::Gpu; 2]);
+        let npu = [P::PreferNpu, P::MaxEfficiency, P::MinOverallPower];
+        assert_eq!(npu.map(P::prefers), [DeviceType::Npu; 3]);
     }
 }

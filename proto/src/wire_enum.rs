@@ -126,8 +126,8 @@ mod tests {
             DropReason "DROP_REASON_" EpBackend "EP_BACKEND_" EpLinkage "EP_LINKAGE_"
             GraphKind "GRAPH_KIND_" HistScheme "HIST_SCHEME_" Outcome "OUTCOME_"
             Phase "PHASE_" PlacementSource "PLACEMENT_SOURCE_" PowerSave "POWER_SAVE_"
-            RamClass "RAM_CLASS_" ReasonCode "REASON_CODE_" SessionAge "SESSION_AGE_"
-            StartPhase "START_PHASE_" Thermal "THERMAL_"
+            RamClass "RAM_CLASS_" ReasonCode "REASON_CODE_" SelectionPolicy "SELECTION_POLICY_"
+            SessionAge "SESSION_AGE_" StartPhase "START_PHASE_" Thermal "THERMAL_"
             UploadFailureKind "UPLOAD_FAILURE_KIND_"
         }
     }

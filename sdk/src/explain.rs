@@ -2,11 +2,15 @@
 //! directives apply. It also shows which data is sent, when and to whom. The JSON has the names of
 //! `epwatch inspect --json`.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Write as _},
+    time::Duration,
+};
 
 use epwatch_proto::{
-    Accelerator, Asked, CpuNode, Placement, PlacementSource, ReasonCode, Session, SparseHistogram,
-    StartFailure, chipset::soc_by_soc_model,
+    Accelerator, Asked, CpuNode, Placement, PlacementSource, ReasonCode, SelectionPolicy, Session,
+    SparseHistogram, StartFailure, chipset::soc_by_soc_model,
 };
 use serde::{Deserialize, Serialize};
 
@@ -120,8 +124,10 @@ pub struct ExplainedSession {
     pub p50_us: Option<f64>,
     /// EPs that the app asked for, without the CPU EP.
     pub requested: Vec<String>,
-    /// EPs in effect, after directives.
+    /// EPs in effect, after directives. `policy:` with a policy's name if ONNX Runtime chose and its choice is not known.
     pub requested_in_effect: Vec<String>,
+    /// ONNX Runtime's policy for the choice of devices, as the app gave it, for example `prefer_npu`.
+    pub selection_policy: Option<&'static str>,
     /// Id of the directive that changed the request.
     pub directive: Option<String>,
     /// Runtime of this session, if it is not ONNX Runtime, for example `LiteRT 2.3.0`.
@@ -223,6 +229,10 @@ impl ExplainedSession {
             p50_us: sealed.quantile_us(0.5),
             requested: session.requested_eps.clone(),
             requested_in_effect: placement.requested_eps.clone(),
+            selection_policy: session
+                .options
+                .selection_policy
+                .map(|policy| policy.as_str()),
             directive: Some(session.directive_id.clone()).filter(|id| !id.is_empty()),
             runtime: None,
             source: placement.source.as_str().to_owned(),
@@ -443,10 +453,16 @@ impl fmt::Display for ExplainedSession {
         if self.failed_runs > 0 {
             writeln!(f, "  failed runs: {}", self.failed_runs)?;
         }
-        let requested = match self.requested_in_effect.is_empty() {
-            true => "nothing but the CPU".to_owned(),
-            false => self.requested_in_effect.join(", "),
+        let mut eps = self.requested_in_effect.clone();
+        eps.retain(|ep| SelectionPolicy::of_request(ep).is_none());
+        let mut requested = match (eps.is_empty(), self.requested_in_effect.is_empty()) {
+            (true, true) => "nothing but the CPU".to_owned(),
+            (true, false) => "the choice of ONNX Runtime".to_owned(),
+            _ => eps.join(", "),
         };
+        if let Some(policy) = self.selection_policy {
+            let _ = write!(requested, " (policy {policy})");
+        }
         let on = self
             .soc_model
             .map_or(String::new(), |soc| format!(" on {soc}"));
@@ -464,10 +480,16 @@ impl fmt::Display for ExplainedSession {
         let asked = Asked::by_names(&self.requested_in_effect);
         if let Some(unknown) = asked.filter(|asked| asked.accelerator == Accelerator::Unknown) {
             let ep = unknown.ep;
-            writeln!(
-                f,
-                "  epwatch does not know the EP {ep}: its sessions are not judged"
-            )?;
+            match SelectionPolicy::of_request(ep) {
+                None => writeln!(
+                    f,
+                    "  epwatch does not know the EP {ep}: its sessions are not judged"
+                )?,
+                Some(_) => writeln!(
+                    f,
+                    "  no node shows which EP ONNX Runtime chose: the session is not judged"
+                )?,
+            }
         }
         for (name, ep) in &self.eps {
             write!(f, "  {name}: {}", count(ep.nodes.into(), "node"))?;
@@ -633,6 +655,20 @@ mod tests {
         assert!(!text.contains("on the CPU: fc") && !text.contains("more nodes"));
         session.directive = Some("off".to_owned());
         assert!(session.to_string().contains("on the CPU: fc"));
+    }
+
+    #[test]
+    fn a_session_by_a_policy_names_it() {
+        let mut session = session(2);
+        session.selection_policy = Some("prefer_npu");
+        let text = session.to_string();
+        let expected = "asked for QNNExecutionProvider (policy prefer_npu) on SM8635;";
+        assert!(text.contains(expected), "{text}");
+        session.requested_in_effect = vec!["policy:prefer_npu".to_owned()];
+        let text = session.to_string();
+        let expected = "asked for the choice of ONNX Runtime (policy prefer_npu) on SM8635;";
+        assert!(text.contains(expected), "{text}");
+        assert!(text.contains("no node shows which EP"), "{text}");
     }
 
     #[test]

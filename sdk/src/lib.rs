@@ -80,8 +80,8 @@ mod upload;
 pub mod types {
     pub use epwatch_proto::{
         CpuNode, Device, EpShare, GraphKind, ModelHash, ModelManifest, Outcome, Placement,
-        PlacementSource, PowerSave, ReasonCode, Runtime, SdkHealth, SelfTest, SessionOptions,
-        SessionUid, StartPhase, StreamId, Thermal, UploadFailureKind,
+        PlacementSource, PowerSave, ReasonCode, Runtime, SdkHealth, SelectionPolicy, SelfTest,
+        SessionOptions, SessionUid, StartPhase, StreamId, Thermal, UploadFailureKind,
     };
 }
 

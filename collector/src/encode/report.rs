@@ -4,7 +4,8 @@
 
 use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
-    BaselineAbsence, BaselineKind, LatencySeries, Report, SelfBaseline, Session, hex,
+    BaselineAbsence, BaselineKind, LatencySeries, Report, SelectionPolicy, SelfBaseline, Session,
+    hex,
 };
 use epwatch_store::native::encode::{ColumnDef, column};
 
@@ -19,7 +20,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 152] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 153] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -85,6 +86,7 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 152] = [
     column("session_soc_model", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.soc_model))),
     column("session_htp_arch", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.htp_arch))),
     column("session_graph_optimization_level", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.graph_optimization_level))),
+    column("session_selection_policy", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.options.selection_policy.map_or("", SelectionPolicy::as_str)))),
     column("session_creation_us", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.creation_us.unwrap_or(0)))),
     column("session_created_at", "Array(DateTime64(3, 'UTC'))", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.created_at_unix_ms))),
     column("session_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(requested(s), |c, ep| c.word(ep)))),

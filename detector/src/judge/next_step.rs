@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use epwatch_model::numbers::{counted, latency};
 use epwatch_model::{CohortKey, Origin, Reason, VerdictClass};
 use epwatch_proto::accelerator::{of_cohort, split_cohort};
-use epwatch_proto::{ReasonCode, visible};
+use epwatch_proto::{ReasonCode, SelectionPolicy, visible};
 
 use crate::judge::cpu_alone::CpuAlone;
 use crate::judge::signals::PlacementChange;
@@ -37,6 +37,10 @@ fn first_off(reasons: &[Reason]) -> Option<String> {
 }
 
 /// Returns the step for a runtime that is new on all devices.
+fn is_by_policy(reason: &Reason) -> bool {
+    matches!(reason, Reason::UnknownEp { ep } if SelectionPolicy::of_request(ep).is_some())
+}
+
 fn new_runtime(reasons: &[Reason]) -> Option<String> {
     let runtimes = reasons.iter().find_map(|reason| match reason {
         Reason::CohortMoved { new_runtimes, .. } | Reason::Everywhere { new_runtimes, .. } => {
@@ -158,6 +162,11 @@ pub(crate) fn next_step(of: Situation<'_>) -> String {
                 "Certify version {} with the runtime that these devices have (`epwatch gate --certify`).",
                 in_sentence(&key.model_version)
             )
+        }
+        VerdictClass::DataQuality if reasons.iter().any(is_by_policy) => {
+            "The app's owner: look at whether the EP's plugin is registered on these devices, and name its EP in the request \
+             if it is; docs/accelerators.md says what a policy leaves open."
+                .to_owned()
         }
         VerdictClass::DataQuality
             if reasons

@@ -57,6 +57,25 @@ async fn an_unknown_ep_is_data_quality_with_its_name_and_no_page() {
     store.stop().await;
 }
 
+/// Before it was reported, such sessions counted as sessions for the CPU, which do not vote.
+#[tokio::test]
+async fn a_policy_whose_choice_is_not_known_is_data_quality_with_its_name() {
+    let store = TestStore::start().await;
+    let base = base();
+    fall(&store, base, "SM8635", "policy:prefer_npu").await;
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    let found = of(&verdicts, "2.0.0", "SM8635 [policy:prefer_npu?]");
+    assert_eq!(found.class, VerdictClass::DataQuality, "{found:#?}");
+    let why: Vec<String> = found.reason_texts().collect();
+    assert!(why[0].contains("by the policy prefer_npu"), "{why:?}");
+    assert!(
+        found.next_step.contains("plugin is registered"),
+        "{}",
+        found.next_step
+    );
+    store.stop().await;
+}
+
 /// Both accelerators are on one chipset. Earlier, their devices were one cohort, of which half was healthy.
 #[tokio::test]
 async fn two_accelerators_of_a_chipset_are_judged_apart() {

@@ -206,6 +206,7 @@ fn session() {
         "options.soc_model" => { options(s).soc_model = long(32) }
         "options.htp_arch" => { options(s).htp_arch = long(16) }
         "options.graph_optimization_level" => { options(s).graph_optimization_level = long(16) }
+        "options.selection_policy" => { options(s).selection_policy = Some(0) }
         "placement" => { s.placement = None }
         "placement.n_nodes" => { s.placement.as_mut().unwrap().n_nodes = 4 }
         "created_at_unix_ms" => { s.created_at_unix_ms = i64::MIN }

@@ -100,6 +100,7 @@ pub(crate) fn session() -> Session {
             soc_model: text("68"),
             htp_arch: text("73"),
             graph_optimization_level: text("all"),
+            selection_policy: Some(SelectionPolicy::PreferNpu),
         },
         placement: placement(),
         creation_us: Some(412_000),

@@ -1,6 +1,8 @@
 //! The requests of directives for a session, and the directives that were followed.
 
-use epwatch_proto::{Accelerator, Placement, ReasonCode};
+use epwatch_proto::{Accelerator, Placement, ReasonCode, SelectionPolicy};
+
+use crate::placement;
 
 /// Requests of the operator's directives for the next session of a model.
 ///
@@ -57,9 +59,9 @@ pub(crate) struct EffectiveRequest {
 }
 
 /// Whether a directive that forbids the NPU forbids this EP. GPUs and other accelerators are forbidden with it; kernels
-/// for the CPU stay allowed.
+/// for the CPU stay allowed. A policy in a request looks for another device than the CPU.
 fn is_off_cpu(ep: &str) -> bool {
-    Accelerator::of_ep(ep).is_off_cpu()
+    Accelerator::of_ep(ep).is_off_cpu() || SelectionPolicy::of_request(ep).is_some()
 }
 
 impl EffectiveRequest {
@@ -89,8 +91,9 @@ impl EffectiveRequest {
         let on_npu = placement.eps.iter().any(|e| is_off_cpu(&e.ep));
         if self.npu_off.is_some() && on_npu {
             self.npu_off = None;
-            self.requested_eps = requested_eps.to_vec();
-            placement.requested_eps = requested_eps.to_vec();
+            let with_nodes = placement.eps.iter().map(|share| &share.ep);
+            self.requested_eps = placement::chosen(requested_eps, with_nodes).into_owned();
+            placement.requested_eps.clone_from(&self.requested_eps);
             placement
                 .reasons
                 .retain(|reason| *reason != ReasonCode::NpuOffByDirective);

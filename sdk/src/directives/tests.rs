@@ -1,5 +1,7 @@
+use std::collections::BTreeMap;
+
 use epwatch_proto::{
-    Directive, DirectiveScope,
+    Directive, DirectiveScope, EpShare, Placement, ReasonCode, SelectionPolicy,
     directive::{MAX_DIRECTIVE_BYTES, MAX_LIFE_MS},
 };
 use proptest::prelude::*;
@@ -338,6 +340,24 @@ fn a_plan_names_the_directives_that_a_session_follows() {
     device.mark_applied(mark_applied.directive_ids());
     device.mark_applied(mark_applied.directive_ids());
     assert_eq!(device.applied, 2);
+    // A policy looks for the NPU. If the host made the session in spite of the directive, it counts for the EP with nodes.
+    let by_policy = [SelectionPolicy::PreferNpu.in_request()];
+    let off = EffectiveRequest::of(&plan, &by_policy, None);
+    assert!(off.is_npu_off() && off.requested_eps.is_empty());
+    let on_npu = EpShare {
+        ep: "QNNExecutionProvider".to_owned(),
+        n_nodes: 2,
+        n_partitions: Some(1),
+        op_types: BTreeMap::new(),
+        macs_share: None,
+    };
+    let mut placement = Placement {
+        eps: vec![on_npu],
+        ..Placement::unavailable(Vec::new(), ReasonCode::NpuOffByDirective)
+    };
+    let on_npu = off.corrected_by(&by_policy, &mut placement);
+    assert_eq!(on_npu.requested_eps, ["QNNExecutionProvider"]);
+    assert_eq!(placement.requested_eps, on_npu.requested_eps);
     // A session that asks for the CPU only was not changed.
     assert_eq!(EffectiveRequest::of(&plan, &[], None).directive_id(), "");
 }

@@ -8,7 +8,7 @@ use epwatch_proto::{
     placement::{CPU_EP, MAX_REASONS},
 };
 
-use super::{PlacementInput, log::SessionLog, requested, summarise};
+use super::{PlacementInput, chosen::chosen, log::SessionLog, requested, summarise};
 
 impl SessionLog {
     /// Returns the placement from the log alone. If the log is incomplete, the placement is `unavailable`, with the
@@ -74,7 +74,7 @@ impl SessionLog {
 
 /// If all nodes are on one EP, ORT lists no names, only their number.
 fn counted(ep: &str, n_nodes: u32, input: PlacementInput<'_>) -> Placement {
-    let requested_eps = requested(input.requested_eps);
+    let requested_eps = requested(&chosen(input.requested_eps, [ep].iter()));
     let asks_for_npu = Asked::by_names(&requested_eps).is_some();
     let mut reasons = input.known_reasons.to_vec();
     if !asks_for_npu {

@@ -2,6 +2,7 @@
 //! [`epwatch_proto::Placement`].
 
 mod assignment;
+mod chosen;
 mod compiled_model;
 #[cfg(feature = "ort")]
 mod ep_context;
@@ -36,6 +37,7 @@ pub use self::ort::{ort_version, read, record_assignment, with_built_in_ep};
 pub use self::summary::PartitionSize;
 pub use self::summary::{PlacementInput, summarise};
 
+pub(crate) use self::chosen::chosen;
 pub(crate) use self::compiled_model::{CompiledModel, Here, MAX_EP_COMPATIBILITY_BYTES};
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
 pub(crate) use self::host_runtime::{FIRST_MINOR, minor_of};

@@ -30,6 +30,15 @@ impl RuntimeNames {
         eps.iter().map(|ep| self.own_name(ep)).collect()
     }
 
+    /// Returns ONNX Runtime's name of the only EP that has a device of this type. A policy for the type chooses it. `None` if
+    /// several EPs have one, or none.
+    pub(crate) fn only_ep_of(&self, device: DeviceType) -> Option<String> {
+        let of_type = self.0.iter().filter(|listed| listed.device == device);
+        let mut eps = of_type.map(|listed| self.own_name(&listed.ep));
+        let first = eps.next()?;
+        eps.all(|other| other == first).then_some(first)
+    }
+
     /// Renames the EPs of an assignment.
     pub(crate) fn of_assignment(&self, mut assignment: Assignment) -> Assignment {
         for subgraph in &mut assignment.subgraphs {
@@ -80,5 +89,8 @@ mod tests {
             assert_eq!(own(same), same);
         }
         assert!(names.any(|ep| ep == QNN_EP));
+        let only = |device| names.only_ep_of(device);
+        assert_eq!(only(DeviceType::Npu).as_deref(), Some(QNN_EP));
+        assert_eq!(only(DeviceType::Cpu), None);
     }
 }

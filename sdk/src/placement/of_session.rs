@@ -6,7 +6,7 @@ use epwatch_proto::{
     placement::{CPU_EP, MAX_REASONS},
 };
 
-use super::{Assignment, PlacementInput, log::SessionLog, summarise};
+use super::{Assignment, PlacementInput, chosen::chosen, log::SessionLog, summarise};
 
 /// Refuses ORT's assignment if it lacks nodes of the requested EP, because a placement with few of them would look like
 /// a fallback.
@@ -14,7 +14,9 @@ pub(crate) fn recorded(
     assignment: Result<Assignment, ReasonCode>,
     requested_eps: &[String],
 ) -> Result<Assignment, ReasonCode> {
-    let asked = Asked::by_names(requested_eps);
+    let with_nodes = assignment.iter().flat_map(|found| &found.subgraphs);
+    let requested_eps = chosen(requested_eps, with_nodes.map(|subgraph| &subgraph.ep));
+    let asked = Asked::by_names(&requested_eps);
     match asked.is_none_or(|asked| asked.accelerator.is_recorded()) {
         true => assignment,
         false => assignment.and(Err(ReasonCode::AssignmentNotRecorded)),

@@ -16,7 +16,7 @@ use epwatch_proto::{
 #[cfg(feature = "ort")]
 use serde::{Deserialize, Serialize};
 
-use super::Assignment;
+use super::{Assignment, chosen::chosen};
 
 /// Data about a session that is known before it is made.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,6 +44,12 @@ pub struct PartitionSize {
 
 /// Summarises an assignment.
 pub fn summarise(assignment: &Assignment, input: PlacementInput<'_>) -> Placement {
+    let with_nodes = assignment.subgraphs.iter().map(|subgraph| &subgraph.ep);
+    let requested_eps = chosen(input.requested_eps, with_nodes);
+    let input = PlacementInput {
+        requested_eps: &requested_eps,
+        ..input
+    };
     let nodes = nodes_of(assignment);
     let attribution = attribution_of(&nodes, input.manifest);
 

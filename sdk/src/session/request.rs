@@ -12,8 +12,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    GraphKind, Model, ModelManifest, Placement, ReasonCode, Runtime, SessionOptions, StartFailure,
-    StartPhase,
+    Accelerator, DeviceType, GraphKind, Model, ModelManifest, Placement, ReasonCode, Runtime,
+    SelectionPolicy, SessionOptions, StartFailure, StartPhase,
     chipset::{Soc, soc_by_soc_model},
 };
 #[cfg(feature = "ort")]
@@ -40,14 +40,18 @@ type DefaultSource = Option<placement::HostRuntime>;
 
 /// A session about to be observed, made from an `ort` builder or [by the host](crate::AttachRequest).
 ///
-/// ORT cannot return the EPs that a session was given, so the host names them with [`requesting`](Self::requesting).
-/// Without them the session counts as one for the CPU.
+/// ORT cannot return the EPs that a session was given, so the host names them with [`requesting`](Self::requesting), or
+/// names the policy with [`with_selection_policy`](Self::with_selection_policy). Without either the session counts as one for
+/// the CPU.
 #[must_use = "the session is made by one of the commit functions"]
 pub struct SessionRequest<S = DefaultSource> {
     pub(super) shared: Arc<Shared>,
     pub(super) source: S,
     model: ModelInfo,
     requested_eps: Vec<String>,
+    /// The EP that the runtime's list of devices has for the policy.
+    #[cfg(feature = "qnn")]
+    ep_of_policy: Option<String>,
     options: SessionOptions,
     manifest: Option<ModelManifest>,
     pub(super) reasons: Vec<ReasonCode>,
@@ -83,6 +87,8 @@ impl<S> SessionRequest<S> {
             source,
             model,
             requested_eps: Vec::new(),
+            #[cfg(feature = "qnn")]
+            ep_of_policy: None,
             options: SessionOptions::default(),
             manifest: None,
             reasons: Vec::new(),
@@ -110,6 +116,18 @@ impl<S> SessionRequest<S> {
     /// Names options of the session that change where or how fast the model runs.
     pub fn with_options(mut self, options: SessionOptions) -> Self {
         self.options = options;
+        self
+    }
+
+    /// Names the policy by which ONNX Runtime chooses devices by itself, for example [`SelectionPolicy::PreferNpu`] for a
+    /// builder with `ort`'s `AutoDevicePolicy::PreferNPU`. Call this after [`Self::with_options`].
+    ///
+    /// It goes into reports and `explain()`. If [`Self::requesting`] names EPs, ONNX Runtime uses no policy. Otherwise the
+    /// session counts as one for the EP that got nodes, or else for the only EP with a device that the policy prefers. That
+    /// needs ONNX Runtime 1.23 and the feature `qnn`. If neither is known, the session's accelerator is unknown. A
+    /// policy for the CPU changes nothing. `ort` sets a policy on each builder by itself, so no policy is read from there.
+    pub fn with_selection_policy(mut self, policy: SelectionPolicy) -> Self {
+        self.options.selection_policy = Some(policy);
         self
     }
 
@@ -153,10 +171,23 @@ impl<S> SessionRequest<S> {
         self.phase == StartPhase::RecreationAfterRunError
     }
 
+    /// Returns the EPs that the app wants, named by the app or by the policy for them.
+    fn wanted(&self) -> Vec<String> {
+        let policy = self.options.selection_policy;
+        let policy = policy.filter(|policy| policy.prefers() != DeviceType::Cpu);
+        let is_cpu = |ep: &String| Accelerator::of_ep(ep) == Accelerator::Cpu;
+        match policy.filter(|_| self.requested_eps.iter().all(is_cpu)) {
+            None => self.requested_eps.clone(),
+            #[cfg(feature = "qnn")]
+            Some(_) if self.ep_of_policy.is_some() => self.ep_of_policy.iter().cloned().collect(),
+            Some(policy) => vec![policy.in_request()],
+        }
+    }
+
     /// Returns the request in effect, after directives.
     pub(super) fn in_effect(&mut self) -> EffectiveRequest {
         let variant = self.variant.as_deref();
-        let in_effect = EffectiveRequest::of(&self.plan, &self.requested_eps, variant);
+        let in_effect = EffectiveRequest::of(&self.plan, &self.wanted(), variant);
         let reason = ReasonCode::NpuOffByDirective;
         if in_effect.is_npu_off() && !self.reasons.contains(&reason) {
             self.reasons.push(reason);
@@ -220,6 +251,7 @@ impl<S> SessionRequest<S> {
     ) -> Observation {
         // The host has its session even if reading the placement fails.
         let device = self.shared.core().device.chipset.soc();
+        let wanted = self.wanted();
         let read = catch_unwind(AssertUnwindSafe(|| {
             let input = PlacementInput {
                 requested_eps: &in_effect.requested_eps,
@@ -237,7 +269,7 @@ impl<S> SessionRequest<S> {
         if placement.graph_kind == GraphKind::EpContext {
             model.model.ep_compatibility = ep_compatibility();
         }
-        let in_effect = in_effect.corrected_by(&self.requested_eps, &mut placement);
+        let in_effect = in_effect.corrected_by(&wanted, &mut placement);
         let mut info = SessionInfo::new(model, placement);
         info.requested_eps = self.requested_eps;
         info.options = self.options;
@@ -326,6 +358,8 @@ impl SessionRequest {
         #[cfg(feature = "qnn")]
         {
             self.requested_eps = names.of_request(&self.requested_eps);
+            let policy = self.options.selection_policy;
+            self.ep_of_policy = policy.and_then(|policy| names.only_ep_of(policy.prefers()));
         }
         self.log = self
             .captures_log
@@ -347,7 +381,7 @@ impl SessionRequest {
             && in_effect
                 .requested_eps
                 .iter()
-                .any(|ep| epwatch_proto::Accelerator::of_ep(ep).is_plain_npu())
+                .any(|ep| Accelerator::of_ep(ep).is_plain_npu())
         {
             self.reasons.extend(crate::host::qnn::missing());
         }

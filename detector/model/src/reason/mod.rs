@@ -4,6 +4,7 @@
 mod output_drop;
 mod text;
 
+use epwatch_proto::SelectionPolicy;
 use serde::{Deserialize, Serialize};
 
 use crate::class::TOTAL_FALLBACK_BELOW;
@@ -43,6 +44,16 @@ impl SlowLimit {
             SignalId::Moved => Self::Median,
             _ => Self::TwiceP95,
         }
+    }
+}
+
+/// Returns what the sessions of an unknown EP asked for.
+fn unknown_choice(ep: &str) -> String {
+    match SelectionPolicy::of_request(ep) {
+        None => format!("the sessions ask for the EP {ep}, which epwatch does not know"),
+        Some(policy) => format!(
+            "ONNX Runtime chose the devices of these sessions by the policy {policy}, and its choice is not known"
+        ),
     }
 }
 
@@ -646,13 +657,13 @@ pub enum Reason {
         /// Devices that vote.
         devices: u64,
     },
-    /// The sessions ask for an EP that is not in the table of accelerators.
+    /// The sessions ask for an EP that is not in the table of accelerators, or for a policy's choice.
     #[error(
-        "the sessions ask for the EP {ep}, which epwatch does not know: where their nodes should run is not known, so \
-         nothing is judged"
+        "{}: where their nodes should run is not known, so nothing is judged",
+        unknown_choice(ep)
     )]
     UnknownEp {
-        /// The name under which the app registered the EP.
+        /// The name under which the app registered the EP, or `policy:` with a policy's name.
         ep: String,
     },
     /// Too few devices are hit for a page.

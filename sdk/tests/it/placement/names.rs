@@ -1,8 +1,8 @@
-//! Qualcomm's plugin under names that an app chose, with one process per name.
+//! Qualcomm's plugin under names that an app chose, and chosen by a policy. One process for each.
 
-use epwatch_proto::{Accelerator, placement::QNN_EP};
+use epwatch_proto::{Accelerator, ReasonCode, SelectionPolicy, placement::QNN_EP};
 use epwatch_sdk::ModelInfo;
-use ort::session::builder::SessionBuilder;
+use ort::session::builder::{AutoDevicePolicy, SessionBuilder};
 use serde_json::{Value, json};
 
 use super::watch;
@@ -64,4 +64,83 @@ fn a_plugin_under_any_name_gives_the_right_placement() {
         });
         assert_eq!(found, expected, "{name}");
     }
+}
+
+/// Sessions whose EP ONNX Runtime chooses, without and with the plugin. With the plugin it chooses the emulator, whose back
+/// end is named by the session's options.
+fn tell_policies() {
+    let dir = tempfile::tempdir().unwrap();
+    let watch = watch(dir.path());
+    let tell = |builder: SessionBuilder, policy: Option<SelectionPolicy>| {
+        let mut request = watch.session(ModelInfo::new("m", "1").unwrap(), builder);
+        if let Some(policy) = policy {
+            request = request.with_selection_policy(policy);
+        }
+        let session = request.commit_from_file(fixture("models/a_cnn.qu8.onnx"));
+        let session = session.unwrap();
+        let placement = session.placement();
+        let explained = watch.explain();
+        let explained = explained.sessions.last().unwrap();
+        emit(json!({
+            "requested": placement.requested_eps,
+            "nodes": placement.n_npu_nodes(),
+            "votes": placement.requests_npu(),
+            "is_for_cpu": placement.reasons.contains(&ReasonCode::EpNotRequested),
+            "by_app": explained.requested,
+            "policy": explained.selection_policy,
+        }));
+    };
+    let by = |policy| {
+        let builder = SessionBuilder::new(environment()).unwrap();
+        builder.with_auto_device(policy).unwrap()
+    };
+    tell(
+        by(AutoDevicePolicy::PreferNPU),
+        Some(SelectionPolicy::PreferNpu),
+    );
+    tell(
+        by(AutoDevicePolicy::PreferCPU),
+        Some(SelectionPolicy::PreferCpu),
+    );
+    // `ort` has set a policy here, too.
+    tell(SessionBuilder::new(environment()).unwrap(), None);
+    let _plugin = qnn::plugin();
+    let backend = qnn::installed().qnn_htp_library();
+    let chosen = by(AutoDevicePolicy::PreferNPU);
+    let chosen = chosen.with_config_entry(
+        "ep.qnnexecutionprovider.backend_path",
+        backend.to_string_lossy(),
+    );
+    tell(chosen.unwrap(), Some(SelectionPolicy::PreferNpu));
+}
+
+#[test]
+fn a_session_by_a_policy_counts_for_the_ep_that_got_nodes() {
+    if role().is_some() {
+        return tell_policies();
+    }
+    let test = a_session_by_a_policy_counts_for_the_ep_that_got_nodes;
+    let lines = emitted_by(command(test, "policies"));
+    let found: Vec<Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |requested: &[&str], nodes, policy: Option<&str>| {
+        let votes = !requested.is_empty();
+        json!({
+            "requested": requested,
+            "nodes": nodes,
+            "votes": votes,
+            "is_for_cpu": !votes,
+            "by_app": [],
+            "policy": policy,
+        })
+    };
+    let expected = [
+        of(&["policy:prefer_npu"], 0, Some("prefer_npu")),
+        of(&[], 0, Some("prefer_cpu")),
+        of(&[], 0, None),
+        of(&[QNN_EP], 35, Some("prefer_npu")),
+    ];
+    assert_eq!(found, expected);
 }
