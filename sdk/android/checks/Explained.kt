@@ -32,7 +32,8 @@ public object ExplainedApp {
         Epwatch.setConsent(true)
         upload()
         val env = OrtEnvironment.getEnvironment()
-        val observed = Epwatch.createSession(env, model, OrtSession.SessionOptions(), ModelInfo("segmenter", "3"))
+        val info = ModelInfo.Builder("segmenter", "3").setSelectionPolicy("PREFER_NPU").build()
+        val observed = Epwatch.createSession(env, model, OrtSession.SessionOptions(), info)
         val input = OnnxTensor.createTensor(env, Array(1) { Array(3) { Array(32) { FloatArray(32) } } })
         repeat(20) { observed.run(mapOf(observed.session.inputNames.first() to input)).close() }
         try {
@@ -73,5 +74,6 @@ public object ExplainedApp {
     private fun shown(of: SessionExplanation): String = listOf(
         of.model, of.version, of.runs, of.p50Us, of.source, of.graphKind, of.eps.map { "${it.key}=${it.value.nodes}" },
         of.cpuNodes.size, of.cpuNodes.firstOrNull()?.opType, of.fingerprintNormalised, of.reasons.map { it.code },
+        of.selectionPolicy, of.requestedInEffect,
     ).joinToString("|")
 }

@@ -293,6 +293,9 @@ typedef struct EpwModel {
   struct EpwText side_car;
   // The log of a session like this one, from epw_capture_log, or 0. The call takes the log's content.
   struct EpwLog log;
+  // The policy by which ONNX Runtime chooses devices by itself, for example "PREFER_NPU", or empty. It counts if
+  // requested_eps names no EP. A text that OrtExecutionProviderDevicePolicy does not have is an unknown policy.
+  struct EpwText selection_policy;
 } EpwModel;
 
 // An observed session.

@@ -66,6 +66,9 @@ pub struct EpwModel {
     pub side_car: EpwText,
     /// The log of a session like this one, from epw_capture_log, or 0. The call takes the log's content.
     pub log: EpwLog,
+    /// The policy by which ONNX Runtime chooses devices by itself, for example "PREFER_NPU", or empty. It counts if
+    /// requested_eps names no EP. A text that OrtExecutionProviderDevicePolicy does not have is an unknown policy.
+    pub selection_policy: EpwText,
 }
 
 // SAFETY: numbers, pointers and texts of both.

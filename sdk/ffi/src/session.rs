@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{ReasonCode, SessionOptions};
+use epwatch_proto::{ReasonCode, SelectionPolicy, SessionOptions};
 use epwatch_sdk::{AttachRequest, AttachedSession, HostRuntime, SessionPlan, Watch, read_side_car};
 
 use crate::{
@@ -62,6 +62,7 @@ pub(crate) unsafe fn request(
         performance_mode: text(model.performance_mode).to_owned(),
         soc_model: text(model.soc_model).to_owned(),
         htp_arch: text(model.htp_arch).to_owned(),
+        selection_policy: SelectionPolicy::of_text(text(model.selection_policy)),
         ..SessionOptions::default()
     };
     let (variant, model_file) = (text(model.variant), text(model.model_file));

@@ -119,6 +119,7 @@ def session_of(
         "performance_mode": "",
         "soc_model": "",
         "htp_arch": "",
+        "selection_policy": "",
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": None,

@@ -30,7 +30,8 @@ class InferenceSession:
     `epwatch.version`, ONNX's `model_version`) and from its file's name. `requested` names the EPs that were asked for,
     if `providers` does not. `plan` is what `epwatch.plan` returned; where directives are obeyed, and model and version
     are named, it is asked for here. `side_car` is the file that `epwatch manifest` writes: reports then have shares of the
-    model's MACs. `after_run_error` says that the session replaces one whose run failed.
+    model's MACs. `after_run_error` says that the session replaces one whose run failed. `selection_policy` is what
+    `SessionOptions.set_provider_selection_policy` was given: onnxruntime does not return it.
 
     All other attributes come from onnxruntime's session, which is `session`. `isinstance` takes it for one, too.
     """
@@ -65,6 +66,7 @@ class InferenceSession:
         variant: str | None = None,
         after_run_error: bool = False,
         side_car: str | os.PathLike[str] | None = None,
+        selection_policy: Any = None,
         **kwargs: Any,
     ) -> None:
         onnxruntime = importlib.import_module("onnxruntime")
@@ -73,7 +75,7 @@ class InferenceSession:
         path = None if isinstance(path_or_bytes, bytes) else os.fsdecode(path_or_bytes)
         asked = _placement.names_of(providers) if requested is None else _requested(requested)
         given = _placement.given_options(providers, provider_options)
-        described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car)
+        described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car, selection_policy)
         plan = plan if plan is not None else _planned(model, version)
         if plan is not None and not plan.use_npu:
             providers, provider_options, plan = _without_npu(providers, provider_options, options, plan)
@@ -280,6 +282,7 @@ def attach(
     variant: str | None = None,
     after_run_error: bool = False,
     side_car: str | os.PathLike[str] | None = None,
+    selection_policy: Any = None,
 ) -> InferenceSession:
     """Observes a session of onnxruntime that exists, and returns one to use in its place.
 
@@ -289,14 +292,14 @@ def attach(
     """
     asked = None if requested is None else _requested(requested)
     if type(session) is InferenceSession:
-        if any((model, version, sha256, requested, reasons, plan, variant, after_run_error, side_car)):
+        if any((model, version, sha256, requested, reasons, plan, variant, after_run_error, side_car, selection_policy)):
             logger.warning("epwatch.attach got %r, which is observed; its first arguments count", session)
         return session
     if not callable(getattr(session, "run", None)):
         raise TypeError(f"expected a session of onnxruntime, got {type(session).__name__}")
     observed = InferenceSession.__new__(InferenceSession)
     path = getattr(session, "_model_path", None)
-    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car)
+    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car, selection_policy)
     described["plan"] = plan
     described["model"], described["version"] = _placement.identity(session, path, model, version)
     observed._creation_ns = 0
@@ -335,6 +338,7 @@ def _describe(
     variant: str | None,
     after_run_error: bool,
     side_car: str | os.PathLike[str] | None,
+    selection_policy: Any,
 ) -> dict[str, Any]:
     return {
         "model": "",
@@ -345,6 +349,7 @@ def _describe(
         "performance_mode": str(options.get("htp_performance_mode", "")),
         "soc_model": str(options.get("soc_model", "")),
         "htp_arch": str(options.get("htp_arch", "")),
+        "selection_policy": "" if selection_policy is None else str(selection_policy),
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": variant,

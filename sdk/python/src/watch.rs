@@ -11,7 +11,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    ModelHash, PowerSave, ReasonCode, SessionOptions, Thermal, placement::MAX_NODES,
+    ModelHash, PowerSave, ReasonCode, SelectionPolicy, SessionOptions, Thermal,
+    placement::MAX_NODES,
 };
 use epwatch_sdk::{
     AttachRequest, Conditions, HostAssignment, ModelInfo, NetworkKind, SessionPlan,
@@ -56,6 +57,8 @@ struct Described {
     performance_mode: String,
     soc_model: String,
     htp_arch: String,
+    /// Empty: none.
+    selection_policy: String,
     /// Codes.
     reasons: Vec<String>,
     plan: Option<Py<Plan>>,
@@ -127,6 +130,7 @@ impl Watch {
             performance_mode: described.performance_mode.clone(),
             soc_model: described.soc_model.clone(),
             htp_arch: described.htp_arch.clone(),
+            selection_policy: SelectionPolicy::of_text(&described.selection_policy),
             ..SessionOptions::default()
         };
         let reason = |name: &String| {

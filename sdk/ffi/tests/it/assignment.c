@@ -38,6 +38,29 @@ static EpwStatus observe(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, c
   return epw_observe_assignment(watch, &model, &assignment, session);
 }
 
+/* A session by a policy, which names no EP. */
+static void explain_policy(EpwWatch watch, const EpwNode *nodes, size_t n_nodes) {
+  static char json[65536];
+  size_t length = 0;
+  EpwSession session;
+  EpwModel model;
+  EpwAssignment assignment;
+  memset(&model, 0, sizeof model);
+  model.size = sizeof model;
+  model.id = text("segmenter");
+  model.version = text("3");
+  model.selection_policy = text("OrtExecutionProviderDevicePolicy_PREFER_NPU");
+  memset(&assignment, 0, sizeof assignment);
+  assignment.size = sizeof assignment;
+  assignment.runtime = text("1.31.1");
+  assignment.nodes = nodes;
+  assignment.n_nodes = n_nodes;
+  OK(epw_observe_assignment(watch, &model, &assignment, &session));
+  OK(epw_explain_session(session, json, sizeof json, &length));
+  printf("%.*s\n", (int)length, json);
+  OK(epw_session_close(session));
+}
+
 static void refuse(EpwWatch watch, const EpwNode *nodes, size_t n_nodes, const char *version) {
   EpwSession session;
   if (observe(watch, nodes, n_nodes, version, &session) != EPW_STATUS_INVALID_ARGUMENT) exit(1);
@@ -72,6 +95,8 @@ int main(int argc, char **argv) {
   /* Two subgraphs of one EP that follow each other. */
   nodes[4] = node("c", "Conv", "QNNExecutionProvider", 3);
   nodes[5] = node("d", "Conv", "QNNExecutionProvider", 4);
+  explain_policy(watch, nodes, 6);
+  explain_policy(watch, nodes, 1);
   explain(watch, nodes, 6, "1.31.1");
   /* A graph without nodes is no missing list. */
   explain(watch, nodes, 0, "1.31.1");

@@ -13,7 +13,7 @@ use epwatch_engines::{Engine, for_tests};
 use epwatch_proto::{Phase, Report};
 use epwatch_runtimes::is_nightly;
 use epwatch_strict_collector::{Answer, Collector};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{guide::Guide, operator};
 
@@ -326,9 +326,17 @@ fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let [whole, empty, missing @ .., other] = &sessions[..] else {
+    let [chosen, on_cpu, whole, empty, missing @ .., other] = &sessions[..] else {
         panic!("{printed}")
     };
+    for (by_policy, ep) in [
+        (chosen, "QNNExecutionProvider"),
+        (on_cpu, "policy:prefer_npu"),
+    ] {
+        assert_eq!(by_policy["selection_policy"], "prefer_npu", "{by_policy}");
+        assert_eq!(by_policy["requested"], json!([]), "{by_policy}");
+        assert_eq!(by_policy["requested_in_effect"], json!([ep]), "{by_policy}");
+    }
     assert_eq!(whole["source"], "assignment_api");
     let npu = &whole["eps"]["QNNExecutionProvider"];
     assert_eq!((&npu["nodes"], &npu["partitions"]), (&4.into(), &3.into()));

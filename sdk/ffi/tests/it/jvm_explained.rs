@@ -69,7 +69,10 @@ fn check_typed(printed: &Printed) {
         shown(&session["cpu_nodes"][0]["op_type"]),
         text("fingerprint_normalised"),
         each(&session["reasons"], |reason| shown(&reason["code"])),
+        text("selection_policy"),
+        each(&session["requested_in_effect"], shown),
     ];
+    assert_eq!(session["selection_policy"], "prefer_npu");
     assert_eq!(printed.line("typed_session"), typed.join("|"));
 }
 

@@ -25,6 +25,7 @@ fn by_shape(reports: &[Report]) -> BTreeMap<(&str, &str), u64> {
 fn check_runs(reports: &[Report]) {
     let expected = [
         (("attached", "static"), 1),
+        (("chosen", "static"), 1),
         (("dropped", "static"), 1),
         (("early", "static"), 3),
         (("free", "x:1x3x32x32"), 1),

@@ -143,6 +143,16 @@ explained = epwatch.explain(dropped)
 assert "ep_not_available" in [reason["code"] for reason in explained["reasons"]], explained
 assert explained["requested"] == ["QNNExecutionProvider"] and explained["soc_model"] == "SM8650"
 
+# Names no EP: onnxruntime chooses one by the policy, and here has none but the CPU.
+policy = onnxruntime.OrtExecutionProviderDevicePolicy.PREFER_NPU
+options = onnxruntime.SessionOptions()
+options.set_provider_selection_policy(policy)
+chosen = epwatch.InferenceSession(MODELS / "d_mlp.fp32.onnx", options, model="chosen", version="1", selection_policy=policy)
+chosen.run(None, {"x": zeros(1, 64)})
+explained = epwatch.explain(chosen)
+assert explained["selection_policy"] == "prefer_npu", explained
+assert explained["requested_in_effect"] == ["policy:prefer_npu"], explained
+
 # Not a model.
 try:
     epwatch.InferenceSession(b"not a model", model="broken", version="2")

@@ -101,6 +101,7 @@ public data class Explanation(
  * @property fingerprint hash of all pairs of node and EP.
  * @property reasons why the NPU did not get nodes.
  * @property runtime name and version of another runtime than ONNX Runtime; `null` for that one.
+ * @property selectionPolicy the app's policy for the choice of devices, for example `prefer_npu`; `null` for none.
  */
 public data class SessionExplanation(
     public val model: String,
@@ -121,6 +122,7 @@ public data class SessionExplanation(
     public val fingerprintNormalised: String?,
     public val reasons: List<Reason>,
     public val runtime: String? = null,
+    public val selectionPolicy: String? = null,
 ) {
     /** For example `QNNExecutionProvider 30 nodes, CPUExecutionProvider 1 nodes; fp16_not_supported`. */
     internal fun placement(): String {
@@ -151,6 +153,7 @@ public data class SessionExplanation(
             fingerprintNormalised = known.textOrNull("fingerprint_normalised"),
             reasons = known.each("reasons", Reason::of),
             runtime = known.textOrNull("runtime"),
+            selectionPolicy = known.textOrNull("selection_policy"),
         )
     }
 }

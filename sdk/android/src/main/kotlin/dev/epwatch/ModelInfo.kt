@@ -26,6 +26,11 @@ public class ModelInfo @JvmOverloads constructor(
      * that observes the session reads from it whether a compiled model is for this device.
      */
     public val modelFile: String = "",
+    /**
+     * The policy by which ONNX Runtime chooses devices by itself, for example `PREFER_NPU`, or empty. It counts if [requested]
+     * names no EP. A text that `OrtExecutionProviderDevicePolicy` does not have is an unknown policy.
+     */
+    public val selectionPolicy: String = "",
 ) {
     /** For Java, which has no named arguments. */
     public class Builder(private val id: String, private val version: String) {
@@ -39,6 +44,7 @@ public class ModelInfo @JvmOverloads constructor(
         private var afterRunError = false
         private var sideCar = ""
         private var modelFile = ""
+        private var selectionPolicy = ""
 
         public fun setRequested(vararg eps: String): Builder = apply { requested = eps.toList() }
 
@@ -60,19 +66,22 @@ public class ModelInfo @JvmOverloads constructor(
 
         public fun setModelFile(path: String): Builder = apply { modelFile = path }
 
+        public fun setSelectionPolicy(policy: String): Builder = apply { selectionPolicy = policy }
+
         public fun build(): ModelInfo = ModelInfo(
             id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar,
-            modelFile,
+            modelFile, selectionPolicy,
         )
     }
 
     /** With this file, unless the app has named one. */
     internal fun ofFile(path: String): ModelInfo = if (modelFile.isNotEmpty()) this else ModelInfo(
         id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar, path,
+        selectionPolicy,
     )
 
     internal fun texts(): Array<ByteArray> {
-        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar, modelFile)
+        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar, modelFile, selectionPolicy)
         return texts(*(facts + requested + reasons).toTypedArray())
     }
 
