@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::error::ParseError;
 use crate::market_names;
 use crate::message::{Checked, Kind, Text};
+use crate::other_chipsets;
 use crate::text::clipped;
 use crate::wire::Value;
 
@@ -272,6 +273,17 @@ pub fn soc_by_name(soc: &str) -> Option<&'static Soc> {
     let same = SAME_SILICON.iter().find(|(other, _)| *other == soc);
     let soc = same.map_or(soc, |(_, known)| known);
     SOCS.iter().find(|s| s.soc == soc)
+}
+
+/// Returns the market name of a chipset, for example `Snapdragon 8 Gen 3` or `Dimensity 9300`.
+pub fn market_name(chipset: &str) -> Option<&'static str> {
+    match chipset.strip_prefix(OTHER) {
+        Some(text) => other_chipsets::market_name(text),
+        None => SOCS
+            .iter()
+            .find(|soc| soc.soc == chipset)
+            .map(|soc| soc.name),
+    }
 }
 
 /// Finds a known chipset by its QNN `soc_model` number.

@@ -36,6 +36,7 @@ pub mod manifest;
 mod manifest_wire;
 mod market_names;
 mod message;
+mod other_chipsets;
 mod outcome;
 pub mod placement;
 mod reason;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use askama::filters::HtmlSafe;
 use epwatch_model::{Severity, SignalId, VerdictClass};
-use epwatch_proto::chipset::SOCS;
+use epwatch_proto::chipset::market_name;
 use epwatch_proto::{Outcome, accelerator};
 
 use super::name::visible;
@@ -231,10 +231,8 @@ pub(crate) fn cause_of_answer(outcome: &str) -> Option<(&'static str, &'static s
 /// Returns the market name of a chipset, without the maker's name.
 pub(crate) fn chipset_name(chipset: &str) -> &'static str {
     let (chipset, _) = accelerator::split_cohort(chipset);
-    let known = SOCS.iter().find(|soc| soc.soc == chipset);
-    known.map_or("", |soc| {
-        soc.name.strip_prefix("Snapdragon ").unwrap_or(soc.name)
-    })
+    let name = market_name(chipset).unwrap_or("");
+    name.strip_prefix("Snapdragon ").unwrap_or(name)
 }
 
 /// Returns a text about the NPU, with the word for the accelerator of this chipset's cohort.
@@ -257,6 +255,7 @@ mod tests {
         assert_eq!(chipset_name("SM8635 [CUDA]"), "8s Gen 3");
         assert_eq!(of_accelerator("SM8635", "on the NPU"), "on the NPU");
         assert_eq!(of_accelerator("other:x [CUDA]", "on the NPU"), "on the GPU");
+        assert_eq!(chipset_name("other:MT6989 [NNAPI]"), "Dimensity 9300");
         assert_eq!(chipset_name("other:x"), "");
     }
 
