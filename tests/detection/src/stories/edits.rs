@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use epwatch_proto::histogram::{bucket_high_us, bucket_low_us, bucket_of_us};
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{
-    BaselineAbsence, Baselines, Fingerprint, LatencySeries, Placement, Report, SparseHistogram,
+    BaselineAbsence, Baselines, Fingerprint, GraphKind, LatencySeries, Placement, ReasonCode,
+    Report, SparseHistogram,
 };
 
 /// Returns a device's position in [0, 1), which is equal in all of its reports.
@@ -151,6 +152,17 @@ pub(super) fn without_past(report: &mut Report) {
 pub(super) fn place(report: &mut Report, placement: &Placement) {
     for session in &mut report.sessions {
         session.placement = placement.clone();
+    }
+}
+
+/// Turns the model into a compiled one. `for_another` says that it was made for another chipset.
+pub(super) fn compile(report: &mut Report, for_another: bool) {
+    for session in &mut report.sessions {
+        session.placement.graph_kind = GraphKind::EpContext;
+        if for_another {
+            let reason = ReasonCode::EpcontextForAnother;
+            session.placement.reasons.push(reason);
+        }
     }
 }
 

@@ -25,7 +25,8 @@ use crate::labelled::{
 use crate::outcome::{Outcome, StoryOutcome};
 
 use edits::{
-    learnt_on, luck, place, recount, rename, slow_down, slow_shape, split_shapes, without_past,
+    compile, learnt_on, luck, place, recount, rename, slow_down, slow_shape, split_shapes,
+    without_past,
 };
 
 /// The chipset on which something happens.
@@ -85,11 +86,13 @@ pub enum Story {
     Reinstall,
     /// A model has a deadline, and some runs of 2.0.0 take longer.
     LateFrames,
+    /// 2.0.0 ships a compiled model that was made for another chipset than some devices have. Nobody is slower.
+    CompiledForAnother,
 }
 
 impl Story {
     /// All of them.
-    pub const ALL: [Story; 16] = [
+    pub const ALL: [Story; 17] = [
         Story::FixAsBad,
         Story::FixThatMends,
         Story::FirmwareSlowsAllModels,
@@ -106,6 +109,7 @@ impl Story {
         Story::SlowDevicesAndRuns,
         Story::Reinstall,
         Story::LateFrames,
+        Story::CompiledForAnother,
     ];
 
     /// Returns the events of the story, and the notifications that must follow.
@@ -161,6 +165,9 @@ impl Story {
             Story::LateFrames => {
                 "15 % to 45 % of the runs of 2.0.0 take longer than the model's deadline: a page that says how many"
             }
+            Story::CompiledForAnother => {
+                "the compiled model of 2.0.0 is not for 40 % of the devices, as fast as before: a ticket that says so, and no page"
+            }
         }
     }
 
@@ -181,7 +188,7 @@ impl Story {
             Story::NewRuntime => (1.25, 1.45),
             Story::LargeInputs => (2.4, 4.0),
             Story::SlowDevicesAndRuns => (3.0, 4.0),
-            Story::Reinstall => (1.0, 1.0),
+            Story::Reinstall | Story::CompiledForAnother => (1.0, 1.0),
             Story::LateFrames => (3.0, 4.0),
         };
         low + (high - low) * fraction(seed)
@@ -211,7 +218,9 @@ impl Story {
             Story::NewMake => (PlacementView::Missing, (3, 13), 0.0),
             Story::LoadThatLasts => (PlacementView::Missing, (3, 14), 1.0),
             Story::BusyOnTheFirstDay | Story::ManyNames => (PlacementView::Missing, (7, 8), 0.0),
-            Story::FiveDevices | Story::RecountedMacs => (PlacementView::Full, (7, 8), 0.0),
+            Story::FiveDevices | Story::RecountedMacs | Story::CompiledForAnother => {
+                (PlacementView::Full, (7, 8), 0.0)
+            }
             Story::NewRuntime | Story::LargeInputs => (PlacementView::Missing, (7, 4), 0.0),
             Story::SlowDevicesAndRuns => (PlacementView::Lying, (2, 12), 0.0),
             Story::Reinstall => (PlacementView::Full, (10, 3), 0.0),
@@ -424,6 +433,15 @@ impl Story {
                     let key = &mut report.report.key;
                     key.installation = InstallationId::from_secret(key.installation.as_bytes());
                     without_past(&mut report.report);
+                }
+                reports
+            }
+            Story::CompiledForAnother => {
+                let mut reports = healthy();
+                for report in &mut reports {
+                    let is_hit =
+                        day(report) >= NEW_FROM && is_there(report) && luck(&report.report) < 0.4;
+                    compile(&mut report.report, is_hit);
                 }
                 reports
             }

@@ -84,6 +84,7 @@ impl Story {
                 Story::NewRuntime => vec![NEW_RUNTIME],
                 Story::LargeInputs => vec![LARGE_SHAPE],
                 Story::Reinstall => vec!["new installation ids", "1.0.0"],
+                Story::CompiledForAnother => vec!["compiled"],
                 _ => Vec::new(),
             },
         }
@@ -107,6 +108,7 @@ impl Story {
             Story::LoadThatLasts => there && day >= THEN,
             Story::BusyOnTheFirstDay => day == NEW_FROM && luck < 0.8,
             Story::SlowDevicesAndRuns => day >= THEN && luck < 0.6,
+            Story::CompiledForAnother => there && day >= NEW_FROM && luck < 0.4,
             Story::RecountedMacs | Story::Reinstall => false,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use epwatch_detector::replay::Line;
 use epwatch_model::summary::{IncidentSummary, VerdictSummary};
-use epwatch_model::{Severity, State};
+use epwatch_model::{Severity, State, VerdictClass};
 use epwatch_proto::device::vendor_fingerprint_hash;
 
 use crate::evaluation::{DAY_MS, START_MS, milliseconds};
@@ -184,6 +184,18 @@ impl Story {
                     reasons.any(|reason| reason.contains("in some of their runs")),
                     || "no page is about the slow runs".to_owned(),
                 )
+            }
+            Story::CompiledForAnother => {
+                ensure(pages.is_empty(), || "a page".to_owned())?;
+                let found = told.changes.iter().map(|(_, one)| one);
+                let mut found = found.filter(|one| one.chipsets == [CHIPSET]);
+                let is_told = |one: &IncidentSummary| {
+                    one.state == State::Firing
+                        && one.verdict == Some(VerdictClass::CompiledForAnother)
+                };
+                ensure(found.any(|one| is_told(one)), || {
+                    "no ticket is about the compiled model".to_owned()
+                })
             }
             Story::LateFrames => {
                 paged()?;

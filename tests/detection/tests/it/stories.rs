@@ -104,6 +104,11 @@ async fn new_installation_ids_on_all_devices_are_told_as_a_reinstall() {
     check(Story::Reinstall, 580..584).await;
 }
 
+#[tokio::test]
+async fn a_compiled_model_that_is_not_for_some_devices_is_a_ticket() {
+    check(Story::CompiledForAnother, 620..626).await;
+}
+
 /// Earlier no text had the share of runs beyond the deadline, because the detector had no deadline.
 #[tokio::test]
 async fn runs_beyond_the_deadline_are_told_with_their_share() {
