@@ -229,7 +229,7 @@ fn what_would_be_written_over_or_cannot_be_saved_is_refused() {
         (
             format!("restore {there} --data-dir {new}"),
             1,
-            "no whole backup",
+            "not a whole backup",
         ),
         (
             format!("backup {backup} --keep 3 --data-dir {none}"),

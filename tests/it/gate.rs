@@ -401,7 +401,7 @@ fn what_a_policy_asks_for_and_nothing_shows_is_not_green() {
 #[test]
 fn bad_input_is_never_green() {
     let readme = format!("gate {MODELS}/../README.md --soc SM8650");
-    check_fails(&mut epwatch(&readme), 2, "no ONNX model");
+    check_fails(&mut epwatch(&readme), 2, "not an ONNX model");
     for words in ["", "--soc SM9999", "--soc SM8650 --max-cpu-macs 2"] {
         check_ends(&mut gate("e_mixed.qu8", words), 2);
     }

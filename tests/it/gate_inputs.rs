@@ -461,6 +461,6 @@ fn a_file_of_two_gigabytes_is_refused_with_the_way_out() {
             error.contains("save the weights as external data"),
             "{words}: {error}"
         );
-        assert!(!error.contains("no ONNX model"), "{words}: {error}");
+        assert!(!error.contains("not an ONNX model"), "{words}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `epwatch gate --local` if a launch cannot be made: a crash, inputs that are no tensors, an old runtime, half a look.
+//! `epwatch gate --local` if a launch cannot be made: a crash, inputs that are not tensors, an old runtime, half a look.
 
 use std::{fs, path::Path};
 

@@ -181,7 +181,7 @@ fn macs_are_counted_from_the_model() {
     let text = check_succeeds(&mut epwatch(&format!("{words} --shape x=1,3,32,32")));
     assert!(text.contains("42.1 %  conv1"), "{text}");
     let readme = format!("manifest {FIXTURES}/README.md --out {}", out.display());
-    check_fails(&mut epwatch(&readme), 2, "no whole ONNX model");
+    check_fails(&mut epwatch(&readme), 2, "not a whole ONNX model");
 }
 
 /// Tests the exit codes that a pipeline acts on. The document is printed in all cases.
