@@ -7,10 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_proto::{
-    Placement, ReasonCode, SdkHealth, SessionOptions, SessionUid, StartFailure, StartPhase,
-    StreamId,
-};
+use epwatch_proto::{ReasonCode, SdkHealth, SessionUid, StartFailure, StartPhase, StreamId};
 #[cfg(feature = "ort")]
 use ort::session::builder::SessionBuilder;
 
@@ -20,7 +17,6 @@ use crate::host::qnn::HtpBuilder;
 use crate::session::SessionRequest;
 use crate::{
     config::{ModelInfo, SdkConfig},
-    core::SessionInfo,
     directives::SessionPlan,
     driver::{UploadTrigger, worker::Command},
     explain::{ExplainedSession, Explanation},
@@ -31,7 +27,7 @@ use crate::{
     placement::{self, HostRuntime},
     queue::{ReceiveEnd, SendRefusal, queue},
     recorder::conditions::Conditions,
-    session::{AttachRequest, AttachedSession, HostAssignment, HostPlacement, SimulatedSession},
+    session::{AttachRequest, AttachedSession, HostAssignment, HostPlacement},
     shared::Shared,
     upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
@@ -282,19 +278,6 @@ impl Watch {
         self.attach(model, None)
             .requesting(placement.requested)
             .observe_assignment(read, placement.creation)
-    }
-
-    /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and
-    /// uploaded as usual.
-    pub fn simulated_session(
-        &self,
-        model: ModelInfo,
-        placement: Placement,
-        options: SessionOptions,
-    ) -> SimulatedSession {
-        let mut info = SessionInfo::new(model, placement);
-        info.options = options;
-        SimulatedSession::open(&self.here(), info)
     }
 
     /// Counts a session that failed before ORT was asked to create it, for example because a plugin could not be

@@ -34,7 +34,6 @@
 //! - [`self_test`] compares NPU and CPU on a reference input.
 //! - [`preflight`] finds what keeps the NPU from starting, before a session is made.
 //! - [`types`] has the types of reports that calls take or return.
-//! - [`simulation`] is for simulated fleets and benchmarks; an app needs none of it.
 //! - [`policy`] holds every default and limit with its reason.
 //!
 //! The SDK records, writes and sends nothing without consent ([`Watch::set_consent`]). Uploads stay within a byte
@@ -42,9 +41,16 @@
 //! network on the caller's thread. A run never waits, no panic reaches the app, and no tensor, user identifier or
 //! text of a user leaves the device. Dropped data is counted and reported.
 
+#![cfg_attr(
+    not(feature = "simulation"),
+    expect(unreachable_pub, reason = "only the simulation reaches these items")
+)]
+
 pub mod placement;
 pub mod policy;
 pub mod self_test;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 
 mod baselines;
 mod client;
@@ -89,20 +95,6 @@ pub mod types {
 /// recorded or sent.
 pub mod desk {
     pub use crate::host::{device::read_linux as device, thermal_zones::read as thermal};
-}
-
-/// Types that simulated fleets and benchmarks drive: the state without I/O, and made-up devices. An app needs none of
-/// it.
-pub mod simulation {
-    pub use crate::{
-        config::CoreConfig,
-        core::{Core, SealedReport, SessionInfo},
-        host::device::simulated_device,
-        random::{random_session_uid, random_stream, random_u64},
-        recorder::SessionRecorder,
-        session::SimulatedSession,
-        time::Now,
-    };
 }
 
 #[cfg(feature = "qnn")]

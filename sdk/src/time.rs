@@ -17,6 +17,7 @@ pub struct Now {
 
 impl Now {
     /// An instant of a simulated device whose clocks agree.
+    #[cfg(any(feature = "simulation", feature = "fuzzing"))]
     pub fn simulated(mono: Duration, wall_unix_ms: i64) -> Self {
         let uptime_ms = u64::try_from(mono.as_millis()).ok();
         Self {

@@ -58,6 +58,7 @@ impl CoreConfig {
     /// # Errors
     /// Fails if the id is empty, longer than 64 bytes or given twice, if the key is invalid, or if there are eight keys
     /// already.
+    #[cfg(feature = "simulation")]
     pub fn with_directive_key(
         mut self,
         key_id: impl Into<String>,

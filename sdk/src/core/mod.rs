@@ -52,7 +52,7 @@ use crate::{
     directives::{DirectiveKeys, Directives},
     lock::lock,
     policy,
-    recorder::conditions::{Conditions, CurrentConditions},
+    recorder::conditions::CurrentConditions,
     time::Now,
 };
 use ended_streams::EndedStreams;
@@ -165,11 +165,6 @@ impl Core {
     pub(crate) fn set_runtime(&mut self, runtime: Runtime) {
         self.runtime = runtime.normalised();
         self.refresh_baselines();
-    }
-
-    /// Sets the conditions of later runs that are recorded without their own.
-    pub fn set_conditions(&self, conditions: &Conditions) {
-        self.conditions.set(conditions, false);
     }
 
     /// Adds streams of this installation that ended. Every report names them until one is acknowledged.

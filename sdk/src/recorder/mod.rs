@@ -39,7 +39,7 @@ use crate::{
     lock::{lock, read, write},
     policy,
     recorder::{
-        conditions::{Conditions, CurrentConditions, PackedConditions},
+        conditions::{CurrentConditions, PackedConditions},
         interner::{Interner, TextId},
     },
 };
@@ -132,12 +132,13 @@ impl SessionRecorder {
     }
 
     /// Does the same as [`Self::record`], under the given conditions.
+    #[cfg(feature = "simulation")]
     pub fn record_under(
         &self,
         began: Duration,
         latency: Duration,
         shape_key: &str,
-        conditions: &Conditions,
+        conditions: &conditions::Conditions,
     ) {
         if !self.is_recording() {
             return;

@@ -239,8 +239,8 @@ impl AttachedSession {
         recorder.record_static(clock.mono_of_system(began), latency);
     }
 
-    /// Does the same as [`Self::record`], for a model with free dimensions. See
-    /// [`SessionRecorder::record`](crate::simulation::SessionRecorder::record) for `shape_key`.
+    /// Does the same as [`Self::record`], for a model with free dimensions. `shape_key` is the run's input shapes, for
+    /// example `x:4x3x32x32`. It should have at most 128 bytes; a longer key is cut.
     #[inline]
     pub fn record_shape(&self, began: Duration, latency: Duration, shape_key: &str) {
         let (recorder, clock) = self.observation.here();

@@ -10,6 +10,7 @@ use crate::{folder::files, host::thermal_zones};
 const MAX_FACT_BYTES: u64 = 64 << 10;
 
 /// A made-up Android device with this chipset that can report every condition.
+#[cfg(any(test, feature = "simulation", feature = "fuzzing"))]
 pub fn simulated_device(chipset: &str) -> Device {
     let device = Device {
         chipset_raw: chipset.to_owned(),
