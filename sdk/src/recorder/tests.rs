@@ -6,6 +6,7 @@ use epwatch_proto::{
 use proptest::prelude::*;
 
 use super::*;
+use crate::recorder::conditions::Conditions;
 
 fn recorder() -> SessionRecorder {
     SessionRecorder::new(
