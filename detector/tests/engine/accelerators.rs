@@ -73,6 +73,9 @@ async fn a_policy_whose_choice_is_not_known_is_data_quality_with_its_name() {
         "{}",
         found.next_step
     );
+    let policies = "SELECT DISTINCT selection_policy FROM cohort_sessions_v1";
+    let policies = store.client().query(policies).fetch_all::<String>().await;
+    assert_eq!(policies.unwrap(), ["prefer_npu"]);
     store.stop().await;
 }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{
     App, BaselineAbsence, BaselineKind, Baselines, CpuNode, Device, EpShare, Fingerprint,
-    LatencySeries, Model, ModelHash, Phase, Placement, ReasonCode, Report, SelfBaseline, SelfTest,
-    Session, SessionUid, SparseHistogram, StartFailure, StartPhase, Stratum, samples,
+    LatencySeries, Model, ModelHash, Phase, Placement, ReasonCode, Report, SelectionPolicy,
+    SelfBaseline, SelfTest, Session, SessionOptions, SessionUid, SparseHistogram, StartFailure,
+    StartPhase, Stratum, samples,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -165,6 +166,10 @@ impl Reports {
                 ..samples::model("segmenter", self.version)
             },
             requested_eps: requested.clone(),
+            options: SessionOptions {
+                selection_policy: SelectionPolicy::of_request(self.ep),
+                ..SessionOptions::default()
+            },
             directive_id: self.directive.into(),
             placement: Placement {
                 requested_eps: requested,
