@@ -317,7 +317,7 @@ mod tests {
         );
         check(
             |dir, _| std::fs::remove_file(dir.join(NAME)).unwrap(),
-            "no whole backup",
+            "not a whole backup",
         );
         check(|dir, _| std::fs::write(dir.join(NAME), b"{").unwrap(), NAME);
         check(

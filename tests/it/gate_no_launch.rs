@@ -10,6 +10,8 @@ use crate::{
     support::{check_ends, check_fails, check_succeeds, epwatch},
 };
 
+/// Keeps the op off the NPU that crashes it.
+const AFFINITY: &str = r#"{"op_type":{"STFT":"cpu"}}"#;
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
 fn read(path: &Path) -> Value {
@@ -121,4 +123,42 @@ fn a_look_without_a_profile_gets_one_in_the_next_call() {
     // Nothing else was made again.
     assert_eq!(again["started_unix_ms"], whole["started_unix_ms"]);
     assert_eq!(fs::read(keep.join("candidate-001.json")).unwrap(), launch);
+}
+
+/// Otherwise launches of other weights, or with other nodes on the CPU, would be judged as this model's.
+#[test]
+fn a_folder_of_other_data_or_another_affinity_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["forms_outside.fp32.onnx", "forms_outside.fp32.data"] {
+        fs::copy(format!("{FIXTURES}/models/{name}"), at(name)).unwrap();
+    }
+    let policy = policy(folder.path(), 1);
+    let gate = |words: &str| {
+        let mut gate = epwatch(&format!("gate --local --policy {policy} {words}"));
+        gate.current_dir(folder.path());
+        gate
+    };
+    let outside = "forms_outside.fp32.onnx --keep outside";
+    check_succeeds(&mut gate(outside));
+    let data = at("forms_outside.fp32.data");
+    let mut bytes = fs::read(&data).unwrap();
+    bytes[0] ^= 1;
+    fs::write(&data, bytes).unwrap();
+    check_fails(&mut gate(outside), 2, "the model's data: ");
+    // QNN reads the file, whose path is the caller's.
+    let crashing = format!("{FIXTURES}/gate/crash_stft.onnx");
+    let words =
+        format!("{crashing} --soc SM8650 --ep-option op_affinity=aff.json --keep affinity --json");
+    fs::write(at("aff.json"), AFFINITY).unwrap();
+    let ended = gate(&words).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    let found: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let [seen, launched] = &found["targets"].as_array().unwrap()[..] else {
+        panic!("{found:#}: {told}");
+    };
+    assert_eq!(seen["placement"], launched["placement"], "{told}");
+    assert!(seen["placement"].is_object(), "{found:#}");
+    fs::write(at("aff.json"), format!("{AFFINITY} ")).unwrap();
+    check_fails(&mut gate(&words), 2, "op_affinity's file: ");
 }

@@ -357,12 +357,13 @@ fn statements(log: &str, now: jiff::Timestamp) -> Vec<Statement> {
 /// Returns the part of a statement that is a query of our tables.
 fn query_of(sql: &str) -> Option<String> {
     let sql = sql.trim();
-    let upper = sql.to_ascii_uppercase();
+    // A column's name may begin with a word of SQL.
+    let upper = sql.to_ascii_uppercase().replace('\n', " ");
     let begins = |word: &str| upper.starts_with(word);
     if !["SELECT", "WITH", "INSERT"].iter().any(|word| begins(word)) {
         return None;
     }
-    let words = ["SELECT", "WITH "].iter();
+    let words = ["SELECT ", "WITH "].iter();
     let start = words.filter_map(|word| upper.find(word)).min()?;
     let end = upper.rfind(" FORMAT ").unwrap_or(sql.len());
     let query = &sql[start..end];

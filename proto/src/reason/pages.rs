@@ -54,8 +54,8 @@ pub(super) fn page(code: ReasonCode) -> Page {
             "ONNX Runtime's documentation of execution providers",
         ),
         EpNotAvailable => page_of(
-            "The QNN EP is neither built into this ONNX Runtime nor registered as a plugin.",
-            "Ship onnxruntime-qnn and register its library before the session is created.",
+            "The session does not have the QNN EP: it is not built into this ONNX Runtime, and no plugin gave it to the session.",
+            "Ship onnxruntime-qnn, register its library before the session is created, and give the session the plugin's device.",
             "Errors say that QNN is not supported in this build, or that the provider is not among the available ones. The plain packages onnxruntime and onnxruntime-android have no QNN.",
             &[],
             "onnxruntime/core/session/provider_registration.cc and the Python package's warning",

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import sys
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, List, Iterable, Mapping, Sequence, Tuple
 
 from . import _native
 
@@ -123,7 +123,14 @@ def names_of(providers: Sequence[Any] | None) -> list[str] | None:
     return [str(provider[0] if isinstance(provider, (tuple, list)) else provider) for provider in providers]
 
 
-def listed(argument: str, names: Sequence[str], example: str) -> list[str]:
+def model_of(session: Any) -> tuple[Any, bytes | None]:
+    """Returns the path or the bytes of a session's model, as far as onnxruntime names them. A path is the one of its start."""
+    described = getattr(session, "_described", None) or {}
+    path = described.get("model_file") or getattr(session, "_model_path", None)
+    return path, getattr(session, "_model_bytes", None)
+
+
+def listed(argument: str, names: Iterable[str], example: str) -> list[str]:
     """Returns the names of an argument. Refuses a text, which would count as a list of its letters."""
     if isinstance(names, (str, bytes)):
         raise TypeError(f"{argument}: expected a list, for example [{example!r}], got {names!r}")

@@ -71,6 +71,8 @@ def self_test(
         raise TypeError(f"expected a session of epwatch.InferenceSession or epwatch.attach, got {type(session).__name__}")
     if not _process.is_started():
         raise RuntimeError("epwatch.start was not called")
+    if cpu_session is not None and not callable(cpu_session):
+        raise TypeError(f"cpu_session: expected a function that makes a session, got {type(cpu_session).__name__}")
     make_cpu_session = _same_model(session) if cpu_session is None else cpu_session
     inputs = [_input(name, array) for name, array in feed.items()]
     session._observe()
@@ -88,8 +90,8 @@ def self_test(
 
 
 def _same_model(session: InferenceSession) -> Callable[[], Any]:
-    plain = session.session
-    model = getattr(plain, "_model_path", None) or getattr(plain, "_model_bytes", None)
+    path, content = _placement.model_of(session)
+    model = path or content
     if model is None:
         raise ValueError("cpu_session is missing: the session's model is not known")
     return lambda: importlib.import_module("onnxruntime").InferenceSession(model, providers=[_placement.CPU])
@@ -123,6 +125,11 @@ def _on_cpu(make_session: Callable[[], Any], feed: Mapping[str, Any]) -> _Side:
     except Exception as error:
         logger.warning("the CPU session of a self-test could not be made: %s", error)
         return _placement.ort_code(error) or _NO_CPU_SESSION
+    elsewhere = [ep for ep in _placement.used(session) if _native.is_off_cpu(ep)]
+    if elsewhere or not callable(getattr(session, "run", None)):
+        what = f"a session on {', '.join(elsewhere)}" if elsewhere else type(session).__name__
+        logger.warning("cpu_session of a self-test: expected a session on the CPU alone, got %s", what)
+        return _NO_CPU_SESSION
     return _outputs(session, feed)
 
 
@@ -131,6 +138,7 @@ def _outputs(session: Any, feed: Mapping[str, Any]) -> _Side:
         names = [output.name for output in session.get_outputs()]
         values = session.run(names, feed)
     except Exception as error:
+        logger.warning("a run of a self-test failed: %s", error)
         return _placement.error_code(error)
     if sum(getattr(value, "nbytes", 0) for value in values) > _MAX_OUTPUT_BYTES:
         return _TOO_LARGE

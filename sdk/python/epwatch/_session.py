@@ -74,6 +74,8 @@ class InferenceSession:
         _placement.record_assignment(options)
         path = None if isinstance(path_or_bytes, bytes) else os.fsdecode(path_or_bytes)
         asked = _placement.names_of(providers) if requested is None else _requested(requested)
+        # ONNX Runtime follows no policy if EPs are named.
+        selection_policy = _policy(selection_policy) if not asked else ""
         given = _placement.given_options(providers, provider_options)
         described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car, selection_policy)
         plan = plan if plan is not None else _planned(model, version)
@@ -299,7 +301,8 @@ def attach(
         raise TypeError(f"expected a session of onnxruntime, got {type(session).__name__}")
     observed = InferenceSession.__new__(InferenceSession)
     path = getattr(session, "_model_path", None)
-    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car, selection_policy)
+    policy = _policy(selection_policy) if not asked else ""
+    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car, policy)
     described["plan"] = plan
     described["model"], described["version"] = _placement.identity(session, path, model, version)
     observed._creation_ns = 0
@@ -329,6 +332,18 @@ def _requested(names: Sequence[str]) -> list[str]:
     return _placement.listed("requested", names, "QNNExecutionProvider")
 
 
+def _policy(given: Any) -> str:
+    """Returns a policy's name. One that onnxruntime does not have is reported as unknown, as an app's own function is."""
+    if given is None:
+        return ""
+    name = str(given).rpartition(".")[2]
+    known = getattr(importlib.import_module("onnxruntime"), "OrtExecutionProviderDevicePolicy", None)
+    names = list(getattr(known, "__members__", ()))
+    if names and name.upper() not in names and not callable(given):
+        logger.warning("selection_policy: expected one of %s, got %r", ", ".join(names), given)
+    return name
+
+
 def _describe(
     sha256: str,
     path: str | None,
@@ -338,7 +353,7 @@ def _describe(
     variant: str | None,
     after_run_error: bool,
     side_car: str | os.PathLike[str] | None,
-    selection_policy: Any,
+    selection_policy: str,
 ) -> dict[str, Any]:
     return {
         "model": "",
@@ -349,7 +364,7 @@ def _describe(
         "performance_mode": str(options.get("htp_performance_mode", "")),
         "soc_model": str(options.get("soc_model", "")),
         "htp_arch": str(options.get("htp_arch", "")),
-        "selection_policy": "" if selection_policy is None else str(selection_policy),
+        "selection_policy": selection_policy,
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": variant,

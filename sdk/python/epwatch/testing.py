@@ -37,18 +37,25 @@ def assert_on_npu(
     min_macs: float | None = None,
     side_car: str | os.PathLike[str] | None = None,
     max_partitions: int | None = None,
-    allowed_cpu_ops: Collection[str] = (),
+    allowed_cpu_ops: Collection[str] | None = None,
 ) -> None:
     """Fails unless the NPU runs every op that computes, in at most so many partitions: one, if `max_partitions` is None.
 
     Conversions at the edges of the NPU's graph may be on the CPU, and the op types of `allowed_cpu_ops`. With `min_macs`
-    ops may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
-    the file that `epwatch manifest` writes of the session's model file. Ops elsewhere split the NPU's graph, so then the number of partitions is
-    judged only if `max_partitions` is given. `session` is of `epwatch.InferenceSession`, or of onnxruntime with the option
-    `session.record_ep_graph_assignment_info` at "1".
+    any op may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
+    the file that `epwatch manifest` writes of the session's model file. Ops elsewhere split the NPU's graph, so then the
+    number of partitions is judged only if `max_partitions` is given. `session` is of `epwatch.InferenceSession`, or of
+    onnxruntime with the option `session.record_ep_graph_assignment_info` at "1".
     """
     # pytest then shows the test's own line, and not the source of this function.
     __tracebackhide__ = True
+    if session is None or isinstance(session, (str, bytes, os.PathLike)):
+        raise TypeError(f"expected a session, got {type(session).__name__}")
+    allowed = set() if allowed_cpu_ops is None else set(_placement.listed("allowed_cpu_ops", allowed_cpu_ops, "Softmax"))
+    if max_partitions is not None and max_partitions < 0:
+        raise ValueError(f"max_partitions: expected at least 0, got {max_partitions}")
+    if min_macs is not None and allowed_cpu_ops is not None:
+        raise ValueError("allowed_cpu_ops is read only without min_macs, which allows every op elsewhere")
     if min_macs is None:
         if side_car is not None:
             raise ValueError("side_car is read only with min_macs, the NPU's least share of the MACs")
@@ -72,7 +79,7 @@ def assert_on_npu(
         for ep, nodes in listed
         if not _native.is_on_npu(ep)
         for name, op_type, _ in nodes
-        if op_type not in _EDGES and op_type not in allowed_cpu_ops
+        if op_type not in _EDGES and op_type not in allowed
     ]
     if min_macs is not None and side_car is not None:
         _assert_macs(session, listed, min_macs, side_car)
@@ -102,17 +109,21 @@ def _assert_macs(session: Any, listed: _placement.Listed, min_macs: float, path:
 def _check_model(session: Any, path: str | os.PathLike[str], expected: str) -> None:
     """Refuses the side-car of another file than the session's model, if onnxruntime's session names it."""
     __tracebackhide__ = True
-    model, content = getattr(session, "_model_path", None), getattr(session, "_model_bytes", None)
+    model, content = _placement.model_of(session)
     if model:
-        found, shown = _sha256_of(model), os.fsdecode(model)
+        shown = os.fsdecode(model)
+        try:
+            found = _sha256_of(model)
+        except OSError as error:
+            raise ValueError(f"side_car: the session's model cannot be read to compare the two: {error}") from error
     elif content:
         found, shown = hashlib.sha256(content).hexdigest(), "the session's model"
     else:
         return
     if found != expected:
         raise ValueError(
-            f"side_car: {os.fspath(path)} is of a model with the SHA-256 {expected}, and {shown} has {found}: write it again "
-            "by `epwatch manifest` of this model"
+            f"side_car: {os.fspath(path)} is of a model with the SHA-256 {expected}, and {shown} has {found}: give the one "
+            "that `epwatch manifest` writes of this model"
         )
 
 
@@ -129,6 +140,8 @@ def assert_latency(session: Any, feed: Mapping[str, Any], *, max_ms: float, runs
     __tracebackhide__ = True
     if runs < 1:
         raise ValueError(f"runs: expected at least 1, got {runs}")
+    if not max_ms >= 0:
+        raise ValueError(f"max_ms: expected at least 0, got {max_ms}")
     taken = []
     for _ in range(_COLD_RUNS + runs):
         began = time.perf_counter_ns()

@@ -79,10 +79,10 @@ pub(crate) fn begin(
 fn reason(skip: &SelfTestSkip) -> &'static str {
     match skip {
         SelfTestSkip::Done => "it ran before with this model, firmware and runtime",
-        SelfTestSkip::GivenUp => "it began in three processes, and ended in none of them",
+        SelfTestSkip::GivenUp => "it began three times without an end",
         SelfTestSkip::NotOnNpu => "the session has no node on the NPU",
         SelfTestSkip::EnoughRepeats => "this process has repeated enough tests after failed runs",
-        SelfTestSkip::NotReady => "consent is missing, or the folder is not open",
+        SelfTestSkip::NotReady => "consent is missing, or the folder is not open yet",
         _ => "the SDK refuses it",
     }
 }

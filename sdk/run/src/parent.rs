@@ -37,11 +37,11 @@ use crate::{
     conditions::output_of,
     crash::{Crashed, without_document},
     document::{Arm, MeasuredOn, Placed, Profile, RunDocument},
-    job::{Ep, Job, Task},
+    job::{Ep, Job, KeyValue, Task},
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
-    settings::{difference, settings, sha256_of},
+    settings::{AFFINITY, difference, settings, sha256_of, sha256_of_data, short},
     untimed::{UNFINISHED, WARM_STARTS},
     wrong_use::WrongUse,
 };
@@ -158,6 +158,8 @@ struct Side {
     arm: Arm,
     model: PathBuf,
     sha256: String,
+    /// SHA-256 of the files next to the model that hold its tensors; `None` without such files.
+    data_sha256: Option<String>,
     manifest: Option<PathBuf>,
 }
 
@@ -196,6 +198,7 @@ impl Plan {
                 arm,
                 model: model.to_owned(),
                 sha256: sha256_of(model)?,
+                data_sha256: sha256_of_data(model),
                 manifest,
             })
         };
@@ -213,7 +216,7 @@ impl Plan {
                 provider,
                 backend,
                 soc_model: command.soc_model.clone(),
-                options: command.ep_option.clone(),
+                options: with_whole_paths(&command.ep_option, absolute)?,
             },
             _ => Ep::Cpu,
         };
@@ -465,7 +468,11 @@ impl Plan {
     }
 
     fn job_of(&self, side: &Side, task: Task, out: &Path) -> Job {
+        let mut settings = self.job.settings.clone();
+        let data = side.data_sha256.as_deref().map(short);
+        settings.extend(data.map(|hash| ("the model's data".to_owned(), hash)));
         Job {
+            settings,
             task,
             arm: side.arm,
             model: side.model.clone(),
@@ -575,6 +582,22 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// The EP's options for launches in another folder: the file that QNN reads has its whole path.
+fn with_whole_paths(
+    options: &[KeyValue],
+    absolute: impl Fn(&str, &Path) -> Result<PathBuf, WrongUse>,
+) -> Result<Vec<KeyValue>, WrongUse> {
+    let each = options.iter().map(|option| {
+        let mut option = option.clone();
+        if option.key == AFFINITY && !option.value.is_empty() {
+            let path = absolute("--ep-option op_affinity", Path::new(&option.value))?;
+            option.value = path.display().to_string();
+        }
+        Ok(option)
+    });
+    each.collect()
 }
 
 /// Refuses a report that could not be written after the launches.

@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::Context;
+use epwatch_manifest::ModelOutline;
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
@@ -16,6 +17,9 @@ use crate::{args::Command, change::changed, inputs::InputKind, job::Ep};
 /// What the launches were made with, in words: an option may be the user's own, or set by another one. Files and folders are
 /// named by the beginning of their SHA-256, since the same one may have another path.
 pub(crate) type Settings = BTreeMap<String, String>;
+
+/// QNN's option whose value is a file that QNN reads.
+pub(crate) const AFFINITY: &str = "op_affinity";
 
 /// Returns the settings of a command whose paths were found.
 pub(crate) fn settings(
@@ -33,13 +37,20 @@ pub(crate) fn settings(
         provider,
         backend,
         soc_model,
-        ..
+        options,
     } = ep
     {
         add("QNN's plugin", short(&sha256_of(provider)?));
         add("QNN's back end", short(&sha256_of(backend)?));
         let number = soc_model.clone().unwrap_or_else(|| "none".to_owned());
         add("emulated chipset", number);
+        let affinity = options.iter().find(|option| option.key == AFFINITY);
+        if let Some(file) = affinity.filter(|option| !option.value.is_empty()) {
+            add(
+                "op_affinity's file",
+                short(&sha256_of(Path::new(&file.value))?),
+            );
+        }
     }
     add(
         "inputs",
@@ -60,7 +71,7 @@ pub(crate) fn difference(kept: &Settings, now: &Settings) -> Option<String> {
 }
 
 /// Enough digits of a hash to tell files apart.
-fn short(hash: &str) -> String {
+pub(crate) fn short(hash: &str) -> String {
     hash.chars().take(12).collect()
 }
 
@@ -77,6 +88,19 @@ pub(crate) fn sha256_of(path: &Path) -> anyhow::Result<String> {
         }
     };
     read().with_context(|| format!("failed to read {}", path.display()))
+}
+
+/// Returns one SHA-256 of the files next to a model that hold its tensors. A file that cannot be read is left out: the
+/// session tells of it.
+pub(crate) fn sha256_of_data(model: &Path) -> Option<String> {
+    let (outline, folder) = (ModelOutline::of(model).ok()?, model.parent()?);
+    let mut hash = Sha256::new();
+    let files = outline.data_files();
+    for file in &files {
+        hash.update(file.as_os_str().as_encoded_bytes());
+        hash.update(sha256_of(&folder.join(file)).unwrap_or_default());
+    }
+    (!files.is_empty()).then(|| hex(&hash.finalize()))
 }
 
 /// Returns one SHA-256 of the names and the content of a folder's files.

@@ -6,8 +6,6 @@ mod svg;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Context;
-
 use self::series::Skipped;
 use crate::output::{self, WrongUse};
 
@@ -44,8 +42,8 @@ pub(super) fn trend(args: &TrendArgs) -> anyhow::Result<ExitCode> {
         return Err(WrongUse(text).into());
     }
     if let Some(path) = &args.svg {
-        std::fs::write(path, svg::chart(&trend.series))
-            .with_context(|| format!("failed to write the chart {}", path.display()))?;
+        let written = std::fs::write(path, svg::chart(&trend.series));
+        written.map_err(|error| WrongUse(format!("--svg {}: {error}", path.display())))?;
     }
     if args.json {
         output::json(&trend)?;

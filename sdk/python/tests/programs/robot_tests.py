@@ -46,6 +46,17 @@ def test_one_without_leaves_the_head_to_the_cpu(device):
     assert_on_npu(session, allowed_cpu_ops=ops)
     with pytest.raises(AssertionError, match="1 partitions instead of at most 0"):
         assert_on_npu(session, allowed_cpu_ops=ops, max_partitions=0)
+    with pytest.raises(TypeError, match="allowed_cpu_ops: expected a list"):
+        assert_on_npu(session, allowed_cpu_ops="LayerNormalization,LeakyRelu,LogSoftmax,FusedGemm")
+    with pytest.raises(ValueError, match="allowed_cpu_ops is read only without min_macs"):
+        assert_on_npu(session, allowed_cpu_ops=[], min_macs=0.7, side_car=os.environ["SIDE_CAR"])
+    with pytest.raises(ValueError, match="max_partitions: expected at least 0"):
+        assert_on_npu(session, max_partitions=-1)
+    with pytest.raises(TypeError, match="expected a session, got NoneType"):
+        assert_on_npu(None)
+    for wrong in (-1, float("nan")):
+        with pytest.raises(ValueError, match="max_ms: expected at least 0"):
+            assert_latency(session, IMAGE, max_ms=wrong)
 
 
 def test_most_of_the_work_is_on_the_npu(device):
@@ -73,7 +84,7 @@ def test_a_side_car_is_of_the_sessions_model(device, tmp_path):
     path = tmp_path / "macs.json"
     for hash_in_file, is_right in [(found, True), (found.upper(), True), ("ab" * 32, False)]:
         path.write_text(json.dumps({**stale, "model_sha256": hash_in_file}))
-        for source, shown in [(os.environ["MODEL"], os.environ["MODEL"]), (model, "the session's model")]:
+        for source, shown in [(os.environ["MODEL"], os.path.abspath(os.environ["MODEL"])), (model, "the session's model")]:
             session = session_on(device, "68", source)
             if is_right:
                 assert_on_npu(session, min_macs=0.73, side_car=path)

@@ -153,6 +153,16 @@ explained = epwatch.explain(chosen)
 assert explained["selection_policy"] == "prefer_npu", explained
 assert explained["requested_in_effect"] == ["policy:prefer_npu"], explained
 
+# onnxruntime follows no policy if EPs are named. A name that it does not have is told.
+named = epwatch.InferenceSession(
+    MODELS / "d_mlp.fp32.onnx", providers=["CPUExecutionProvider"], model="named", version="1", selection_policy=policy
+)
+explained = epwatch.explain(named)
+assert explained["selection_policy"] in (None, ""), explained
+assert explained["requested_in_effect"] == [], explained
+epwatch.InferenceSession(MODELS / "d_mlp.fp32.onnx", model="named", version="1", selection_policy="PREFER_NPUU")
+assert any("selection_policy: expected one of" in line for _, line in Lines.lines), Lines.lines
+
 # Not a model.
 try:
     epwatch.InferenceSession(b"not a model", model="broken", version="2")

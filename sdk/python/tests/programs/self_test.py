@@ -1,6 +1,7 @@
 """Self-tests on QNN's emulator and on the CPU. The distances are computed here once more, by NumPy."""
 
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -146,7 +147,19 @@ on_cpu = epwatch.InferenceSession(MODEL, providers=CPU, model="segmenter", versi
 assert epwatch.self_test(on_cpu, "ramp-1", FEED, not_called) is None
 assert "no node on the NPU" in Lines.lines[-1], Lines.lines
 
+# What is no session on the CPU is not compared.
+for other, told in ((lambda: session, "a session on QNNExecutionProvider"), (lambda: None, "got NoneType")):
+    assert epwatch.self_test(session, told, FEED, other) == (None, None, None, -2)
+    assert told in Lines.lines[-1], Lines.lines
+
+# A session by a relative path goes on after the working folder has changed.
+os.chdir(MODEL.parent)
+relative = epwatch.InferenceSession(MODEL.name, options, model="relative", version="3")
+os.chdir("/")
+assert epwatch.self_test(relative, "relative", FEED).error_code == 0
+
 raises(TypeError, "expected a session of epwatch.InferenceSession", on_the_cpu(MODEL), "a", FEED)
+raises(TypeError, "cpu_session: expected a function", session, "a", FEED, "model.onnx")
 raises(TypeError, "input 'x': expected a NumPy array, got list", session, "a", {"x": [1.0]})
 raises(ValueError, "id of a golden input: expected 1 to 64 bytes", session, "", FEED)
 raises(ValueError, "tolerance of a golden input", session, "a", FEED, tolerance=-1)
