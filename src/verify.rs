@@ -11,7 +11,7 @@ use epwatch_gate::{
     dsse::Envelope,
     evidence::{SEEN, Statement, Subject},
 };
-use epwatch_manifest::sha256_of_file;
+use epwatch_manifest::{ModelOutline, sha256_of_file};
 use epwatch_server::Period;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -182,6 +182,14 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
             .any(|model| model.digest.sha256 == sha256)
         {
             problems.push(format!("{} is not a model that was judged", path.display()));
+        }
+        let outline = ModelOutline::of(path).ok();
+        for data in outline.iter().flat_map(ModelOutline::data_files) {
+            output::remark(format_args!(
+                "the evidence does not cover {}, which holds data of {}: compare its hash with the release's",
+                data.display(),
+                path.display()
+            ));
         }
     }
     if let Some(path) = &args.policy

@@ -307,3 +307,29 @@ fn cosign_verifies_it() {
         assert!(said.contains("accepted signatures do not match"), "{said}");
     }
 }
+
+/// The hash of a model does not cover tensors in another file.
+#[test]
+fn data_outside_of_the_model_is_named_as_not_covered() {
+    let folder = attested();
+    let dir = folder.path();
+    for name in ["forms_outside.fp32.onnx", "forms_outside.fp32.data"] {
+        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+        fs::copy(format!("{fixture}/{name}"), dir.join(name)).unwrap();
+    }
+    let model = "forms_outside.fp32.onnx";
+    let words =
+        format!("gate {model} --soc SM8650 --policy gate.toml --attest ops.pem --out outside");
+    let judged = epwatch(dir, &words).output().unwrap();
+    assert!(matches!(judged.status.code(), Some(0 | 1)), "{judged:?}");
+    let words = format!("verify outside/gate.dsse.json --key ops.pem.pub --model {model}");
+    let verified = epwatch(dir, &words).output().unwrap();
+    let told = String::from_utf8_lossy(&verified.stderr);
+    assert!(
+        told.contains("does not cover forms_outside.fp32.data"),
+        "{told}"
+    );
+    let good = "verify out/gate.dsse.json --key ops.pem.pub --model good.onnx";
+    let (_, told) = check_ends(&mut epwatch(dir, good), 0);
+    assert!(!told.contains("does not cover"), "{told}");
+}
