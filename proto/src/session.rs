@@ -57,7 +57,7 @@ pub struct SessionOptions {
 const IN_REQUEST: &str = "policy:";
 
 wire_enum! {
-    /// How ONNX Runtime was told to choose devices by itself.
+    /// The policy that an app gives ONNX Runtime for choosing devices (`OrtExecutionProviderDevicePolicy`).
     #[expect(missing_docs, reason = "the .proto documents the values")]
     pub enum SelectionPolicy: SelectionPolicy {
         Unknown = Unknown "unknown",

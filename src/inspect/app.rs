@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use epwatch_manifest::{FreeDim, InputShape, ModelOutline};
+use epwatch_run::PATH_OPTIONS;
 
 use super::session::EpOption;
 use crate::input_file::{self, InputKind};
@@ -54,19 +55,6 @@ impl AppOptions {
 pub(super) fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| error.to_string())
 }
-
-/// Options of the QNN EP that are paths, which the app gives relative to its own working folder.
-const PATH_OPTIONS: [&str; 9] = [
-    "dump_qnn_ep_input_graph_dir",
-    "dump_qnn_ir_dlc_dir",
-    "framework_op_trace_dir",
-    "json_qnn_graph_dir",
-    "op_affinity",
-    "profiling_file_path",
-    "qnn_ir_backend_path",
-    "qnn_saver_path",
-    "skel_library_dir",
-];
 
 /// Returns the EP's options for a process with another working folder, with absolute paths.
 pub(super) fn ep_options(given: &[EpOption]) -> Result<Vec<EpOption>, String> {

@@ -21,7 +21,7 @@ pub(super) struct Screen {
     /// By [`Invariant::name`].
     pub(super) invariants: &'static [&'static str],
     pub(super) repeat: Repeat,
-    /// Whether deletions that are under way break it.
+    /// Whether the query reports rows wrongly while deletions are under way.
     pub(super) needs_deletions_done: bool,
     pub(super) sql: &'static str,
 }
@@ -88,7 +88,7 @@ pub(super) struct Invariant {
     /// What a row that breaks it is called.
     pub(super) broken_by: &'static str,
     pub(super) repeat: Repeat,
-    /// Whether deletions that are under way break it.
+    /// Whether the query reports rows wrongly while deletions are under way.
     pub(super) needs_deletions_done: bool,
     /// The query. It returns one text for each row that breaks it.
     pub(super) sql: &'static str,

@@ -91,6 +91,22 @@ pub(crate) enum Ep {
     },
 }
 
+/// QNN's option whose value is a file that QNN reads.
+pub(crate) const AFFINITY: &str = "op_affinity";
+
+/// Options of the QNN EP that are paths, which the app gives relative to its own working folder.
+pub const PATH_OPTIONS: [&str; 9] = [
+    "dump_qnn_ep_input_graph_dir",
+    "dump_qnn_ir_dlc_dir",
+    "framework_op_trace_dir",
+    "json_qnn_graph_dir",
+    AFFINITY,
+    "profiling_file_path",
+    "qnn_ir_backend_path",
+    "qnn_saver_path",
+    "skel_library_dir",
+];
+
 /// `KEY=VALUE` of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KeyValue {

@@ -30,5 +30,6 @@ mod wrong_use;
 
 pub use args::Command;
 pub use crash::crash_signal;
+pub use job::PATH_OPTIONS;
 pub use parent::{exit_code, run, say};
 pub use wrong_use::WrongUse;

@@ -37,11 +37,11 @@ use crate::{
     conditions::output_of,
     crash::{Crashed, without_document},
     document::{Arm, MeasuredOn, Placed, Profile, RunDocument},
-    job::{Ep, Job, KeyValue, Task},
+    job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
-    settings::{AFFINITY, difference, settings, sha256_of, sha256_of_data, short},
+    settings::{difference, settings, sha256_of, sha256_of_data, short},
     untimed::{UNFINISHED, WARM_STARTS},
     wrong_use::WrongUse,
 };
@@ -584,17 +584,24 @@ impl Plan {
     }
 }
 
-/// The EP's options for launches in another folder: the file that QNN reads has its whole path.
+/// The EP's options for launches, whose working folder is another one: paths are the caller's.
 fn with_whole_paths(
     options: &[KeyValue],
     absolute: impl Fn(&str, &Path) -> Result<PathBuf, WrongUse>,
 ) -> Result<Vec<KeyValue>, WrongUse> {
     let each = options.iter().map(|option| {
         let mut option = option.clone();
-        if option.key == AFFINITY && !option.value.is_empty() {
-            let path = absolute("--ep-option op_affinity", Path::new(&option.value))?;
-            option.value = path.display().to_string();
+        if !PATH_OPTIONS.contains(&option.key.as_str()) || option.value.is_empty() {
+            return Ok(option);
         }
+        let argument = format!("--ep-option {}", option.key);
+        let path = Path::new(&option.value);
+        let path = match option.key == AFFINITY {
+            true => absolute(&argument, path)?,
+            false => std::path::absolute(path)
+                .map_err(|error| WrongUse(format!("{argument} {}: {error}", option.value)))?,
+        };
+        option.value = path.display().to_string();
         Ok(option)
     });
     each.collect()

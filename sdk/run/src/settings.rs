@@ -12,14 +12,16 @@ use epwatch_manifest::ModelOutline;
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
-use crate::{args::Command, change::changed, inputs::InputKind, job::Ep};
+use crate::{
+    args::Command,
+    change::changed,
+    inputs::InputKind,
+    job::{AFFINITY, Ep},
+};
 
 /// What the launches were made with, in words: an option may be the user's own, or set by another one. Files and folders are
 /// named by the beginning of their SHA-256, since the same one may have another path.
 pub(crate) type Settings = BTreeMap<String, String>;
-
-/// QNN's option whose value is a file that QNN reads.
-pub(crate) const AFFINITY: &str = "op_affinity";
 
 /// Returns the settings of a command whose paths were found.
 pub(crate) fn settings(
@@ -90,12 +92,14 @@ pub(crate) fn sha256_of(path: &Path) -> anyhow::Result<String> {
     read().with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// Returns one SHA-256 of the files next to a model that hold its tensors. A file that cannot be read is left out: the
-/// session tells of it.
+/// Returns one SHA-256 of the files next to a model that hold its tensors. A file that is missing is left out: the session
+/// tells of it.
 pub(crate) fn sha256_of_data(model: &Path) -> Option<String> {
     let (outline, folder) = (ModelOutline::of(model).ok()?, model.parent()?);
     let mut hash = Sha256::new();
-    let files = outline.data_files();
+    let mut files = outline.data_files();
+    // A FIFO would wait for ever.
+    files.retain(|file| folder.join(file).is_file());
     for file in &files {
         hash.update(file.as_os_str().as_encoded_bytes());
         hash.update(sha256_of(&folder.join(file)).unwrap_or_default());

@@ -381,7 +381,7 @@ pub enum Reason {
     /// Something other than the model slowed down as well, for longer than load lasts.
     #[error("it has lasted for {windows} windows that share no reports, and heat and load end")]
     LoadLasts {
-        /// Number of those windows.
+        /// Number of windows that it has lasted.
         windows: u32,
     },
     /// No other version, model or chipset could be compared in the same window.
@@ -564,7 +564,7 @@ pub enum Reason {
         devices: u64,
         /// Median of earlier windows.
         usual: u64,
-        /// Number of those windows.
+        /// Number of the earlier windows.
         windows: u64,
     },
     /// The installations of a version are gone, and about as many new installations appeared in its app.
@@ -602,7 +602,7 @@ pub enum Reason {
         devices: u64,
         /// Median of earlier windows.
         usual: u64,
-        /// Number of those windows.
+        /// Number of the earlier windows.
         windows: u64,
     },
     /// More new installations than the app usually has; they do not vote.

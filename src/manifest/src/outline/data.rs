@@ -50,9 +50,9 @@ pub struct Precompiled {
 pub enum CompiledElsewhere {
     /// The chipset refuses a graph of another chipset.
     ForAnother {
-        /// The chipset's refusal.
+        /// Which chipset the graph was compiled for, and which one refuses it.
         error: String,
-        /// What helps.
+        /// How to get a graph for this chipset.
         way_out: &'static str,
     },
     /// The file does not name one chipset.
