@@ -71,7 +71,7 @@ asan *ARGS:
 size:
     tests/size.py
 
-# Third-party crates that a build of one member compiles again. Add them to `src/features/Cargo.toml`: the list should be empty.
+# Third-party crates that a build of one member compiles again. Add them to `collector/features/Cargo.toml`: the list should be empty.
 features *MEMBERS:
     tests/features.py {{MEMBERS}}
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lists the third-party crates that a build of one member compiles again after a build of the workspace.
 
-Each line is a crate whose features differ: name it in src/features/Cargo.toml with the workspace's features.
+Each line is a crate whose features differ: name it in collector/features/Cargo.toml with the workspace's features.
 Usage: tests/features.py [MEMBER...], all but proto and sdk without any. Exit code 1 if there is such a crate.
 """
 

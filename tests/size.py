@@ -23,7 +23,7 @@ EMPTY_DOC = re.compile(r"\s*/// \w+( \w+)?\.$")
 KEY = re.compile(r"(?:# ?)?([a-z_0-9]+) = ")
 # The page, the dashboards, the gate, the SDK for C, the JVM and Python, the models' manifests, and their subcommands.
 LATER = [
-    *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "sdk/python", "src/manifest"),
+    *("dashboards/page", "dashboards/grafana", "detector/gate", "sdk/ffi", "sdk/python", "detector/manifest"),
     *("src/gate", "src/incident_order.rs", "src/logs.rs", "src/query.rs", "src/manifest.rs", "src/page.rs", "src/verify.rs"),
 ]
 # The command links this crate for `demo` and `load`.

@@ -243,7 +243,7 @@ def gate():
     seed("gate_policy", "whole", b"[placement]\nmin_npu_macs = 0.98\nmax_partitions = 1\nallowed_cpu_ops = ['TopK']\n"
          b"[chipset.SM8635.placement]\nmin_npu_macs = 0.7\n[latency]\nmedian_ms = 10.0\n[load]\ncold_ms = 9\n[outputs]\nmin_cosine = 0.99\n[variants]\ndefault = 'a.onnx'\n")
     for model in ("rnn", "unet"):
-        copy("onnx_model", model, root, "src", "manifest", "tests", "fixtures", f"{model}.onnx")
+        copy("onnx_model", model, root, "detector", "manifest", "tests", "fixtures", f"{model}.onnx")
     for model in ("forms.qu8", "forms_channels.qs8", "image_norm.fp32"):
         copy("onnx_rewrite", model, root, "tests", "fixtures", "models", f"{model}.onnx")
 
