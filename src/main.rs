@@ -134,7 +134,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = Cli::parse_from(runner::arguments()).command;
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     if let Err(error) = environment::check(names) {
         return output::failure(&error.into());

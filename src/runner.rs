@@ -1,6 +1,8 @@
 //! `epwatch run`: measures a model on this machine. The crate `epwatch-run` does this; on boards it is a separate
 //! program.
 
+use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::output::WrongUse;
@@ -16,8 +18,27 @@ pub(crate) struct Args {
     command: epwatch_run::Command,
 }
 
+/// Returns this process's arguments. The gate copies this program to a board under the runner's name, where it has to be
+/// the runner without the word `run`.
+pub(crate) fn arguments() -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = env::args_os().collect();
+    if is_runner() {
+        arguments.insert(1, "run".into());
+    }
+    arguments
+}
+
+/// The program that started this process may give it any name, so the file's name counts.
+fn is_runner() -> bool {
+    env::current_exe().is_ok_and(|file| {
+        file.file_name()
+            .is_some_and(|name| name == epwatch_run::PROGRAM)
+    })
+}
+
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    epwatch_run::run(args.command, &["run"]).map_err(|error| {
+    let subcommand: &[&str] = if is_runner() { &[] } else { &["run"] };
+    epwatch_run::run(args.command, subcommand).map_err(|error| {
         match error.downcast::<epwatch_run::WrongUse>() {
             Ok(wrong) => WrongUse(wrong.to_string()).into(),
             Err(error) => error,

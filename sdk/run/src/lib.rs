@@ -33,3 +33,6 @@ pub use crash::crash_signal;
 pub use job::PATH_OPTIONS;
 pub use parent::{exit_code, run, say};
 pub use wrong_use::WrongUse;
+
+/// The runner's file name on another machine. The command `epwatch` is the runner, too, where its file has this name.
+pub const PROGRAM: &str = "epwatch-run";

@@ -75,8 +75,8 @@ pub(super) struct DeviceArgs {
         requires_all = ["runner", "ort"]
     )]
     adb: Option<Vec<String>>,
-    /// With --ssh or --adb: the program `epwatch-run`, built for the device [default of --ssh: this program, if the board is
-    /// of this machine's kind].
+    /// With --ssh or --adb: the runner for the device: `epwatch` or `epwatch-run`, built for its architecture [default of
+    /// --ssh: this program, if the board has this machine's architecture].
     #[arg(
         long,
         value_name = "FILE",
@@ -332,13 +332,10 @@ impl DeviceArgs {
             call.needs(path.clone(), below(LIBRARIES, path));
         }
         let own = std::env::current_exe()?;
-        let (runner, subcommand): (&Path, &[&str]) = match &self.runner {
-            Some(runner) => (runner, &[]),
-            None => {
-                call.of_this_machine.insert(0, "--runner");
-                (&own, &["run"])
-            }
-        };
+        if self.runner.is_none() {
+            call.of_this_machine.insert(0, "--runner");
+        }
+        let runner = self.runner.as_deref().unwrap_or(&own);
         let _lock = folder_lock::locked(keep, "--keep")?;
         let is_alone = devices.len() == 1;
         let mut folders = Vec::new();
@@ -359,7 +356,6 @@ impl DeviceArgs {
                 on,
                 call: &call,
                 runner,
-                subcommand,
                 phone,
                 keep,
                 left,

@@ -95,9 +95,8 @@ impl Folder {
 pub(super) struct DeviceSession<'a> {
     pub(super) on: Arc<dyn Transport>,
     pub(super) call: &'a RunnerCall,
-    /// The runner's program, and the arguments that start it as the runner.
+    /// The runner's program. `epwatch` is one under the runner's name.
     pub(super) runner: &'a Path,
-    pub(super) subcommand: &'a [&'a str],
     /// The phone's name, which tells devices of one kind apart.
     pub(super) phone: Option<String>,
     /// Gets the launches.
@@ -179,7 +178,7 @@ impl DeviceSession<'_> {
     async fn once(&self, folder: &Folder) -> anyhow::Result<()> {
         let (on, at) = (self.on.as_ref(), folder.path.as_str());
         let mut files = self.call.files()?;
-        files.push((self.runner.to_owned(), "epwatch-run".to_owned()));
+        files.push((self.runner.to_owned(), epwatch_run::PROGRAM.to_owned()));
         for path in launch_files(self.keep)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let to = format!("launches/{name}");
@@ -206,8 +205,7 @@ impl DeviceSession<'_> {
     }
 
     async fn run(&self, at: &str) -> anyhow::Result<()> {
-        let mut words: Vec<String> = self.subcommand.iter().map(ToString::to_string).collect();
-        words.extend(self.call.remote(at));
+        let mut words = self.call.remote(at);
         words.extend(["--attended", "--out"].map(str::to_owned));
         words.push(format!("{at}/launches"));
         if let Some(phone) = &self.phone {
