@@ -194,11 +194,12 @@ pub(crate) fn check_files(
     }
     let wrong = |arm: &[MeasuredFile], other| {
         let found = arm.iter().find(|one| one.run.arm == Some(other))?;
-        let (what, to) = match other {
-            Arm::Baseline => ("baseline", "--baseline"),
-            Arm::Candidate => ("candidate", "--runs"),
+        let to = match other {
+            Arm::Baseline => "--baseline",
+            Arm::Candidate => "--runs",
         };
-        Some(LaunchesError::OtherArm(found.file.path.clone(), what, to))
+        let path = found.file.path.clone();
+        Some(LaunchesError::OtherArm(path, other.as_str(), to))
     };
     let wrong = wrong(candidate, Arm::Baseline).or_else(|| wrong(baseline, Arm::Candidate));
     wrong.map_or(Ok(()), Err)

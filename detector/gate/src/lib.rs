@@ -9,7 +9,7 @@
 //!   compares it with the model before.
 //! - [`verdict`]: the result as a document. [`report`]: the same for terminals, pull requests and CI servers.
 //!   [`evidence`]: the same as in-toto statements, in signed envelopes of [`dsse`].
-//! - [`read`]: files of other tools, each as a [`run`]. [`launches`]: judges them by the rules below. [`macs`]: the
+//! - [`read`]: files of other tools, each as a [`run`]. [`run_document`]: our own file of a launch. [`launches`]: judges them by the rules below. [`macs`]: the
 //!   placement that a profile shows. [`mistakes`]: misreadings that are named instead of computed.
 //! - [`comparison`]: pairs of launches on one device, for a regression and for slow phases.
 //! - [`measured`]: launches without a baseline against the limits of the policy.
@@ -55,6 +55,7 @@ mod quantisation;
 pub mod read;
 pub mod report;
 pub mod run;
+pub mod run_document;
 pub mod throttle;
 pub mod time;
 pub mod unpaired;

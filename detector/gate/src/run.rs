@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use epwatch_proto::{Accelerator, DeviceType};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     layers::Layers,
@@ -95,7 +95,7 @@ pub struct RunTarget {
 }
 
 /// A side of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Arm {
@@ -103,19 +103,34 @@ pub enum Arm {
     Baseline,
 }
 
+impl Arm {
+    /// The name in a document.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Candidate => "candidate",
+            Self::Baseline => "baseline",
+        }
+    }
+}
+
 /// Outputs of a fixed input, compared with the expected outputs.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunOutputs {
     /// Hash of all bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
     /// Largest difference of an element.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_abs: Option<f64>,
     /// Least cosine similarity of an output.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
     /// Share of inputs with the same largest element.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub top1: Option<f64>,
     /// The first wrong output of a model with several outputs, for example one that exposes inner outputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub first_off: Option<String>,
     /// The reason why the outputs are wrong under any policy, if the file gives one.
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! The document of a launch, `epwatch.run/1`. docs/gate.md lists its fields; `epwatch gate` reads it.
+//! The file of a launch, as this program writes it and reads it again: the gate's document with the SDK's placement.
 
 use std::{
     collections::BTreeMap,
@@ -7,7 +7,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use epwatch_gate::profile::NodeShare;
+use epwatch_gate::run_document::{self, MeasuredOn};
 use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP, v1};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use prost::Message as _;
@@ -15,143 +15,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::change::changed;
 
-/// Name and version of the document.
-pub(crate) const SCHEMA: &str = "epwatch.run/1";
-
-/// A side of a comparison.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Arm {
-    Candidate,
-    Baseline,
-}
-
-impl Arm {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Candidate => "candidate",
-            Self::Baseline => "baseline",
-        }
-    }
-}
-
-/// One launch. Times are in microseconds.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct RunDocument {
-    pub(crate) schema: String,
-    /// Run times in order, with the warm-up first.
-    pub(crate) runs_us: Vec<u64>,
-    pub(crate) warmup: u32,
-    pub(crate) model: MeasuredModel,
-    pub(crate) target: MeasuredOn,
-    pub(crate) runtime: MeasuredRuntime,
-    pub(crate) source: String,
-    /// Options of the command that made the launch. A command with other options refuses it.
-    #[serde(default)]
-    pub(crate) settings: BTreeMap<String, String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) launch: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) arm: Option<Arm>,
-    pub(crate) started_unix_ms: i64,
-    /// Time until the session was made, with nothing cached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) load_us: Option<u64>,
-    /// The same from a compiled graph, in a launch that is not timed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) load_warm_us: Option<u64>,
-    /// Android's thermal status.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) thermal_before: Option<u8>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) thermal_after: Option<u8>,
-    /// Degrees Celsius.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) battery_c: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) probe_us: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) probe_after_us: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) placement: Option<Placed>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) outputs: Option<Outputs>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) profile: Option<Profile>,
-}
-
-/// Where the launch was made, as the device or the command line names it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MeasuredOn {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) chipset: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) device: Option<String>,
-    /// Tells this device apart from others of the same kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) phone: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) firmware: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) os: Option<String>,
-}
-
-/// A profile of a few runs, in a launch that is not timed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Profile {
-    /// Names of the profilers' own files, next to the launch.
-    pub(crate) files: Vec<String>,
-    /// Nodes that take longest, as ONNX Runtime lists them: a partition on the NPU is one.
-    pub(crate) nodes: Vec<NodeShare>,
-}
-
-impl MeasuredOn {
-    /// The first part in which two targets differ, in words: launches of two firmwares are not launches of one device.
-    pub(crate) fn difference(&self, now: &Self) -> Option<String> {
-        let parts = [
-            ("chipset", &self.chipset, &now.chipset),
-            ("device", &self.device, &now.device),
-            ("firmware", &self.firmware, &now.firmware),
-        ];
-        let differing = parts.into_iter().find(|(_, was, is)| was != is);
-        differing.map(|(what, was, is)| changed(what, was.as_ref(), is.as_ref()))
-    }
-}
-
-/// The file that was run, and the name that both versions of the model share.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MeasuredModel {
-    pub(crate) sha256: String,
-    pub(crate) name: String,
-}
-
-/// The runtime. Launches of two runtimes are not compared.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MeasuredRuntime {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ort: Option<String>,
-    pub(crate) ep: String,
-    pub(crate) options: BTreeMap<String, String>,
-}
-
-/// Outputs of the fixed input, compared with the outputs of the same device's CPU.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Outputs {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) max_abs: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) cosine: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) top1: Option<f64>,
-    /// First of several outputs that is off by more than rounding.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) first_off: Option<String>,
-}
+/// One launch of this program.
+pub(crate) type RunDocument = run_document::RunDocument<Placed>;
 
 /// The placement, in the form of an element of `chipsets` of `epwatch inspect --json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Placed {
     chipset: String,
     soc_model: String,
@@ -230,18 +98,10 @@ impl Placed {
             soc_model: soc_model.to_owned(),
             session: "failed".to_owned(),
             error: Some(error),
-            no_session: NoSession::default(),
             requested: vec![QNN_EP.to_owned()],
             source: "unavailable".to_owned(),
-            graph_kind: None,
-            eps: BTreeMap::new(),
-            cpu_nodes: Vec::new(),
-            npu_partitions: Vec::new(),
-            npu_nodes: Vec::new(),
-            fingerprint: None,
-            fingerprint_normalised: None,
             reasons: vec![reason.unwrap_or_else(|| ReasonCode::Unknown.into())],
-            encoded: String::new(),
+            ..Self::default()
         }
     }
 
@@ -277,17 +137,26 @@ impl Placed {
     }
 }
 
-impl RunDocument {
-    pub(crate) fn read(path: &Path) -> io::Result<Self> {
-        Ok(serde_json::from_slice(&fs::read(path)?)?)
-    }
+/// The first part in which two targets differ, in words: launches of two firmwares are not launches of one device.
+pub(crate) fn difference(before: &MeasuredOn, now: &MeasuredOn) -> Option<String> {
+    let parts = [
+        ("chipset", &before.chipset, &now.chipset),
+        ("device", &before.device, &now.device),
+        ("firmware", &before.firmware, &now.firmware),
+    ];
+    let differing = parts.into_iter().find(|(_, was, is)| was != is);
+    differing.map(|(what, was, is)| changed(what, was.as_ref(), is.as_ref()))
+}
 
-    /// Writes the file as a whole or not at all, because a reader may be waiting for it.
-    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
-        let mut half = path.as_os_str().to_owned();
-        half.push(".part");
-        let half = PathBuf::from(half);
-        fs::write(&half, serde_json::to_vec(self)?)?;
-        fs::rename(half, path)
-    }
+pub(crate) fn read(path: &Path) -> io::Result<RunDocument> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// Writes the file as a whole or not at all, because a reader may be waiting for it.
+pub(crate) fn write(document: &RunDocument, path: &Path) -> io::Result<()> {
+    let mut half = path.as_os_str().to_owned();
+    half.push(".part");
+    let half = PathBuf::from(half);
+    fs::write(&half, serde_json::to_vec(document)?)?;
+    fs::rename(half, path)
 }

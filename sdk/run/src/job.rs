@@ -2,13 +2,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
+use epwatch_gate::{run::Arm, run_document::MeasuredOn};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    document::{Arm, MeasuredOn},
-    inputs::InputKind,
-    path_bytes,
-};
+use crate::{inputs::InputKind, path_bytes};
 
 /// One launch. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use epwatch_gate::run::RunOutputs;
 use epwatch_manifest::{CompiledElsewhere, ModelOutline};
 use epwatch_proto::{Placement, SelfTest, hex};
 use epwatch_sdk::{
@@ -13,9 +14,9 @@ use ort::session::Session;
 
 use crate::{
     conditions::{battery_c, probe_us, steady_probe_us, thermal_status},
-    document::{Outputs, Placed, RunDocument},
+    document::{self, Placed, RunDocument},
     job::{Job, Task},
-    measured::{begun, micros, times},
+    measured::{begun, load_us, times},
     session::{Builder, Runtime, manifest},
     untimed,
 };
@@ -30,8 +31,7 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
         Task::Warm => untimed::warm(job, &runtime)?,
         Task::Time(n) => timed(job, &runtime, n)?,
     };
-    document
-        .write(&job.out)
+    document::write(&document, &job.out)
         .with_context(|| format!("failed to write {}", job.out.display()))
 }
 
@@ -89,21 +89,22 @@ fn compiled_elsewhere(job: &Job) -> Option<Placed> {
 }
 
 /// `None` if the outputs could not be compared.
-fn outputs(test: &SelfTest) -> Option<Outputs> {
+fn outputs(test: &SelfTest) -> Option<RunOutputs> {
     let hash = test.npu_output_hash?;
-    (test.error_code == 0).then(|| Outputs {
+    (test.error_code == 0).then(|| RunOutputs {
         hash: Some(hex(&hash)),
         max_abs: test.max_abs,
         cosine: test.cosine,
         top1: test.top1_equal.map(|equal| f64::from(u8::from(equal))),
         first_off: Some(test.first_off_output.clone()).filter(|first| !first.is_empty()),
+        wrong: None,
     })
 }
 
 fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
     let mut document = begun(job);
-    document.launch = Some(n);
-    document.warmup = job.warmup;
+    document.launch = Some(n.into());
+    document.warmup = Some(job.warmup as usize);
     document.thermal_before = thermal_status();
     document.battery_c = battery_c();
     document.probe_us = Some(steady_probe_us(Duration::from_secs(job.steady_seconds)));
@@ -123,7 +124,7 @@ fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
             return Ok(document);
         }
     };
-    document.load_us = Some(micros(took).max(1));
+    document.load_us = load_us(took);
     document.placement = placed(&session, &made, job, manifest.as_ref());
     let golden = job.inputs.of(&session)?;
     document.runs_us = times(&mut session, &golden, job.warmup + job.runs)?;

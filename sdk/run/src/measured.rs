@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use epwatch_gate::run_document::{MeasuredModel, MeasuredRuntime, SCHEMA};
 use epwatch_sdk::{placement, self_test::GoldenInput};
 use ort::session::{Session, SessionInputValue};
 
-use crate::{
-    document::{MeasuredModel, MeasuredRuntime, RunDocument, SCHEMA},
-    job::Job,
-};
+use crate::{document::RunDocument, job::Job};
 
 /// A document with what each launch says, in a process that has loaded ONNX Runtime.
 pub(crate) fn begun(job: &Job) -> RunDocument {
@@ -24,20 +22,21 @@ pub(crate) fn document_of(job: &Job) -> RunDocument {
         .unwrap_or_default();
     RunDocument {
         schema: SCHEMA.to_owned(),
+        warmup: Some(0),
         model: MeasuredModel {
-            sha256: job.sha256.clone(),
-            name: job.name.clone(),
+            sha256: Some(job.sha256.clone()),
+            name: Some(job.name.clone()),
         },
         target: job.target.clone(),
         runtime: MeasuredRuntime {
-            ort: None,
-            ep: job.ep.name().to_owned(),
+            ep: Some(job.ep.name().to_owned()),
             options: job.options(),
+            ..MeasuredRuntime::default()
         },
-        source: format!("epwatch-run {}", env!("CARGO_PKG_VERSION")),
+        source: Some(format!("epwatch-run {}", env!("CARGO_PKG_VERSION"))),
         settings: job.settings.clone(),
         arm: Some(job.arm),
-        started_unix_ms: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+        started_unix_ms: i64::try_from(since.as_millis()).ok(),
         ..RunDocument::default()
     }
 }
@@ -62,11 +61,16 @@ pub(crate) fn times(
         let outputs = session.run(inputs)?;
         let took = began.elapsed();
         drop(outputs);
-        times.push(micros(took).max(1));
+        times.push(micros(took));
     }
     Ok(times)
 }
 
-pub(crate) fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+/// Whole microseconds, at least one, in the form of a document.
+pub(crate) fn load_us(took: Duration) -> Option<f64> {
+    Some(micros(took) as f64)
 }

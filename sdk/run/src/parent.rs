@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_gate::throttle::DeviceState;
+use epwatch_gate::{profile::RunProfile, run::Arm, run_document::MeasuredOn};
 use epwatch_manifest::ModelOutline;
 use epwatch_proto::visible;
 use epwatch_sdk::runtime::TELEMETRY_SWITCH;
@@ -36,7 +36,7 @@ use crate::{
     change::changed,
     conditions::output_of,
     crash::{Crashed, without_document},
-    document::{Arm, MeasuredOn, Placed, Profile, RunDocument},
+    document::{self, Placed, RunDocument},
     job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
     launch::launch,
     report,
@@ -382,7 +382,7 @@ impl Plan {
     }
 
     /// A profile, which a launch is judged without: `None` if the runtime or the disk refuses it.
-    fn profile(&self, job: &Job) -> anyhow::Result<Option<Profile>> {
+    fn profile(&self, job: &Job) -> anyhow::Result<Option<RunProfile>> {
         let Some(found) = self.untimed(job, Task::Profile)? else {
             return Ok(None);
         };
@@ -402,7 +402,7 @@ impl Plan {
 
     /// How long a session takes to start from its compiled graph; `None` of an EP that compiles none, and of a model that
     /// is one.
-    fn load_warm_us(&self, job: &Job) -> anyhow::Result<Option<u64>> {
+    fn load_warm_us(&self, job: &Job) -> anyhow::Result<Option<f64>> {
         let outline = ModelOutline::of(&job.model);
         let is_compiled = outline.is_ok_and(|outline| outline.precompiled().is_some());
         if job.ep == Ep::Cpu || is_compiled {
@@ -419,7 +419,7 @@ impl Plan {
             }
         }
         self.remove_unfinished()?;
-        starts_us.sort_unstable();
+        starts_us.sort_by(f64::total_cmp);
         Ok(starts_us.get(starts_us.len() / 2).copied())
     }
 
@@ -455,7 +455,7 @@ impl Plan {
     }
 
     fn write(&self, document: &RunDocument, file: &Path) -> anyhow::Result<()> {
-        let written = document.write(file);
+        let written = document::write(document, file);
         written.with_context(|| format!("failed to write {}", file.display()))?;
         if self.attended {
             attended::send(document, file)?;
@@ -499,7 +499,7 @@ impl Plan {
                 }
             };
             explain(&mut document, seen);
-            let why = throttled(&document);
+            let why = document.device_state().throttled();
             let Some(why) = why.filter(|_| !last) else {
                 // The last try is kept unchanged: the gate reports that it was throttled.
                 return self.write(&document, &job.out);
@@ -526,7 +526,7 @@ impl Plan {
             .with_context(|| format!("failed to write {}", told.display()))
             .and_then(|()| self.run_child(&told));
         let read = match ended {
-            Ok(ended) if ended.success() => RunDocument::read(&answer).with_context(|| {
+            Ok(ended) if ended.success() => document::read(&answer).with_context(|| {
                 format!("failed to read {}, which a launch wrote", answer.display())
             }),
             Ok(ended) if ended.code() == Some(2) => {
@@ -627,20 +627,18 @@ fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
         return Ok(None);
     }
     let shown = name_of(&job.out);
-    let document = RunDocument::read(&job.out).map_err(|error| {
+    let document = document::read(&job.out).map_err(|error| {
         WrongUse(format!(
             "{shown} is not a launch of this program: {error}; {OTHER_FOLDER}"
         ))
     })?;
-    let differs = if document.model.sha256 != job.sha256 {
+    let differs = if document.model.sha256.as_ref() != Some(&job.sha256) {
         Some("it is of another model".to_owned())
-    } else if document.runtime.ep != job.ep.name() {
-        let (was, is) = (&document.runtime.ep, job.ep.name().to_owned());
-        Some(changed("EP", Some(was), Some(&is)))
+    } else if document.runtime.ep.as_deref() != Some(job.ep.name()) {
+        let (was, is) = (document.runtime.ep.as_ref(), job.ep.name().to_owned());
+        Some(changed("EP", was, Some(&is)))
     } else {
-        document
-            .target
-            .difference(&job.target)
+        document::difference(&document.target, &job.target)
             .or_else(|| difference(&document.runtime.options, &job.options()))
             .or_else(|| difference(&document.settings, &job.settings))
     };
@@ -667,18 +665,6 @@ fn has_session(document: &RunDocument) -> bool {
 pub fn say(text: impl std::fmt::Display) {
     // If stderr is closed, there is nothing left to do.
     let _ = writeln!(io::stderr(), "epwatch-run: {text}");
-}
-
-/// Why the launch should be made again: the device's state, for example heat; `None` if it should not.
-fn throttled(document: &RunDocument) -> Option<String> {
-    let state = DeviceState {
-        thermal_before: document.thermal_before,
-        thermal_after: document.thermal_after,
-        battery_c: document.battery_c,
-        probe_us: document.probe_us,
-        probe_after_us: document.probe_after_us,
-    };
-    state.throttled()
 }
 
 /// Gives a launch the reasons, the outputs and the profile of the look, if it has the same placement.

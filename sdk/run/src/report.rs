@@ -16,6 +16,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_gate::{
     dsse::Envelope,
     evidence::{Digest as FileDigest, SEEN, STATEMENT, Statement, Subject},
+    run_document::MeasuredOn,
 };
 use epwatch_proto::hex;
 use ring::{
@@ -26,7 +27,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::document::{MeasuredOn, RunDocument};
+use crate::document::{self, RunDocument};
 
 /// Name and version of the document.
 const SCHEMA: &str = "epwatch.seen/1";
@@ -42,7 +43,7 @@ struct SeenReport {
     program: String,
     target: MeasuredOn,
     ort: Option<String>,
-    ep: String,
+    ep: Option<String>,
     /// Options of the EP; values that are paths are left out.
     options: BTreeMap<String, String>,
     models: Vec<SeenModel>,
@@ -70,8 +71,8 @@ struct SeenModel {
     median_us: Option<f64>,
     fastest_us: Option<u64>,
     slowest_us: Option<u64>,
-    load_us: Option<u64>,
-    load_warm_us: Option<u64>,
+    load_us: Option<f64>,
+    load_warm_us: Option<f64>,
     thermal_most: Option<u8>,
     battery_most_c: Option<f64>,
     max_abs: Option<f64>,
@@ -149,7 +150,7 @@ fn of_folder(folder: &Path, is_broken_off: bool) -> anyhow::Result<SeenReport> {
         else {
             continue;
         };
-        let Ok(document) = RunDocument::read(&path) else {
+        let Ok(document) = document::read(&path) else {
             continue;
         };
         let side = sides.entry(arm.to_owned()).or_default();
@@ -272,7 +273,7 @@ impl Launches {
                 document
                     .runs_us
                     .iter()
-                    .skip(document.warmup as usize)
+                    .skip(document.warmup.unwrap_or(0))
                     .copied()
             })
             .collect();
@@ -283,7 +284,7 @@ impl Launches {
             .iter()
             .flat_map(|d| [d.thermal_before, d.thermal_after]);
         Some(SeenModel {
-            sha256: first.model.sha256.clone(),
+            sha256: first.model.sha256.clone()?,
             session: text("session").unwrap_or_else(|| "ok".to_owned()),
             eps: placement["eps"].clone(),
             partitions: placement["npu_partitions"].as_array().map_or(0, Vec::len),
@@ -299,7 +300,7 @@ impl Launches {
                 .made
                 .iter()
                 .filter_map(|document| document.load_us)
-                .max(),
+                .reduce(f64::max),
             load_warm_us: first.load_warm_us,
             thermal_most: heat.flatten().max(),
             battery_most_c: self

@@ -1,6 +1,6 @@
 //! The order of launches, and which of them are made again.
 
-use crate::document::Arm;
+use epwatch_gate::run::Arm;
 
 /// Most tries of one launch, if the device throttles it or a signal ends it.
 pub(crate) const MOST_TRIES: u32 = 3;

@@ -9,14 +9,17 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use epwatch_gate::read::{ReadOptions, read};
+use epwatch_gate::{
+    profile::RunProfile,
+    read::{ReadOptions, read},
+};
 use epwatch_sdk::placement::record_assignment;
 use ort::session::builder::SessionBuilder;
 
 use crate::{
-    document::{Profile, RunDocument},
+    document::RunDocument,
     job::{Ep, Job, KeyValue},
-    measured::{begun, micros, times},
+    measured::{begun, load_us, times},
     session::{Builder, Runtime, with_ep_options},
 };
 
@@ -63,7 +66,7 @@ pub(crate) fn profile(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocumen
     let found = read(&mut File::open(&of_ort)?, ReadOptions::default())?;
     let nodes = found.into_iter().find_map(|run| run.profile);
     let arm = job.arm.as_str();
-    let mut profile = Profile {
+    let mut profile = RunProfile {
         files: Vec::new(),
         nodes: nodes.map(|profile| profile.nodes).unwrap_or_default(),
     };
@@ -110,7 +113,7 @@ pub(crate) fn warm(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> 
     let session = builder.commit_from_file(&cache);
     let took = began.elapsed();
     drop(session?);
-    document.load_warm_us = Some(micros(took).max(1));
+    document.load_warm_us = load_us(took);
     Ok(document)
 }
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use epwatch_gate::run_document::SCHEMA;
 use serde_json::Value;
 use tempfile::NamedTempFile;
 use tokio::{
@@ -301,8 +302,8 @@ impl DeviceSession<'_> {
         let content = match &document {
             // A profiler's own file.
             Value::String(content) if !is_launch => content,
-            document if is_launch && document["schema"] == "epwatch.run/1" => json,
-            _ => bail!("{}: it is not an epwatch.run/1", wrong()),
+            document if is_launch && document["schema"] == SCHEMA => json,
+            _ => bail!("{}: it is not an {SCHEMA}", wrong()),
         };
         let path = self.keep.join(name);
         let mut file = NamedTempFile::new_in(self.keep)?;

@@ -21,7 +21,7 @@ mod winml;
 
 use std::io::{BufReader, Read};
 
-use crate::{placement::Inspected, run::Run};
+use crate::{placement::Inspected, run::Run, run_document::SCHEMA};
 
 pub use hdr::HdrUnit;
 pub use input::ReadError;
@@ -147,11 +147,11 @@ fn document(text: &str) -> Result<Run, ReadError> {
         return winml::read(&value);
     }
     match value.get("schema").and_then(serde_json::Value::as_str) {
-        Some(own::SCHEMA) => own::read(value),
+        Some(SCHEMA) => own::read(value),
         Some(other) => {
             let shown: String = other.chars().take(SHOWN_SCHEMA).collect();
             let what = format!("the schema is {shown:?}");
-            Err(malformed("JSON", what, "epwatch.run/1"))
+            Err(malformed("JSON", what, SCHEMA))
         }
         None => Err(malformed(
             "JSON",

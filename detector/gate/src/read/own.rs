@@ -1,12 +1,7 @@
-//! Our own document of a launch, `epwatch.run/1`: what a runner on a phone writes.
+//! Reads documents `epwatch.run/1`, and refuses numbers that a launch cannot have.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::input::{ReadError, malformed, micros, run_times};
@@ -14,12 +9,9 @@ use crate::{
     mistakes::Mistake,
     placement::{InspectedChipset, NPU},
     profile::{MOST_SHARES, NodeShare, RunProfile},
-    run::{Arm, Run, RunNode, RunOutputs, RunTarget, RuntimeParts, Unit},
-    throttle::DeviceState,
+    run::{Run, RunNode, RunTarget, RuntimeParts, Unit},
+    run_document::{MeasuredRuntime, RunDocument, SCHEMA},
 };
-
-/// Name and version of the document.
-pub(super) const SCHEMA: &str = "epwatch.run/1";
 
 /// Temperatures that a battery can have.
 const BATTERY_C: RangeInclusive<f64> = -60.0..=150.0;
@@ -29,91 +21,15 @@ const MOST_NAME_BYTES: usize = 1_024;
 /// Largest cosine: 1 and its rounding in 32 bits.
 const COSINE: f64 = 1.0 + 1e-5;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RunDocument {
-    #[expect(dead_code, reason = "checked by the caller")]
-    schema: String,
-    runs_us: Vec<u64>,
-    warmup: Option<usize>,
-    #[serde(default)]
-    model: MeasuredModel,
-    #[serde(default)]
-    target: MeasuredOn,
-    #[serde(default)]
-    runtime: MeasuredRuntime,
-    source: Option<String>,
-    /// Options of the command that made the file. That command reads them again in its next call.
-    #[serde(default, rename = "settings")]
-    _settings: BTreeMap<String, String>,
-    launch: Option<u64>,
-    arm: Option<Arm>,
-    started_unix_ms: Option<i64>,
-    load_us: Option<f64>,
-    load_warm_us: Option<f64>,
-    thermal_before: Option<u8>,
-    thermal_after: Option<u8>,
-    battery_c: Option<f64>,
-    probe_us: Option<f64>,
-    probe_after_us: Option<f64>,
-    placement: Option<InspectedChipset>,
-    #[serde(default)]
-    per_op: Vec<MeasuredOp>,
-    outputs: Option<RunOutputs>,
-    profile: Option<RunProfile>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct MeasuredOn {
-    chipset: Option<String>,
-    device: Option<String>,
-    phone: Option<String>,
-    firmware: Option<String>,
-    os: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct MeasuredModel {
-    sha256: Option<String>,
-    name: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct MeasuredRuntime {
-    ort: Option<String>,
-    ep: Option<String>,
-    ep_version: Option<String>,
-    qnn_sdk: Option<String>,
-    options: BTreeMap<String, String>,
-}
-
-/// An op that ran, on whichever EP.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MeasuredOp {
-    name: String,
-    #[serde(default)]
-    op_type: String,
-    ep: String,
-    macs: Option<u64>,
-    /// Accepted, and not judged: times of ops need not add up to a run's.
-    #[serde(rename = "us")]
-    _us: Option<f64>,
-    #[serde(rename = "cycles")]
-    _cycles: Option<f64>,
-}
-
 pub(super) fn read(value: Value) -> Result<Run, ReadError> {
-    let document: RunDocument = serde_json::from_value(value).map_err(|error| {
-        malformed(
-            SCHEMA,
-            error.to_string(),
-            "the fields that docs/gate.md lists",
-        )
-    })?;
+    let document: RunDocument<InspectedChipset> =
+        serde_json::from_value(value).map_err(|error| {
+            malformed(
+                SCHEMA,
+                error.to_string(),
+                "the fields that docs/gate.md lists",
+            )
+        })?;
     let each = document.runs_us.iter().map(|us| *us as f64);
     let runs_us = run_times(SCHEMA, "runs_us", each)?;
     for (field, us) in [
@@ -237,7 +153,7 @@ fn check_profile(profile: &RunProfile) -> Result<(), String> {
     }
 }
 
-impl RunDocument {
+impl RunDocument<InspectedChipset> {
     /// Refuses numbers outside what they measure, and a placement of another chipset.
     fn check(&self) -> Result<(), String> {
         let outputs = self.outputs.clone().unwrap_or_default();
@@ -268,13 +184,7 @@ impl RunDocument {
     }
 
     fn mistakes(&self) -> Vec<Mistake> {
-        let state = DeviceState {
-            thermal_before: self.thermal_before,
-            thermal_after: self.thermal_after,
-            battery_c: self.battery_c,
-            probe_us: self.probe_us,
-            probe_after_us: self.probe_after_us,
-        };
+        let state = self.device_state();
         let mut mistakes = Vec::from_iter(state.mistake("this launch"));
         let os = self.target.os.as_deref().unwrap_or_default();
         let is_pc = os.contains("x86") || os.contains("emulator");
