@@ -10,7 +10,7 @@ pub(crate) enum InputKind {
     Model,
     /// MACs by node.
     SideCar,
-    /// Measurements of a launch: read in parts.
+    /// Measurements of a launch, which are read in parts.
     Run,
     /// A log: read by lines.
     Log,
@@ -90,7 +90,7 @@ pub(crate) fn open(path: &Path, kind: InputKind) -> Result<File, String> {
 /// Reads a plain file, up to the limit of its kind.
 ///
 /// # Errors
-/// As [`open`].
+/// Fails as [`open`] does.
 pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
     let (file, most) = (open(path, kind)?, kind.most_bytes().unwrap_or(u64::MAX));
     let mut bytes = Vec::new();

@@ -16,7 +16,7 @@ use crate::{
     output::{self, WrongUse},
 };
 
-/// Most nodes in the text; the side-car has all.
+/// Maximum number of nodes in the text; the side-car has all.
 const SHOWN_NODES: usize = 20;
 
 /// Counts the MACs of each node of a model, from its graph alone.

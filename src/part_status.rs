@@ -20,7 +20,7 @@ use crate::{
 /// Time limit for reading `/metrics` on this machine.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Most bytes of a page of metrics, which usually has some hundred kB.
+/// Maximum number of bytes of a page of metrics, which usually has some hundred kB.
 const MAX_PAGE_BYTES: u64 = 16 << 20;
 
 /// From this share of its size on, the WAL is called nearly full.

@@ -262,7 +262,7 @@ fn in_words(line: &Line) -> String {
     }
 }
 
-/// Most incidents called false that are listed; JSON has all of them.
+/// Maximum number of incidents called false that are listed; JSON has all of them.
 const MOST_FALSE: usize = 20;
 
 /// Returns the incidents that people called false: their numbers by verdict and by signal, and each with its reason.

@@ -31,7 +31,7 @@ const MOST_AHEAD: Duration = Duration::from_secs(300);
 /// a report of `epwatch run --report`, which it prints.
 ///
 /// Needs no network. Exit code 0: the evidence is signed with the key, its result is pass, and everything given is what
-/// was judged. Exit code 1: something of this does not hold. Exit code 2: wrong use, or no evidence.
+/// was judged. Exit code 1: at least one of these does not hold. Exit code 2: wrong use, or no evidence.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// gate.dsse.json or test-result.dsse.json.

@@ -36,7 +36,7 @@ pub async fn store(client: Client, bucket: Duration, received: &[ReceivedReport]
 /// Does the same as [`store`], as a batch of another collector.
 ///
 /// # Panics
-/// As [`store`].
+/// Panics as [`store`] does.
 pub async fn store_of(
     collector_id: u64,
     client: Client,

@@ -19,7 +19,7 @@ const VERSION: u8 = 2;
 const FIXED_BYTES: usize = 29;
 const FIXED_BYTES_V1: usize = 21;
 
-/// What the collector decided about the sender of a report, once, at ingest: see [`crate::admission`].
+/// The collector's decision about the sender of a report, made once, at ingest: see [`crate::admission`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SenderMark {
     /// True if the installation is new and beyond the quota of its app or network.
@@ -34,9 +34,9 @@ pub(crate) struct SenderMark {
 pub(crate) struct ReportRecord<'a> {
     /// The device's clocks at the upload.
     pub(crate) sent: SendClock,
-    /// As the app key proved.
+    /// Proved by the app key.
     pub(crate) app_id: &'a str,
-    /// As the app key proved.
+    /// Proved by the app key.
     pub(crate) environment: &'a str,
     pub(crate) mark: SenderMark,
     /// The encoded report, as received.

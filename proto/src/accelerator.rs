@@ -288,7 +288,7 @@ pub struct Asked<'a> {
 
 impl<'a> Asked<'a> {
     /// Returns the accelerator that was asked for, among EPs in the order of the request. The first EP of the table
-    /// that leaves the CPU counts. Then comes the first name that is not in the table, then kernels for the CPU. `None`
+    /// that leaves the CPU counts. The first name that is not in the table follows, then kernels for the CPU. `None`
     /// means the CPU.
     pub fn among(eps: impl Iterator<Item = Self> + Clone) -> Option<Self> {
         let first = |wanted: fn(Accelerator) -> bool| {

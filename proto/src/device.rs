@@ -70,7 +70,7 @@ pub(crate) const MAX_APP_ID_BYTES: usize = 128;
 pub(crate) const MAX_ENVIRONMENT_BYTES: usize = 32;
 /// Longest version of ONNX Runtime or an EP, in bytes.
 pub(crate) const MAX_RUNTIME_VERSION_BYTES: usize = 32;
-/// Most roll-out labels of an app.
+/// Maximum number of roll-out labels of an app.
 pub const MAX_ROLLOUT_LABELS: usize = 8;
 /// Characters of a vendor fingerprint's hash.
 pub const VENDOR_FINGERPRINT_HASH_CHARS: usize = 32;

@@ -40,7 +40,7 @@ pub struct SelfTest {
     pub first_off_output: String,
 }
 
-/// Least cosine of two outputs that differ by rounding alone: floor against nearest even, or a last bit
+/// Minimum cosine of two outputs that differ by rounding alone: floor against nearest even, or a last bit
 /// (docs/detection.md has the measurement).
 pub const ROUNDING_COSINE: f64 = 0.98;
 

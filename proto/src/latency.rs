@@ -37,7 +37,7 @@ wire_enum! {
     }
 }
 
-/// Most first runs of a session that are listed one by one.
+/// Maximum number of first runs of a session that are listed one by one.
 pub const MAX_FIRST_RUNS: usize = 3;
 /// One of each kind.
 const MAX_BASELINES: usize = BaselineKind::ALL.len();
@@ -209,7 +209,7 @@ pub(crate) struct SeriesKey<'a> {
     stratum: StratumKey<'a>,
 }
 
-/// Most threads that run one session.
+/// Maximum number of threads that run one session.
 const MAX_THREADS: f64 = 256.0;
 /// A shorter interval counts as this long: its clock may have been read late.
 const MIN_INTERVAL_MS: u64 = 1_000;
@@ -244,7 +244,7 @@ pub(crate) fn fits_interval(busy_us: f64, interval_length_ms: u64) -> Result<(),
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CheckedSeries<'a> {
     pub(crate) key: SeriesKey<'a>,
-    /// Least time that its runs took, without runs that may have begun before the interval.
+    /// Lower bound of the time that its runs took, without runs that may have begun before the interval.
     pub(crate) busy_us: f64,
 }
 
@@ -329,7 +329,7 @@ impl Extent {
         Ok(Self::new(us(ns.sum), us(ns.min), us(ns.max)))
     }
 
-    /// Least time that `n` runs took. Runs that began before the interval, one per thread, are left out.
+    /// Lower bound of the time that `n` runs took. Runs that began before the interval, one per thread, are left out.
     #[expect(clippy::cast_precision_loss, reason = "a bound")]
     fn busy_us(self, n: u64) -> f64 {
         n as f64 * self.min_us.max(1.0) - MAX_THREADS * self.max_us

@@ -22,7 +22,8 @@ pub use crate::manifest_wire::MAX_MANIFEST_NODES;
 /// Counting rules of this version. 1: Conv, ConvTranspose, Gemm and MatMul. 2: also their quantised and fused forms,
 /// MatMulNBits, attention, recurrent ops and Einsum.
 pub const MANIFEST_ALGORITHM: u32 = 2;
-/// Most MACs of a model: ten times any model of today. Such numbers are exact in JSON and in `Float64`, also in sums.
+/// Maximum number of MACs of a model: ten times any model of today. Such numbers are exact in JSON and in `Float64`,
+/// also in sums.
 pub const MAX_TOTAL_MACS: u64 = 1 << 53;
 /// Longest node name in a manifest, in bytes.
 pub const MAX_MANIFEST_NAME_BYTES: usize = 512;

@@ -8,7 +8,7 @@ use prost::encoding::{DecodeContext, WireType, message, skip_field, uint32, uint
 
 use crate::v1;
 
-/// Most nodes with MACs.
+/// Maximum number of nodes with MACs.
 pub const MAX_MANIFEST_NODES: usize = 100_000;
 
 /// MACs per node of one model file.

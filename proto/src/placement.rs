@@ -40,21 +40,21 @@ wire_enum! {
 
 pub use crate::accelerator::{CPU_EP, QNN_EP};
 
-/// Most EPs of one placement or request.
+/// Maximum number of EPs of one placement or request.
 pub const MAX_EPS: usize = 8;
 /// Longest EP name, op type or domain, in bytes.
 pub const MAX_EP_NAME_BYTES: usize = 64;
-/// Most nodes of all EPs.
+/// Maximum number of nodes of all EPs.
 pub const MAX_NODES: u32 = 1_000_000;
-/// Most CPU nodes that are named one by one.
+/// Maximum number of CPU nodes that are named one by one.
 pub const MAX_CPU_NODES: usize = 256;
 /// Longest node name and reason text, in bytes.
 pub const MAX_NODE_NAME_BYTES: usize = 256;
-/// Most kinds of ops per EP.
+/// Maximum number of kinds of ops per EP.
 pub const MAX_OP_TYPES: usize = 256;
 /// Op types of one EP that the fast validator keeps track of.
 const MOST_OP_TYPES: usize = 32;
-/// Most reason codes.
+/// Maximum number of reason codes.
 pub const MAX_REASONS: usize = 16;
 
 /// Returns a share of MACs as the store holds it, with about six digits.

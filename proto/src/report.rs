@@ -26,17 +26,17 @@ pub const MAX_INTERVAL_MS: u64 = 31 * 24 * 3_600_000;
 /// Longest boot id, in bytes.
 pub const MAX_BOOT_ID_BYTES: usize = 64;
 
-/// Most ended streams of a report.
+/// Maximum number of ended streams of a report.
 pub const MAX_ENDED_STREAMS: usize = 64;
-/// Most sessions of a report.
+/// Maximum number of sessions of a report.
 pub const MAX_SESSIONS: usize = 64;
-/// Most latency series of a report.
+/// Maximum number of latency series of a report.
 pub const MAX_SERIES: usize = 256;
-/// Most self-tests of a report.
+/// Maximum number of self-tests of a report.
 pub const MAX_SELF_TESTS: usize = 64;
-/// Most start failures of a report.
+/// Maximum number of start failures of a report.
 pub const MAX_START_FAILURES: usize = 32;
-/// Most run-error counters of a report.
+/// Maximum number of run-error counters of a report.
 pub const MAX_RUN_ERRORS: usize = 64;
 
 /// One upload unit.

@@ -10,9 +10,9 @@ use prost::encoding::{
 
 use crate::v1;
 
-/// Most reports of one request.
+/// Maximum number of reports of one request.
 pub const MAX_REPORTS: usize = 1_000;
-/// Most directives of a response, and most ids of a request.
+/// Maximum number of directives of a response, and of ids of a request.
 pub const MAX_DIRECTIVES: usize = 64;
 
 /// One call of Upload. The reports stay bytes, which is the same on the wire. The collector makes exactly the received

@@ -19,7 +19,7 @@ use crate::host::{
     runtime::{self, RuntimeError, RuntimeTelemetry},
 };
 
-/// Most CPU nodes of a session in the text.
+/// Maximum number of CPU nodes of a session in the text.
 const SHOWN_NODES: usize = 10;
 
 /// Everything that a host, or a person with one of its devices, may want to know about the SDK.

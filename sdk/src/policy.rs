@@ -5,30 +5,30 @@
 
 use std::time::Duration;
 
-/// Most kinds of failed starts that `explain` lists for the life of a process.
+/// Maximum number of kinds of failed starts that `explain` lists for the life of a process.
 pub const MAX_EXPLAINED_FAILURES: usize = 16;
 
 /// Runs of a session that count as cold. On an NPU the first three runs cost 3-20x, 1.25x and 1.06x of a warm one. From
 /// the fourth on the difference is smaller than the noise.
 pub const COLD_RUNS: u64 = 3;
 
-/// Least number of threads that can record one session at the same moment without losing a sample. `ort` runs a session
-/// from one thread at a time; hosts of the C API use a few. A session has one shard for each processor, and at least
-/// this many.
+/// Minimum number of threads that can record one session at the same moment without losing a sample. `ort` runs a
+/// session from one thread at a time; hosts of the C API use a few. A session has one shard for each processor, and at
+/// least this many.
 pub const MIN_SHARDS: usize = 4;
 
-/// Most shards of a session; an idle shard takes 128 bytes.
+/// Maximum number of shards of a session; an idle shard takes 128 bytes.
 pub const MAX_SHARDS: usize = 32;
 
-/// Most series of a session in an interval. Further series share an overflow series, and are counted. Phase, thermal
-/// state and session age of one input shape make about a dozen.
+/// Maximum number of series of a session in an interval. Further series share an overflow series, and are counted.
+/// Phase, thermal state and session age of one input shape make about a dozen.
 pub const MAX_SERIES_PER_SESSION: usize = 24;
 
 /// Input shapes of a session with series of their own; others share `other`. A model with more shapes has arbitrary
 /// sizes, and each shape would have too few runs for statistics.
 pub const MAX_SHAPES_PER_SESSION: usize = 8;
 
-/// Most performance modes of a process that keep their own names. QNN has nine.
+/// Maximum number of performance modes of a process that keep their own names. QNN has nine.
 pub const MAX_PERFORMANCE_MODES: usize = 16;
 
 /// A run is slow beyond this multiple of the series' running low. The detector counts with the same factor.
@@ -45,10 +45,10 @@ pub const SETTLED_RUNS: u64 = 20;
 /// later fault must not become the baseline.
 pub const MAX_BASELINE_RUNS: u64 = 10_000;
 
-/// Most models and shapes with a baseline. The entry unused for longest is evicted first.
+/// Maximum number of models and shapes with a baseline. The entry unused for longest is evicted first.
 pub const MAX_BASELINES: usize = 64;
 
-/// Most baseline updates kept in memory while their file cannot be written, enough for some hours.
+/// Maximum number of baseline updates kept in memory while their file cannot be written, enough for some hours.
 pub const MAX_BASELINE_UPDATES: usize = 256;
 
 /// Largest file of baselines: enough for 64 entries that fill every bucket.
@@ -70,8 +70,8 @@ pub const MAX_SPOOL_AGE: Duration = Duration::from_secs(12 * 24 * 3600);
 /// spool is some dozens of files.
 pub const SEGMENT_BYTES: u64 = 128 << 10;
 
-/// Most ended streams that wait beyond the number that a report can name, each in its own folder. An app that crashed
-/// at some hundred starts without a network has this many.
+/// Maximum number of ended streams that wait beyond the number that a report can name, each in its own folder. An app
+/// that crashed at some hundred starts without a network has this many.
 pub const MAX_UNTAKEN_STREAMS: usize = 256;
 
 /// Disk space that a stream's folder takes in addition to its reports: one block for the folder and one for its state.
@@ -119,11 +119,11 @@ pub const MAX_REQUEST_BYTES: u64 = 1 << 20;
 /// Largest sealed report. The contract allows 256 KiB. The difference covers some bytes that packing does not count.
 pub const MAX_SEALED_BYTES: usize = 224 << 10;
 
-/// Most self-test results of one session in one interval. Apps have one or two golden inputs.
+/// Maximum number of self-test results of one session in one interval. Apps have one or two golden inputs.
 pub const MAX_SELF_TESTS_PER_SESSION: usize = 8;
 
-/// Most self-tests that one process repeats after run errors. By then other figures show the restarts of the DSP, and
-/// each repetition costs a session and two runs.
+/// Maximum number of self-tests that one process repeats after run errors. By then other figures show the restarts of
+/// the DSP, and each repetition costs a session and two runs.
 pub const MAX_SELF_TEST_REPEATS: u32 = 8;
 
 /// Longest wait of a self-test for the SDK's folder at the start of a process.
@@ -135,7 +135,7 @@ pub const MAX_START_FAILURES: usize = 32;
 /// Number of closed sessions with unsealed runs that causes an early seal.
 pub const CLOSED_SESSIONS_TO_SEAL: usize = 128;
 
-/// Most closed sessions kept if nothing can be sealed, for example on a full disk. Each takes about 2 kB.
+/// Maximum number of closed sessions kept if nothing can be sealed, for example on a full disk. Each takes about 2 kB.
 pub const MAX_CLOSED_SESSIONS: usize = 512;
 
 /// Number of closed sessions drained on the caller's thread when a session begins, at about ten microseconds each. It

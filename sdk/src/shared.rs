@@ -31,7 +31,8 @@ use crate::{
     time::Clock,
 };
 
-/// Most commands that wait in the queue. Further commands are refused, because the thread is busy with the same work.
+/// Maximum number of commands that wait in the queue. Further commands are refused, because the thread is busy with the
+/// same work.
 const MAX_COMMANDS: usize = 64;
 
 #[derive(Debug)]

@@ -77,10 +77,10 @@ pub(crate) struct Args {
     /// Limits that the policy does not set: strict, default or macs-only. Short for a policy, as the next two.
     #[arg(long, value_name = "NAME", conflicts_with = "policy")]
     pub(super) preset: Option<Preset>,
-    /// Most of the MACs on the CPU, for example 2%.
+    /// Maximum share of the MACs on the CPU, for example 2%.
     #[arg(long, value_name = "PERCENT", conflicts_with = "policy")]
     pub(super) max_cpu_macs: Option<Percent>,
-    /// Most partitions on the NPU.
+    /// Maximum number of partitions on the NPU.
     #[arg(long, value_name = "N", conflicts_with = "policy")]
     pub(super) max_partitions: Option<u32>,
     /// Longest median of the runs. Short for a policy, as the next three.
@@ -107,7 +107,7 @@ pub(crate) struct Args {
     /// or 2.47 to 2.51 as the QNN SDK does. Each is fetched once, about 250 MB. There is no older one for this machine.
     #[arg(long, value_name = "VERSION", default_value_t)]
     pub(super) qnn_version: QnnVersion,
-    /// What `gate calibrate` found on this device: limits below their floor are named in the report.
+    /// Result of `gate calibrate` on this device: the report names limits that are below their floor.
     #[arg(long, value_name = "FILE")]
     pub(super) calibration: Option<PathBuf>,
     /// How long one chipset may take.

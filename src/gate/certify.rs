@@ -29,7 +29,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Hexadecimal digits of the evidence's SHA-256 in a certificate.
 const EVIDENCE_DIGITS: usize = 16;
 
-/// Most bytes of a package's version.
+/// Maximum number of bytes of a package's version.
 const MAX_VERSION_BYTES: usize = 64;
 
 const KEY: KeySource = KeySource {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 /// Number of inputs that both models get.
 const INPUTS: u64 = 3;
-/// Most elements of an input.
+/// Maximum number of elements of an input.
 const MOST_ELEMENTS: i64 = 1 << 26;
 
 /// The largest difference over all outputs and inputs.

@@ -17,7 +17,7 @@ use super::{
     fail_on::FailOn,
 };
 
-/// Most CPU nodes of a chipset in the text; `--json` has all.
+/// Maximum number of CPU nodes of a chipset in the text; `--json` has all.
 const SHOWN_NODES: usize = 20;
 
 /// QNN's sentence about a node that its table of ops keeps on the CPU.

@@ -51,7 +51,7 @@ const WEIGHTS_FOLDER: &str = "session.model_external_initializers_file_folder_pa
 /// ONNX Runtime's status of a file that it cannot parse.
 const INVALID_PROTOBUF: i32 = 7;
 
-/// Most bytes that are read of a process's output.
+/// Maximum number of bytes that are read of a process's output.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
 
 /// Paths of the runtimes.

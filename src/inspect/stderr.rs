@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Most bytes of the end that are kept.
+/// Maximum number of bytes of the end that are kept.
 const TAIL_BYTES: usize = 400;
 /// Longest line that is searched for a node.
 const LINE_BYTES: usize = 4 << 10;

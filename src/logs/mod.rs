@@ -31,9 +31,9 @@ use crate::{
 
 /// Name and version of the document.
 const SCHEMA: &str = "epwatch.logs/1";
-/// Most nodes of ONNX Runtime's list in the text; the JSON has all.
+/// Maximum number of nodes of ONNX Runtime's list in the text; the JSON has all.
 const SHOWN_NODES: usize = 20;
-/// Most bytes that are read of a line.
+/// Maximum number of bytes that are read of a line.
 const MOST_LINE_BYTES: u64 = 64 << 10;
 
 /// Shows what a log says about where nodes run, and why not on the NPU.

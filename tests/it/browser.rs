@@ -32,7 +32,7 @@ const WIDTHS: [u32; 2] = [390, 1_280];
 /// Widths of a phone, a tablet, laptops and large screens. No table is cut at these.
 const TABLE_WIDTHS: [u32; 6] = [390, 768, 1_024, 1_280, 1_440, 1_920];
 const SCHEMES: [&str; 2] = ["light", "dark"];
-/// Most presses of the Tab key until every control had the focus.
+/// Maximum number of presses of the Tab key until every control had the focus.
 const MOST_TABS: usize = 600;
 
 /// The innermost parts that make a page wider than its screen, without parts that scroll by themselves.

@@ -36,7 +36,7 @@ const STATES: [&str; 2] = ["600,000 in open buckets", "all buckets closed"];
 /// Goals in milliseconds: a page's first view, a page from the cache, a panel, a variable.
 const GOALS: [u128; 4] = [200, 10, 500, 100];
 
-/// Most time of an evaluation under a reload storm, as a multiple of the time on an idle machine.
+/// Maximum time of an evaluation under a reload storm, as a multiple of the time on an idle machine.
 const STORM_GOAL: f64 = 1.2;
 
 /// Number of rounds. The best of a query's times counts, because other work on the machine lengthens the others.

@@ -81,7 +81,7 @@ pub fn check_programs(engines: &[Engine], is_unpinned_allowed: bool) -> Result<(
 /// progress over both.
 ///
 /// # Errors
-/// As [`ensure`].
+/// Fails as [`ensure`] does.
 pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineError> {
     // Fails with the reason on a platform without the plugin.
     pins::plan_here(Engine::OnnxRuntimeQnn)?;
@@ -104,7 +104,7 @@ pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineE
 /// Returns ONNX Runtime with Intel's EP and OpenVINO next to it, after fetching it if it is missing.
 ///
 /// # Errors
-/// As [`ensure`].
+/// Fails as [`ensure`] does.
 pub fn ensure_openvino() -> Result<Installed, EngineError> {
     let plan = pins::openvino_here()?;
     let missing: Vec<&pins::Plan> = [&plan]

@@ -39,9 +39,9 @@ pub struct Checked {
     pub name: &'static str,
     /// The property that holds, or should hold.
     pub holds: &'static str,
-    /// What a row that breaks it is called.
+    /// Noun for the rows that violate it.
     pub broken_by: &'static str,
-    /// How many rows break it, 1,000 at most; `None` if it was not checked.
+    /// Number of rows that violate it, 1,000 at most; `None` if it was not checked.
     pub found: Option<usize>,
     /// Up to ten of these rows. Names in them are as devices sent them.
     pub examples: Vec<String>,

@@ -7,7 +7,7 @@ pub(super) enum Repeat {
     Store,
     /// Once for each day of reports, `{day}`.
     Day,
-    /// As `Day`, in slices by position, `{in_slice}`, so that its sets fit into memory.
+    /// Like `Day`, in slices by position, `{in_slice}`, so that its sets fit into memory.
     Slice,
     /// Once for the whole store, in slices by stream, `{in_slice}`, so that its sets fit into memory.
     Stream,
@@ -85,7 +85,7 @@ pub(super) struct Invariant {
     pub(super) name: &'static str,
     /// The property, as a sentence without a full stop.
     pub(super) holds: &'static str,
-    /// What a row that breaks it is called.
+    /// Noun for the rows that violate it.
     pub(super) broken_by: &'static str,
     pub(super) repeat: Repeat,
     /// Whether the query reports rows wrongly while deletions are under way.

@@ -20,7 +20,7 @@ const PREFIX: &str = "epw_";
 /// SHA-256 of a key.
 pub(crate) type KeyHash = [u8; 32];
 
-/// Who has a key. This decides how far its reports are trusted.
+/// The holder of a key. This decides how far its reports are trusted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyKind {

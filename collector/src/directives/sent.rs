@@ -11,8 +11,8 @@ use serde::Serialize;
 use super::matching::InstallationBytes;
 use crate::store::{Sink, SinkError};
 
-/// How many pairs of directive and installation are remembered, some 4 MB. A full set is emptied, and a device
-/// that does not keep a directive counts again.
+/// Number of pairs of directive and installation that are remembered, which take some 4 MB. A full set is emptied, and
+/// a device that does not keep a directive counts again.
 const MAX_KNOWN: usize = 1 << 18;
 
 #[derive(Debug, Default)]

@@ -89,7 +89,7 @@ struct SortedReports {
     refused: Vec<(usize, RefusedReport)>,
 }
 
-/// What the reports of a call took from quotas. Gives it back on drop, unless they were stored.
+/// The part of the quotas that the reports of a call took. Gives it back on drop, unless they were stored.
 struct TakenQuota {
     limits: Arc<ReportLimits>,
     scope: Arc<Scope>,

@@ -37,7 +37,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// The higher of both offsets.
+    /// The higher one of both offsets.
     pub(crate) fn highest(&self) -> u64 {
         self.batch_end
             .map_or(self.offset.0, |end| end.0.max(self.offset.0))

@@ -48,7 +48,7 @@ impl Change {
     }
 }
 
-/// What the connections of a gate do to statements.
+/// The effect of a gate's connections on statements.
 #[derive(Default)]
 struct Control {
     hold: Mutex<Option<Hold>>,

@@ -7,8 +7,8 @@ use epwatch_server::AddressBlock;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-/// Least length of a token. Only the length protects a token: the right one is accepted after any number of wrong ones.
-/// 16 random hex digits last millions of years against 10,000 tries a second.
+/// Minimum length of a token. Only the length protects a token: the right one is accepted after any number of wrong
+/// ones. 16 random hex digits last millions of years against 10,000 tries a second.
 pub(crate) const MIN_TOKEN_BYTES: usize = 16;
 
 /// Config of the built-in page, the section `[page]`.

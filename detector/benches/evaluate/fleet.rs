@@ -21,7 +21,7 @@ const REPORTS_A_COHORT: u64 = 100;
 const CHIPSETS: u64 = 10;
 const VERSIONS: u64 = 2;
 const DAY_S: u64 = 86_400;
-/// Days that the second version is old.
+/// Age of the second version, in days.
 const SECOND_VERSION_DAYS: u64 = 10;
 /// WAL offsets per second of the fleet's day. There are enough that no two reports have the same offset.
 const OFFSETS_A_SECOND: u64 = 10_000_000;

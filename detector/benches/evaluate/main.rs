@@ -240,7 +240,7 @@ async fn judge(args: &[String]) -> Result<Value> {
     }))
 }
 
-/// What an evaluation took.
+/// The cost of an evaluation.
 struct Taken {
     seconds: f64,
     detector_cpu_seconds: f64,

@@ -9,7 +9,7 @@ use crate::{
     verdict::{Check, FailingNode, Outcome},
 };
 
-/// Most nodes that are suspected of a failed session whose error names no node.
+/// Maximum number of nodes that are suspected of a failed session whose error names no node.
 const MOST_SUSPECTS: usize = 10;
 
 /// A node of the model.

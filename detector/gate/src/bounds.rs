@@ -5,7 +5,7 @@ use statrs::distribution::{Beta, Binomial, ContinuousCDF, DiscreteCDF, Hypergeom
 
 /// Width of the bounds in standard deviations, one-sided.
 const Z: f64 = 2.0;
-/// Fewest values that have bounds at this width: all of them lie on one side with a chance of 1/64.
+/// Minimum number of values that have bounds at this width: all of them lie on one side with a chance of 1/64.
 pub(crate) const LEAST: usize = 6;
 const CONFIDENCE: f64 = 0.95;
 /// Largest number of launches or pairs that a report may ask for.

@@ -25,7 +25,7 @@ use crate::{
 
 /// Name and version of the document.
 pub const SCHEMA: &str = "epwatch.calibration/1";
-/// Fewest recorded pairs from which gates of twelve pairs can be drawn.
+/// Minimum number of recorded pairs from which gates of twelve pairs can be drawn.
 pub const LEAST_PAIRS: usize = 12;
 
 /// Number of neighbouring pairs that are drawn together.

@@ -33,14 +33,14 @@ pub struct Statement {
     /// [`TEST_RESULT`] or [`GATE`].
     #[serde(rename = "predicateType")]
     pub predicate_type: String,
-    /// What the statement says of the models: the result, or the whole document.
+    /// The content of the statement about the models: the result, or the whole document.
     pub predicate: Value,
 }
 
 /// A file by its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// Its path, as on the command line.
+    /// Its path, as given on the command line.
     pub name: String,
     /// The hash by which in-toto finds it.
     pub digest: Digest,

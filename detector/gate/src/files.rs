@@ -143,7 +143,7 @@ pub enum LaunchesError {
     OtherDevice(String, String),
 }
 
-/// Fewest different run times in a list that identifies its launch. A coarse clock gives fewer.
+/// Minimum number of different run times in a list that identifies its launch. A coarse clock gives fewer.
 const DISTINCT_RUNS: usize = 10;
 
 /// Whether run times identify one launch, whatever else the file says.

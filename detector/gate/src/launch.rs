@@ -2,7 +2,7 @@
 
 use epwatch_stats::{Moments, SLOW_RUN, order_stat};
 
-/// Fewest runs of a launch after the warm-up. The p95 of fewer is their maximum.
+/// Minimum number of runs of a launch after the warm-up. The p95 of fewer is their maximum.
 pub const LEAST_RUNS: usize = 20;
 
 /// Scales a median absolute deviation to the standard deviation of a normal law.

@@ -50,7 +50,7 @@ pub enum FailsBy {
 }
 
 impl FailsBy {
-    /// Fewest launches beyond a limit that fail it; `None` if none do.
+    /// Smallest number of launches beyond a limit that fails it; `None` if no number does.
     fn least(self, launches: usize) -> Option<usize> {
         match (self, launches) {
             (_, 0) => None,

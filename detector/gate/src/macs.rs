@@ -15,7 +15,7 @@ use crate::{
 };
 
 const CPU: &str = "CPUExecutionProvider";
-/// Least share of the MACs that must be attributed.
+/// Minimum share of the MACs that must be attributed.
 const LEAST_ATTRIBUTED: f64 = 0.95;
 
 /// MACs of a model.

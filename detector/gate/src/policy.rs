@@ -7,15 +7,15 @@ use serde::Deserialize;
 
 use crate::launch::LEAST_RUNS;
 
-/// Least share of the MACs on the NPU, unless a policy sets another.
+/// Minimum share of the MACs on the NPU, unless a policy sets another.
 pub const DEFAULT_MIN_NPU_MACS: f64 = 0.98;
 
 /// Share of runs that may miss a deadline, unless a policy sets another.
 const DEFAULT_MAX_LATE: f64 = 0.01;
 
-/// Most launches that a runner makes of a model.
+/// Maximum number of launches that a runner makes of a model.
 pub const MOST_LAUNCHES: u32 = 200;
-/// Most timed runs of a launch, and most runs before them.
+/// Maximum number of timed runs of a launch, and of runs before them.
 pub const MOST_RUNS: u32 = 100_000;
 
 /// A policy that cannot be used.
@@ -29,7 +29,7 @@ pub enum PolicyError {
     NoLimit {
         /// Name of the key.
         key: &'static str,
-        /// As the policy has it.
+        /// The value in the policy.
         value: f64,
         /// Excluded itself.
         least: f64,
@@ -39,7 +39,7 @@ pub enum PolicyError {
     NoShare {
         /// Path of the key.
         key: String,
-        /// As the policy has it.
+        /// The value in the policy.
         value: f64,
     },
     /// A number of runs or launches that no launch can have.
@@ -47,9 +47,9 @@ pub enum PolicyError {
     OutOfRange {
         /// Path of the key.
         key: &'static str,
-        /// As the policy has it.
+        /// The value in the policy.
         value: u64,
-        /// Least number that is taken.
+        /// Minimum number that is taken.
         least: u64,
         /// Largest number that is taken.
         most: u64,
@@ -60,7 +60,7 @@ pub enum PolicyError {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// As `default`, and no op may compute on the CPU, not even at the graph's edges.
+    /// Like `default`, and no op may compute on the CPU, not even at the graph's edges.
     Strict,
     /// 98 % of the MACs on the NPU in one partition, and no op on the CPU between nodes of the NPU.
     #[default]
@@ -140,7 +140,7 @@ pub struct LoadLimits {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OutputLimits {
-    /// Least cosine similarity with the expected outputs.
+    /// Minimum cosine similarity with the expected outputs.
     pub min_cosine: Option<f64>,
     /// Folder with inputs for launches that the gate makes itself, in the layout of ONNX's test data.
     pub golden: Option<PathBuf>,
@@ -169,14 +169,14 @@ pub struct PlacementLimits {
     /// The policy's.
     #[serde(skip)]
     pub preset: Preset,
-    /// Least share of the MACs on the NPU, 0 to 1.
+    /// Minimum share of the MACs on the NPU, 0 to 1.
     pub min_npu_macs: Option<f64>,
-    /// Most partitions on the NPU.
+    /// Maximum number of partitions on the NPU.
     pub max_partitions: Option<u32>,
     /// Ops that may compute on the CPU; any other one there fails.
     pub allowed_cpu_ops: Option<Vec<String>>,
-    /// Most bytes of tensors that go between NPU and CPU, in both directions together. The graph's own inputs and
-    /// outputs do not count.
+    /// Maximum number of bytes of tensors that go between NPU and CPU, in both directions together. The graph's own
+    /// inputs and outputs do not count.
     pub max_crossing_bytes: Option<u64>,
     /// Ops that may not be on the CPU.
     pub forbidden_cpu_ops: Option<Vec<String>>,
@@ -370,12 +370,12 @@ impl PlacementLimits {
         }
     }
 
-    /// Least share of the MACs on the NPU.
+    /// Minimum share of the MACs on the NPU.
     pub(crate) fn least_npu_macs(&self) -> f64 {
         self.min_npu_macs.unwrap_or(DEFAULT_MIN_NPU_MACS)
     }
 
-    /// Most partitions on the NPU; `None` if any number may be.
+    /// Maximum number of partitions on the NPU; `None` if any number may be.
     pub(crate) fn most_partitions(&self) -> Option<u32> {
         let by_preset = (self.preset != Preset::MacsOnly).then_some(1);
         self.max_partitions.or(by_preset)

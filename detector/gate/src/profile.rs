@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Most nodes of a profile that a report has.
+/// Maximum number of nodes of a profile that a report has.
 pub const MOST_SHARES: usize = 20;
 
 /// Time of nodes, in a launch whose run times are not judged.

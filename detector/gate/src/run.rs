@@ -123,7 +123,7 @@ pub struct RunOutputs {
     /// Largest difference of an element.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_abs: Option<f64>,
-    /// Least cosine similarity of an output.
+    /// Minimum cosine similarity of an output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cosine: Option<f64>,
     /// Share of inputs with the same largest element.

@@ -33,7 +33,7 @@ pub struct RunDocument<P> {
     /// Where it was run.
     #[serde(default)]
     pub target: MeasuredOn,
-    /// What ran it.
+    /// The runtime that ran it.
     #[serde(default)]
     pub runtime: MeasuredRuntime,
     /// The program that measured.

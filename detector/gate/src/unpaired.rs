@@ -12,7 +12,7 @@ use crate::{
 const RED: f64 = 1.5;
 /// Ratio below which one job per side passes.
 const GREEN: f64 = 1.2;
-/// Most jobs per side.
+/// Maximum number of jobs per side.
 const MOST_JOBS: usize = 3;
 
 /// Judges the medians of the candidate's jobs, one per job, against the medians of the baseline's jobs.

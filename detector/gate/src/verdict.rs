@@ -65,7 +65,7 @@ pub struct Verdict {
 /// A file that the result depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct GatedFile {
-    /// As on the command line.
+    /// The path as given on the command line.
     pub path: String,
     /// 64 hexadecimal digits.
     pub sha256: String,

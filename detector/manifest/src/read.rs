@@ -12,7 +12,7 @@ use crate::{
     wire::{WireReader, Wired},
 };
 
-/// Most levels of bodies within bodies.
+/// Maximum number of levels of bodies within bodies.
 const MOST_BODIES: u32 = 16;
 /// Longest data of a tensor whose values may be a shape, in bytes.
 const MOST_DATA: u64 = 8 * MOST_DIMS as u64;

@@ -1,6 +1,7 @@
 //! A tensor, reduced to the data that shapes and counts need.
 
-/// Most dimensions of a tensor. Also the most elements of a tensor whose values are kept, because they may be a shape.
+/// Maximum number of dimensions of a tensor. Also the maximum number of elements of a tensor whose values are kept, because they may
+/// be a shape.
 pub(crate) const MOST_DIMS: usize = 16;
 
 /// Largest dimension.

@@ -8,7 +8,7 @@ use crate::{
     tensor::{Tensor, element},
 };
 
-/// Most pairs of QuantizeLinear and DequantizeLinear in a row.
+/// Maximum number of pairs of QuantizeLinear and DequantizeLinear in a row.
 const MOST_PAIRS: usize = 4;
 
 /// A graph, indexed by its tensors.

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use crate::ManifestError;
 
-/// Most memory of a graph without its weights. Models of 100,000 nodes take a third.
+/// Maximum memory of a graph without its weights. Models of 100,000 nodes take a third.
 pub(crate) const MOST_BYTES: usize = 40 << 20;
 
 /// Longest message of protobuf.

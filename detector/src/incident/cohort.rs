@@ -26,7 +26,7 @@ const LASTING_WINDOWS: u32 = 3;
 const LASTING_LOAD: &str = "Compare firmware, runtime and makes of these devices with others of the chipset, and look at what \
      else runs on them since then; nothing points at this model alone.";
 
-/// Least ratio of two medians for which a window without a reference can be assigned to one of them.
+/// Minimum ratio of two medians for which a window without a reference can be assigned to one of them.
 const DISTINCT: f64 = 1.5;
 
 pub(super) fn see(cohort: &mut IncidentCohort, verdict: &CohortVerdict) {

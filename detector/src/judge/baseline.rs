@@ -14,7 +14,7 @@ use crate::judge::window::{CohortWindow, DeviceVote, count_devices};
 /// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 
-/// Least share of the devices for which a runtime counts as the whole cohort's.
+/// Minimum share of the devices for which a runtime counts as the whole cohort's.
 const NEW_ON: f64 = 0.9;
 
 /// The references of one cohort window.

@@ -9,7 +9,7 @@ use epwatch_stats::{
 
 use crate::judge::window::{CohortWindow, count_devices};
 
-/// Least height of a mode as a share of the other's; a few stray runs make a lower one.
+/// Minimum height of a mode as a share of the other's; a few stray runs make a lower one.
 const MIN_PROMINENCE: f64 = 0.1;
 
 /// Returns the statistics of a window; all `None` without clean runs.
@@ -25,7 +25,7 @@ pub fn describe(window: &CohortWindow) -> Result<WindowStatistics, HistogramErro
 /// Returns quantiles and coefficients of variation of a window, without [`describe_modes`].
 ///
 /// # Errors
-/// As [`describe`].
+/// Fails as [`describe`] does.
 pub(crate) fn describe_spread(window: &CohortWindow) -> Result<WindowStatistics, HistogramError> {
     let Some(main) = window.main_shape()? else {
         return Ok(WindowStatistics::default());
@@ -51,7 +51,7 @@ pub(crate) fn describe_spread(window: &CohortWindow) -> Result<WindowStatistics,
 /// Adds whether latency is bimodal, which takes most of the time of a description.
 ///
 /// # Errors
-/// As [`describe`].
+/// Fails as [`describe`] does.
 pub(crate) fn describe_modes(
     window: &CohortWindow,
     statistics: &mut WindowStatistics,

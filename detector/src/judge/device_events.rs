@@ -27,7 +27,7 @@ pub struct GoldenTest {
     pub first_off: Arc<str>,
     /// Whether the test completed; one that failed has nothing to compare.
     pub has_run: bool,
-    /// As [`crate::judge::window::DeviceVote::is_proven`].
+    /// Same as [`crate::judge::window::DeviceVote::is_proven`].
     pub is_proven: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct FailedStart {
     /// The contract's reason code.
     pub reason: Arc<str>,
     pub count: u64,
-    /// As [`crate::judge::window::DeviceVote::is_proven`].
+    /// Same as [`crate::judge::window::DeviceVote::is_proven`].
     pub is_proven: bool,
 }
 

@@ -150,7 +150,7 @@ impl Evaluator {
     /// Judges as [`Self::evaluate`], with references that open incidents pin.
     ///
     /// # Errors
-    /// As [`Self::evaluate`].
+    /// Fails as [`Self::evaluate`] does.
     pub fn evaluate_beside(
         &self,
         window_end: Timestamp,

@@ -19,7 +19,8 @@ const SCARCE: f64 = 0.5;
 /// Number of windows before the judged one that are too recent to be a baseline of their own version.
 const SETTLING_WINDOWS: i64 = 2;
 
-/// Most devices of a cohort whose baselines are read from the store if only some devices did not report one.
+/// Maximum number of devices of a cohort whose baselines are read from the store if only some devices did not report
+/// one.
 const FEW_DEVICES: u64 = 12;
 
 impl EvaluationRun {

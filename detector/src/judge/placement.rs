@@ -2,7 +2,7 @@
 
 use epwatch_model::{Placement, PlacementMethod, Unit};
 
-/// Least share of a model's MACs that must be attributed to nodes before MAC shares are used.
+/// Minimum share of a model's MACs that must be attributed to nodes before MAC shares are used.
 const MIN_MACS_ATTRIBUTED: f64 = 0.95;
 
 /// Nodes and MACs of a session's placement, as the store keeps them.

@@ -36,7 +36,7 @@ use super::expected::{Expected, ExpectedBody};
 /// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most characters of a refusal that are kept.
+/// Maximum number of characters of a refusal that are kept.
 const MAX_DETAIL_CHARS: usize = 300;
 
 /// Bytes read of an answer: a character takes four at most.

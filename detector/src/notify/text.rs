@@ -1,5 +1,5 @@
 //! The text of a notification for people, in the order in which they need it. Fault and size come first, in one line.
-//! Then come what to do, where to look, the details, and the statistics last. Every number has its unit.
+//! The next lines say what to do, where to look, the details, and the statistics last. Every number has its unit.
 
 use std::fmt::Write;
 

@@ -51,8 +51,8 @@ pub struct EarlierWindows {
     /// By chipset, over all versions.
     pub devices: BTreeMap<Arc<str>, UsualDevices>,
     cv: BTreeMap<Cohort, UsualCv>,
-    /// Least ratio, over healthy windows, of devices' medians to their baselines. It is kept although later windows are
-    /// compared with the version's own earlier windows.
+    /// Smallest ratio, over healthy windows, of devices' medians to their baselines. It is kept although later windows
+    /// are compared with the version's own earlier windows.
     ratios: BTreeMap<Cohort, f64>,
     /// Counts of settled windows.
     pub signals: Vec<VersionHistory>,

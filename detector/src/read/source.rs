@@ -35,8 +35,8 @@ impl Source {
         Self::holding(client, max_votes, MAX_HELD_BYTES)
     }
 
-    /// As [`Self::new`], and holds a look-back and the rows of a window of at most `bytes` each between evaluations,
-    /// instead of 256 MiB. A larger look-back or window is read from the store each time.
+    /// Same as [`Self::new`], and holds a look-back and the rows of a window of at most `bytes` each between
+    /// evaluations, instead of 256 MiB. A larger look-back or window is read from the store each time.
     #[must_use]
     pub fn holding(client: Client, max_votes: usize, bytes: usize) -> Self {
         Self::of(Arc::new(StoreReader::new(client, bytes)), max_votes)

@@ -59,7 +59,7 @@ impl Detector {
         Self::start_in(TaskSet::default(), config, client, notifiers, clock, cancel)
     }
 
-    /// As [`Detector::start`], with its tasks in the set of the process, and its reasons for not being ready.
+    /// Same as [`Detector::start`], with its tasks in the set of the process, and its reasons for not being ready.
     ///
     /// # Errors
     /// The configuration is wrong.

@@ -35,7 +35,7 @@ use crate::run::window_schedule::WindowSchedule;
 /// Capacity of the queue of deliveries. A notifier blocks when it is full, so none is lost.
 const MAX_WAITING_DELIVERIES: usize = 1024;
 
-/// Most times that a window is judged again because queries failed for some of its models. After that, the window is
+/// Maximum number of times that a window is judged again because queries failed for some of its models. After that, the window is
 /// done, so that the other models' windows go on.
 const MAX_JUDGE_RETRIES: u32 = 3;
 

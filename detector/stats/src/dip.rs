@@ -78,7 +78,7 @@ pub fn p_value(dip: f64, n: u64) -> Option<f64> {
     }
     let n = n as f64;
     let x = n.sqrt() * dip;
-    // Least dip of any sample of n values; a histogram's dip can be smaller.
+    // Smallest dip of any sample of n values; a histogram's dip can be smaller.
     let mut left = (n.sqrt() / (2.0 * n), 1.0);
     if x <= left.0 {
         return Some(1.0);

@@ -115,7 +115,7 @@ impl SparseHistogram {
     /// Returns the sum of both histograms.
     ///
     /// # Errors
-    /// As [`Self::from_buckets`]: bucket schemes differ, or counts exceed 64 bits.
+    /// Fails as [`Self::from_buckets`] does: bucket schemes differ, or counts exceed 64 bits.
     pub fn merged(&self, other: &Self) -> Result<Self, HistogramError> {
         Self::from_buckets(self.buckets.iter().chain(&other.buckets).copied())
     }

@@ -72,7 +72,7 @@ impl SparseHistogram {
     /// Bounds and total of V2 bytes that [`SparseHistogram::decode_v2`] reads, without building a histogram.
     ///
     /// # Errors
-    /// As `decode_v2`.
+    /// Fails as `decode_v2` does.
     pub(crate) fn bounds_of_v2(bytes: &[u8]) -> Result<HistBounds, ParseError> {
         let mut bounds = HistBounds::default();
         walk(checked_payload(bytes)?, |index, count| {

@@ -50,7 +50,7 @@ pub const HIGHEST_US: u64 = 60_000_000;
 pub const SIGNIFICANT_DIGITS: u8 = 2;
 /// Buckets of the layout: every index is below this.
 pub const N_BUCKETS: u16 = 2560;
-/// Most encoded bytes of one histogram.
+/// Maximum number of encoded bytes of one histogram.
 pub const MAX_ENCODED_BYTES: usize = 8 << 10;
 
 /// Sub-buckets of each octave after the first two: half of the power of two that holds

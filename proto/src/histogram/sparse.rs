@@ -3,7 +3,7 @@
 use super::{N_BUCKETS, bucket_high_us, bucket_low_us, bucket_of_us};
 use crate::error::ParseError;
 
-/// Most runs in all buckets: 2^63 - 1.
+/// Maximum number of runs in all buckets: 2^63 - 1.
 const MOST_RUNS: u64 = i64::MAX.cast_unsigned();
 
 /// Occupied buckets of the fleet's scheme: indices rising, counts not zero, total within `i64`.

@@ -43,7 +43,7 @@ pub(crate) trait Kind {
 pub(crate) trait Checked: Kind {
     /// Part of the field that the message's own checks need. The default stands for an absent field.
     type Seen<'a>: Default;
-    /// Most times that the field may occur, if it is a list of messages.
+    /// Maximum number of times that the field may occur, if it is a list of messages.
     const MOST: usize = usize::MAX;
 
     /// `None` unless the field is surely within its bound. The last of several numbers or texts counts,

@@ -222,9 +222,9 @@ typedef struct EpwWatch {
 typedef struct EpwPreflight {
   // sizeof(EpwPreflight)
   size_t size;
-  // As passed to the QNN EP.
+  // Path of QNN's back end, as passed to the QNN EP.
   struct EpwText backend_path;
-  // As passed to the QNN EP.
+  // Number of the chipset, as passed to the QNN EP.
   struct EpwText soc_model;
   // Android: applicationInfo.nativeLibraryDir.
   struct EpwText native_library_dir;

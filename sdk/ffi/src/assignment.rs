@@ -57,7 +57,7 @@ pub struct EpwAssignment {
     pub ep_compatibility: EpwText,
 }
 
-// SAFETY: numbers, pointers and texts of both.
+// SAFETY: all fields are numbers, pointers, or texts made of both.
 unsafe impl text::Versioned for EpwAssignment {
     const NAME: &'static str = "EpwAssignment";
 }
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn epw_observe_assignment(
     assignment: *const EpwAssignment,
     observed: *mut EpwSession,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let observed = Place::of(observed)?;
         let (model, given) = (text::read(model)?, text::read(assignment)?);

@@ -96,7 +96,7 @@ pub unsafe extern "C" fn epw_compatibility(
     model: *const EpwModel,
     answer: *mut EpwCompatibility,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let answer = Place::of(answer)?;
         let model = text::read(model)?;

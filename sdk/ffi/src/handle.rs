@@ -147,7 +147,7 @@ impl<T> Table<T> {
             .ok()
             .filter(|_| is_its_kind)?;
         let chunk = self.chunks.get(index / CHUNK)?.load(Acquire);
-        // SAFETY: null, or a chunk that lives as long as the table.
+        // SAFETY: it is null, or a chunk that lives as long as the table.
         let chunk = unsafe { chunk.as_ref() }?;
         Some(&chunk[index % CHUNK])
     }

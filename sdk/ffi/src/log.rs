@@ -36,8 +36,8 @@ pub unsafe extern "C" fn epw_capture_log(
     options: *mut c_void,
     log: *mut EpwLog,
 ) -> EpwStatus {
-    // SAFETY: the head of the header; the options belong to the host's ONNX Runtime. The parameter is never freed, and
-    // a closed log takes no more lines, so ONNX Runtime may write at any later time.
+    // SAFETY: the header's first comment states the caller's duties; the options belong to the host's ONNX Runtime. The
+    // parameter is never freed, and a closed log takes no more lines, so ONNX Runtime may write at any later time.
     guarded(|| unsafe {
         let log = Place::of(log)?;
         let runtime = runtime_given(ort_api_base)?;

@@ -12,7 +12,7 @@ use crate::{
 
 pub(crate) static PLANS: Table<SessionPlan> = Table::new(2);
 
-/// Most EPs or reasons of a model.
+/// Maximum number of EPs or reasons of a model.
 const MAX_NAMES: usize = 64;
 
 /// The changes that the operator's directives ask of a session.
@@ -71,7 +71,7 @@ pub struct EpwModel {
     pub selection_policy: EpwText,
 }
 
-// SAFETY: numbers, pointers and texts of both.
+// SAFETY: all fields are numbers, pointers, or texts made of both.
 unsafe impl text::Versioned for EpwModel {
     const NAME: &'static str = "EpwModel";
 }

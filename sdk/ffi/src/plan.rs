@@ -20,7 +20,7 @@ pub unsafe extern "C" fn epw_plan(
     timeout_ms: u64,
     plan: *mut EpwPlan,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let plan = Place::of(plan)?;
         let model = model_info(&text::read(model)?)?;
@@ -38,7 +38,7 @@ pub(crate) fn plan(watch: u64, model: &ModelInfo, timeout_ms: u64) -> Result<u64
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_plan_use_npu(plan: EpwPlan, use_npu: *mut i32) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         let use_npu = unsafe { Place::of(use_npu)? };
         let answer = PLANS.with(plan.id, SessionPlan::use_npu)?;
         Ok(use_npu.write(i32::from(answer)))
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn epw_plan_variant(
 ) -> EpwStatus {
     guarded(|| {
         let variant = plan_variant(plan.id)?;
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         unsafe { copy_out(variant.as_bytes(), buffer, capacity, length) }
     })
 }

@@ -19,7 +19,7 @@ pub(crate) unsafe fn runtime_of(base: Foreign) -> Option<HostRuntime> {
 /// Returns what [`runtime_of`] returns, and fails without a runtime, for calls that need one.
 ///
 /// # Safety
-/// As [`runtime_of`].
+/// Same as for [`runtime_of`].
 pub(crate) unsafe fn runtime_given(base: Foreign) -> Result<HostRuntime, Failure> {
     // SAFETY: guaranteed by the caller.
     unsafe { runtime_of(base) }.ok_or_else(|| {

@@ -14,9 +14,9 @@ use crate::{
 
 static TESTS: Table<StartedSelfTest> = Table::new(6);
 
-/// Most tensors of an input or an output.
+/// Maximum number of tensors of an input or an output.
 const MAX_TENSORS: usize = 64;
-/// Most dimensions of a tensor that are read; ONNX Runtime's own tensors have far fewer.
+/// Maximum number of dimensions of a tensor that are read; ONNX Runtime's own tensors have far fewer.
 const MAX_RANK: usize = 64;
 /// Longest data of a tensor that is read.
 const MAX_TENSOR_BYTES: usize = 64 << 20;
@@ -99,12 +99,12 @@ pub struct EpwTested {
     pub error_code: i32,
 }
 
-// SAFETY: numbers, pointers and texts of both.
+// SAFETY: all fields are numbers, pointers, or texts made of both.
 unsafe impl text::Versioned for EpwGolden {
     const NAME: &'static str = "EpwGolden";
 }
 
-// SAFETY: numbers and pointers.
+// SAFETY: all fields are numbers or pointers.
 unsafe impl text::Versioned for EpwOutputs {
     const NAME: &'static str = "EpwOutputs";
 }
@@ -137,7 +137,7 @@ unsafe fn tensors<'a>(data: *const EpwTensor, length: usize) -> Result<Vec<Read<
 }
 
 /// # Safety
-/// As [`tensors`].
+/// Same as for [`tensors`].
 unsafe fn outputs(data: *const EpwTensor, length: usize) -> Result<Vec<Output>, Failure> {
     // SAFETY: guaranteed by the caller.
     let read = unsafe { tensors(data, length)? };
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn epw_self_test_begin(
     golden: *const EpwGolden,
     test: *mut EpwSelfTest,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let test = Place::of(test)?;
         let golden = golden_input(&text::read(golden)?)?;
@@ -215,7 +215,7 @@ pub(crate) fn end(test: u64, on_npu: Side, on_cpu: Side) -> Result<EpwTested, Fa
 }
 
 /// # Safety
-/// As [`tensors`].
+/// Same as for [`tensors`].
 unsafe fn side(error: i32, data: *const EpwTensor, length: usize) -> Result<Side, Failure> {
     if error != 0 {
         return Ok(Err(error));
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn epw_self_test_end(
     outputs: *const EpwOutputs,
     tested: *mut EpwTested,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let given = text::read(outputs)?;
         let npu = side(given.npu_error, given.npu, given.n_npu)?;

@@ -151,7 +151,7 @@ pub unsafe extern "C" fn epw_prepare_options(
     ort_api_base: *const c_void,
     options: *mut c_void,
 ) -> EpwStatus {
-    // SAFETY: the head of the header; the options belong to the host's ONNX Runtime.
+    // SAFETY: the header's first comment states the caller's duties; the options belong to the host's ONNX Runtime.
     guarded(|| unsafe {
         let prepared = runtime_given(ort_api_base)?.record_assignment(options);
         prepared.map_err(|error| prepare_failed(&error))?;
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn epw_observe(
     model: *const EpwModel,
     observed: *mut EpwSession,
 ) -> EpwStatus {
-    // SAFETY: the head of the header; the session belongs to the host's ONNX Runtime.
+    // SAFETY: the header's first comment states the caller's duties; the session belongs to the host's ONNX Runtime.
     guarded(|| unsafe {
         let observed = Place::of(observed)?;
         let model = text::read(model)?;
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn epw_start_failed(
     ort_error_code: i32,
     message: EpwText,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let model = text::read(model)?;
         let watch = crate::watch::watch(watch.id)?;
@@ -237,7 +237,7 @@ pub unsafe extern "C" fn epw_record_shape(
     shape: EpwText,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         let shape = unsafe { shape.get()? };
         let (began, latency) = (
             Duration::from_nanos(began_ns),
@@ -257,7 +257,7 @@ pub unsafe extern "C" fn epw_record_all(
     n_runs: usize,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         let runs = unsafe { array(runs, n_runs, usize::MAX >> 8)? };
         Ok(on_path(session.id, |observed| {
             for run in runs {
@@ -292,7 +292,7 @@ pub unsafe extern "C" fn epw_explain_session(
 ) -> EpwStatus {
     guarded(|| {
         let json = explain_session(session.id)?;
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         unsafe { copy_out(json.as_bytes(), buffer, capacity, length) }
     })
 }

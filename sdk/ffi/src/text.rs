@@ -134,7 +134,7 @@ pub(crate) unsafe fn read<T: Versioned>(given: *const T) -> Result<T, Failure> {
         let text = format!("{name} sets a field that this library does not have");
         return Err(Failure::new(EpwStatus::StructSize, text));
     }
-    // SAFETY: any bytes are numbers and pointers.
+    // SAFETY: any bytes are valid numbers and pointers.
     Ok(unsafe { copy.assume_init() })
 }
 
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn epw_last_error(
     length: *mut usize,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         unsafe { copy_out(last_error().as_bytes(), buffer, capacity, length) }
     })
 }
@@ -237,12 +237,12 @@ mod tests {
         b: u64,
     }
 
-    // SAFETY: numbers only.
+    // SAFETY: all fields are numbers.
     unsafe impl Versioned for Old {
         const NAME: &'static str = "Old";
     }
 
-    // SAFETY: numbers only.
+    // SAFETY: all fields are numbers.
     unsafe impl Versioned for New {
         const NAME: &'static str = "New";
     }

@@ -38,7 +38,7 @@ pub struct EpwUpload {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_next_upload(watch: EpwWatch, upload: *mut EpwUpload) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         let upload = unsafe { Place::of(upload)? };
         let next = next_upload(watch.id)?;
         Ok(next.map_or(EpwStatus::None, |id| upload.write(EpwUpload { id })))
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn epw_upload_path(
     length: *mut usize,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         unsafe { copy_out(path(upload.id)?.as_bytes(), buffer, capacity, length) }
     })
 }
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn epw_upload_body(
     length: *mut usize,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         unsafe { copy_out(&body(upload.id)?, buffer, capacity, length) }
     })
 }
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn epw_upload_answer(
     length: usize,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         let answer = unsafe { array(answer, length, MAX_ANSWER_BYTES)? };
         settle(upload.id, Ok(answer))
     })
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn epw_upload_failed(
     message: EpwText,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         failed(upload.id, http_status, retry_after_ms, unsafe {
             message.get()?
         })

@@ -151,7 +151,7 @@ impl HealthContext {
     }
 }
 
-// SAFETY: numbers, pointers and texts of both.
+// SAFETY: all fields are numbers, pointers, or texts made of both.
 unsafe impl text::Versioned for EpwConfig {
     const NAME: &'static str = "EpwConfig";
 }
@@ -162,9 +162,9 @@ unsafe impl text::Versioned for EpwConfig {
 pub struct EpwPreflight {
     /// sizeof(EpwPreflight)
     pub size: usize,
-    /// As passed to the QNN EP.
+    /// Path of QNN's back end, as passed to the QNN EP.
     pub backend_path: EpwText,
-    /// As passed to the QNN EP.
+    /// Number of the chipset, as passed to the QNN EP.
     pub soc_model: EpwText,
     /// Android: applicationInfo.nativeLibraryDir.
     pub native_library_dir: EpwText,
@@ -180,12 +180,12 @@ pub struct EpwPreflight {
     pub reserved: i32,
 }
 
-// SAFETY: numbers, pointers and texts of both.
+// SAFETY: all fields are numbers, pointers, or texts made of both.
 unsafe impl text::Versioned for EpwPreflight {
     const NAME: &'static str = "EpwPreflight";
 }
 
-/// Most labels that are read, far more than the eight that count.
+/// Maximum number of labels that are read, far more than the eight that count.
 const MAX_LABELS: usize = 64;
 
 fn ms(ms: u64) -> Duration {
@@ -194,7 +194,7 @@ fn ms(ms: u64) -> Duration {
 
 fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
     let texts = Texts::default();
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     let text = |text: EpwText| unsafe { texts.get(text) };
     let or = |default, given| match text(given) {
         "" => default,
@@ -219,7 +219,7 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
     let device = device_of(given, &text);
     let (cert_file, key_file) = (text(given.client_cert_file), text(given.client_key_file));
     let root_certificate = text(given.root_certificate);
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     let labels = unsafe { array(given.rollout_labels, given.n_rollout_labels, MAX_LABELS)? };
     for label in labels {
         config = config.with_rollout_label(text(label.key), text(label.value));
@@ -280,7 +280,7 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
                 length: 0,
             };
             let problem = problem.map_or(none, |text| EpwText::of(text.as_bytes()));
-            // SAFETY: the app's promise; the text lives during the call.
+            // SAFETY: the app promises it; the text lives during the call.
             unsafe { on_health(context.pointer(), problem) };
         });
     }
@@ -346,7 +346,7 @@ pub(crate) fn with_watch(handle: u64, call: impl FnOnce(&Watch)) -> EpwStatus {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
     guarded(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { runtime::disable_telemetry() };
         Ok(EpwStatus::Ok)
     })
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
 /// thread and stream at its first call or run. Handles, settings and folder stay the same.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let watch = Place::of(watch)?;
         let config = text::read(config)?;
@@ -392,7 +392,7 @@ pub unsafe extern "C" fn epw_set_conditions(
     performance_mode: EpwText,
 ) -> EpwStatus {
     guarded(|| {
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         let mode = unsafe { performance_mode.get()? };
         // The first is "unknown"; the others are in Android's order.
         let at = thermal
@@ -471,7 +471,7 @@ pub unsafe extern "C" fn epw_explain(
 ) -> EpwStatus {
     guarded(|| {
         let json = crate::watch::watch(watch.id)?.explain().to_json();
-        // SAFETY: the head of the header.
+        // SAFETY: the header's first comment states the caller's duties.
         unsafe { copy_out(json.as_bytes(), buffer, capacity, length) }
     })
 }
@@ -483,7 +483,7 @@ pub unsafe extern "C" fn epw_preflight(
     facts: *const EpwPreflight,
     n_found: *mut usize,
 ) -> EpwStatus {
-    // SAFETY: the head of the header.
+    // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
         let n_found = Place::of(n_found)?;
         let facts = text::read(facts)?;

@@ -163,7 +163,7 @@ impl Watch {
     }
 }
 
-/// As for a session, the child of a fork does not end its parent's SDK.
+/// The child of a fork does not end its parent's SDK, as for a session.
 impl Drop for Watch {
     fn drop(&mut self) {
         if std::process::id() != self.pid {

@@ -6,7 +6,7 @@ use epwatch_gate::policy::{MOST_LAUNCHES, MOST_RUNS};
 
 use crate::{inputs::InputKind, job::KeyValue};
 
-/// What to measure, and with which runtime.
+/// The models to measure, and the runtime.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Command {
     /// The ONNX model.
@@ -39,7 +39,7 @@ pub struct Command {
     /// MACs of the nodes of the model that it is compared with.
     #[arg(long, value_name = "FILE", requires = "against")]
     pub(crate) against_manifest: Option<PathBuf>,
-    /// What the model computes: noise, zeros, ones, ramp, or a folder with input_0.pb, input_1.pb as ONNX's test data has.
+    /// Inputs of the model: noise, zeros, ones, ramp, or a folder with input_0.pb, input_1.pb as ONNX's test data has.
     #[arg(long, value_name = "KIND|FOLDER", default_value = "noise")]
     pub(crate) inputs: InputKind,
     /// Launches of each model.

@@ -30,7 +30,7 @@ const SILENCE: Timespec = Timespec {
 /// Longest file of a profiler that is sent. The gate takes lines of 64 MiB.
 const MOST_FILE_BYTES: u64 = 16 << 20;
 
-/// Who started the runner.
+/// The program that started the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StartedBy {
     /// A program on another machine, which writes every few seconds.

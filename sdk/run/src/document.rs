@@ -124,7 +124,7 @@ impl Placed {
         self.error.as_deref()
     }
 
-    /// What a message calls a placement without a session.
+    /// The name of a placement without a session in messages.
     pub(crate) fn word(&self) -> &'static str {
         match self.session.as_str() {
             "unproven" => "no answer",

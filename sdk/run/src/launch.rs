@@ -175,7 +175,7 @@ mod tests {
         serde_json::to_value(outputs(&test)).unwrap()
     }
 
-    /// As the gate reads it.
+    /// The gate reads this form.
     #[test]
     fn the_first_output_that_is_off_is_written_with_its_distances() {
         let hash = "ab".repeat(16);

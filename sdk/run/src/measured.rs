@@ -8,7 +8,7 @@ use ort::session::{Session, SessionInputValue};
 
 use crate::{document::RunDocument, job::Job};
 
-/// A document with what each launch says, in a process that has loaded ONNX Runtime.
+/// A document with the fields that every launch has, made in a process that has loaded ONNX Runtime.
 pub(crate) fn begun(job: &Job) -> RunDocument {
     let mut document = document_of(job);
     document.runtime.ort = placement::ort_version();

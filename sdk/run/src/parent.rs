@@ -60,7 +60,7 @@ enum Ended {
     Interrupted(Caller),
 }
 
-/// Who gave the options, so that messages name them as they were given.
+/// The one who gave the options, so that messages name them as they were given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caller {
     User,

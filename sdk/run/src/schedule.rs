@@ -2,7 +2,7 @@
 
 use epwatch_gate::run::Arm;
 
-/// Most tries of one launch, if the device throttles it or a signal ends it.
+/// Maximum number of tries of one launch, if the device throttles it or a signal ends it.
 pub(crate) const MOST_TRIES: u32 = 3;
 
 /// Returns the launches in their order: the launches of each model are numbered from 1. Two models take turns, A B B A,

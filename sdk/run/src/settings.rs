@@ -19,8 +19,8 @@ use crate::{
     job::{AFFINITY, Ep},
 };
 
-/// What the launches were made with, in words: an option may be the user's own, or set by another one. Files and folders are
-/// named by the beginning of their SHA-256, since the same one may have another path.
+/// The settings of the launches, in words: an option may be the user's own, or set by another one. Files and folders
+/// are named by the beginning of their SHA-256, since the same one may have another path.
 pub(crate) type Settings = BTreeMap<String, String>;
 
 /// Returns the settings of a command whose paths were found.

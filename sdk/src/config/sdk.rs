@@ -47,7 +47,7 @@ pub struct SdkConfig {
     pub(crate) report_interval: Duration,
     pub(crate) upload_interval: Duration,
     pub(crate) roots: TrustedRoots,
-    /// As PEM text.
+    /// PEM text.
     pub(crate) root_certificates: Vec<String>,
     pub(crate) client_certificate: Option<ClientCertificate>,
     pub(crate) budget: ByteBudget,

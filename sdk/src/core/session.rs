@@ -61,7 +61,7 @@ pub(super) struct SessionState {
     opened_as: SessionUid,
     pub(super) recorder: Arc<SessionRecorder>,
     pub(super) session: Session,
-    /// As [`SessionInfo::runtime`], normalised.
+    /// Same as [`SessionInfo::runtime`], normalised.
     runtime: Option<Runtime>,
     pub(super) is_reported: bool,
     pub(super) self_tests: Vec<SelfTest>,

@@ -3,7 +3,7 @@
 use epwatch_proto::{DirectiveRefusal, SignedDirective};
 use ring::signature::{ED25519, UnparsedPublicKey};
 
-/// Most keys; eight are enough for the current key and its successors.
+/// Maximum number of keys; eight are enough for the current key and its successors.
 pub(crate) const MAX_KEYS: usize = 8;
 
 /// Ed25519's points of small order without the sign bit. Anyone can sign for such a key, and a forgotten or zeroed key

@@ -20,7 +20,7 @@ use crate::{
     time::Now,
 };
 
-/// Most of the server's time that a kill may lose while directives are held.
+/// Longest span of the server's time that a kill may lose while directives are held.
 const KEEP_CLOCK_EVERY_MS: i64 = 3_600_000;
 
 /// The file, and the version of it that this process has read or written.

@@ -323,7 +323,7 @@ impl Driver {
     /// Seals the rest and releases the folder for the next process.
     ///
     /// # Errors
-    /// As [`Self::take_kept`].
+    /// Fails as [`Self::take_kept`] does.
     pub(crate) fn end(&mut self) -> Result<(), FlushError> {
         self.seal();
         let kept = self.take_kept();

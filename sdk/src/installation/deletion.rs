@@ -23,7 +23,8 @@ use crate::{
     spool,
 };
 
-/// Most deletions that are read in one pass. There is one for each withdrawal that the collector has not acknowledged.
+/// Maximum number of deletions that are read in one pass. There is one for each withdrawal that the collector has not
+/// acknowledged.
 const MAX_LOOKED_AT: usize = 256;
 
 /// Forgets the installation of this folder; returns the runs that waited in its spool.

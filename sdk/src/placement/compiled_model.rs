@@ -19,7 +19,7 @@ pub(crate) const EP_COMPATIBILITY: &str = "ep_compatibility_info.";
 /// Longest compatibility text that a report holds, in bytes.
 pub(crate) const MAX_EP_COMPATIBILITY_BYTES: usize = 512;
 
-/// Most fields that are read from a file. A compiled model has few nodes.
+/// Maximum number of fields that are read from a file. A compiled model has few nodes.
 const MAX_FIELDS: u32 = 200_000;
 /// Longest name or key that is read, in bytes.
 const MAX_NAME_BYTES: u64 = 256;

@@ -377,7 +377,7 @@ impl SessionRecorder {
     }
 }
 
-/// Most ordinary series, which leaves one series for each phase's overflow.
+/// Maximum number of ordinary series, which leaves one series for each phase's overflow.
 const MAX_PLAIN_SERIES: usize = policy::MAX_SERIES_PER_SESSION - 2;
 
 #[inline]

@@ -23,11 +23,11 @@ use super::{
 };
 use crate::policy;
 
-/// Most attempts on a shard while the sealer swaps. They take a few microseconds, and the swap takes less.
+/// Maximum number of attempts on a shard while the sealer swaps. They take a few microseconds, and the swap takes less.
 const TURNS: u32 = 100;
 
-/// Most attempts on all shards. Two threads and a sealer lock only three of four shards, but may move to others during
-/// an attempt.
+/// Maximum number of attempts on all shards. Two threads and a sealer lock only three of four shards, but may move to
+/// others during an attempt.
 const SWEEPS: usize = 2;
 
 thread_local! {

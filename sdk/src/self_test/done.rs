@@ -18,9 +18,9 @@ use crate::{
 };
 
 const MAGIC: &Magic = b"epwtst1\n";
-/// Most attempts of a test that end without a result.
+/// Maximum number of attempts of a test that end without a result.
 pub(crate) const MAX_ATTEMPTS: u32 = 3;
-/// Most tests that are remembered. The test unused for longest is forgotten first.
+/// Maximum number of tests that are remembered. The test unused for longest is forgotten first.
 const MAX_ENTRIES: usize = 256;
 /// Far above the size of a full file.
 pub(crate) const MAX_FILE_BYTES: u64 = 64 << 10;

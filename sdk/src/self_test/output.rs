@@ -5,7 +5,8 @@ use super::{
     tensor::{GoldenError, element_type, wrong},
 };
 
-/// Most bytes of a model's outputs. Two copies are held at once, and a phone lacks the memory for larger ones.
+/// Maximum number of bytes of a model's outputs. Two copies are held at once, and a phone lacks the memory for larger
+/// ones.
 pub(super) const MAX_OUTPUT_BYTES: usize = 64 << 20;
 
 /// One output of a session.

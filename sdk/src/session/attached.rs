@@ -202,8 +202,8 @@ impl AttachRequest {
         self.count_failure(in_effect, ort_status_code, message, compiled, told);
     }
 
-    /// What the model's file says, for reports. Reads the file's beginning on the caller's thread, and nothing without
-    /// consent.
+    /// The facts in the model's file, for reports. Reads the file's beginning on the caller's thread, and nothing
+    /// without consent.
     fn file_to_report(&self) -> Option<CompiledModel> {
         let may_read = self.shared.consent.is_given();
         may_read.then(|| self.compiled_model()).flatten()

@@ -38,7 +38,7 @@ impl ObservedSession {
         }
     }
 
-    /// As [`Session::run`], measured.
+    /// Same as [`Session::run`], measured.
     ///
     /// # Errors
     /// Returns ORT's error; the run counts as failed.
@@ -57,7 +57,7 @@ impl ObservedSession {
     /// [`Self::measure`], because `ort` does not export their type.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails as [`Self::run`] does.
     pub fn run_with_options<'r, 's: 'r, 'i, 'v: 'i, const N: usize>(
         &'s mut self,
         input_values: impl Into<SessionInputs<'i, 'v, N>>,
@@ -74,7 +74,7 @@ impl ObservedSession {
     /// model with free dimensions count together, unless [`Self::measure_shape`] names the shapes.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails as [`Self::run`] does.
     pub fn run_binding<'b, 's: 'b>(
         &'s mut self,
         binding: &'b IoBinding,
@@ -110,7 +110,7 @@ impl ObservedSession {
     /// [`Self::measure_shape`] tells them apart.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails as [`Self::run`] does.
     pub fn measure<'s, T>(
         &'s mut self,
         run: impl FnOnce(&'s mut Session) -> ort::Result<T>,
@@ -128,7 +128,7 @@ impl ObservedSession {
     /// [`AttachedSession::record_shape`]: crate::AttachedSession::record_shape
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// Fails as [`Self::run`] does.
     pub fn measure_shape<'s, T>(
         &'s mut self,
         shape_key: &str,

@@ -332,7 +332,7 @@ impl SessionRequest {
     /// Makes the session from a model in memory.
     ///
     /// # Errors
-    /// As [`Self::commit_from_file`].
+    /// Fails as [`Self::commit_from_file`] does.
     pub fn commit_from_memory(self, model: &[u8]) -> ort::Result<ObservedSession> {
         self.commit_with(|builder| builder.commit_from_memory(model))
     }
@@ -341,7 +341,7 @@ impl SessionRequest {
     /// memory, a second file. With [log capture](Self::with_log_capture) the function is called twice.
     ///
     /// # Errors
-    /// As [`Self::commit_from_file`].
+    /// Fails as [`Self::commit_from_file`] does.
     pub fn commit_with(
         mut self,
         make: impl Fn(&mut SessionBuilder) -> ort::Result<Session>,

@@ -17,8 +17,8 @@ use crate::folder::{
 };
 
 const MAGIC: &Magic = b"epwunn1\n";
-/// Most streams in the list. An app can crash at this many starts without a network, beyond the streams that still have
-/// a folder.
+/// Maximum number of streams in the list. An app can crash at this many starts without a network, beyond the streams
+/// that still have a folder.
 pub(super) const MAX_UNNAMED: usize = 1_024;
 /// Far above the size of a full file.
 const MAX_FILE_BYTES: u64 = 64 << 10;

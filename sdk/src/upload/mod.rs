@@ -193,7 +193,7 @@ pub(crate) fn not_an_answer(error: &ParseError) -> UploadError {
     UploadError::new(UploadFailureKind::Server, text)
 }
 
-/// What an answer decides about one report.
+/// The decision of an answer about one report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Disposition {
     /// The collector has the report, from this request or an earlier one.

@@ -29,7 +29,7 @@ use crate::{
 const SCRIPT: &str = include_str!("jobs.py");
 const STATE: &str = "jobs.json";
 const SCHEMA: &str = "epwatch.aihub/1";
-/// Most jobs of a side on a device.
+/// Maximum number of jobs of a side on a device.
 const MOST_JOBS: u32 = 20;
 
 /// Options of the jobs at AI Hub.

@@ -7,7 +7,7 @@ use tokio::process::Command;
 use super::transport::{Machine, Transport, said};
 use crate::output::{WrongUse, one_line};
 
-/// Least battery, in percent, for launches of a phone that is not charged.
+/// Minimum battery level, in percent, for launches of a phone that is not charged.
 const LOW_BATTERY: u32 = 20;
 
 /// Texts of the adb client about a lost connection.

@@ -30,7 +30,7 @@ const BEAT: Duration = Duration::from_secs(10);
 /// How long a lost machine may take to come back, and the pause between two attempts to reach it.
 const ABSENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_secs(2);
-/// Most restarts of a session in a row without a new launch.
+/// Maximum number of restarts of a session in a row without a new launch.
 const MOST_RETURNS: u32 = 3;
 /// Beginning of a folder's name.
 const NAME: &str = "epwatch-";

@@ -15,9 +15,9 @@ use super::series::{Point, SCHEMA, Series, Skipped, Trend};
 
 /// Largest document; a gate over all chipsets has some hundred kilobytes.
 const MOST_BYTES: u64 = 16 << 20;
-/// Most files of a folder.
+/// Maximum number of files of a folder.
 const MOST_FILES: usize = 10_000;
-/// Most levels of folders below the given folder.
+/// Maximum number of levels of folders below the given folder.
 const MOST_DEPTH: usize = 8;
 
 /// Reads each `*.json` below the folder.

@@ -10,9 +10,9 @@ const GAP: f64 = 54.0;
 const LEFT: f64 = 92.0;
 const RIGHT: f64 = 24.0;
 const LEGEND_LINE: f64 = 18.0;
-/// Most lines of a chart; the table has all series.
+/// Maximum number of lines of a chart; the table has all series.
 const MOST_LINES: usize = 8;
-/// Most chipsets that the legend names for a line.
+/// Maximum number of chipsets that the legend names for a line.
 const SHOWN_NAMES: usize = 4;
 /// Colours that people with colour blindness tell apart (Okabe and Ito).
 const COLOURS: [&str; MOST_LINES] = [

@@ -5,7 +5,7 @@ use crate::labelled::Circumstance;
 use crate::outcome::{FaultOutcome, Healthy, Outcome, Repair};
 use crate::scenarios::{REPAIRED_RUNS, SESSIONS_AMONG_CHIPSETS, circumstance_name, repaired_name};
 
-/// Most false pages in a number of windows of the operational mix.
+/// Maximum number of false pages in a number of windows of the operational mix.
 const MOST_FALSE_PAGES: (u64, u64) = (3, 100_000);
 
 type Matches<'a> = &'a dyn Fn(&FaultOutcome) -> bool;

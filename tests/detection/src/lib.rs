@@ -75,7 +75,7 @@ pub struct RunOptions {
     pub first_seed: u64,
     /// The keys that devices report with.
     pub keys: Keys,
-    /// Least number of windows, a day each, before the change: devices are established after ten days.
+    /// Minimum number of windows, a day each, before the change: devices are established after ten days.
     pub history: u32,
     /// Fleets at once.
     pub threads: usize,

@@ -246,7 +246,7 @@ pub(crate) async fn start_engine(
 /// Applies the schema of a single server; returns the migrations that were missing.
 ///
 /// # Errors
-/// As [`epwatch_store::migrate`].
+/// Fails as [`epwatch_store::migrate`] does.
 pub async fn migrate(
     store: &EmbeddedStore,
     retention: Retention,

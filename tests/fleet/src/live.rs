@@ -18,7 +18,7 @@ use crate::outbox::Outbox;
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
 /// Connections that all devices share.
 const N_CONNECTIONS: usize = 2;
-/// Most calls open at a time. A device has at most one.
+/// Maximum number of calls open at a time. A device has at most one.
 const MAX_IN_FLIGHT: usize = 32;
 
 /// Counts at one instant. `sealed = acked + refused + dropped + pending`, always.

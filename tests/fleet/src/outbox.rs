@@ -16,8 +16,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 /// Longest wait. It is shorter than a phone's, because a person waits for the simulated fleet.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
-/// Most bytes that a device keeps; beyond, the oldest report goes first. This is enough for hours without a collector
-/// at the demo's rate, and half a gigabyte for a fleet of 500.
+/// Maximum number of bytes that a device keeps; above it, the oldest report is dropped first. This is enough for hours without
+/// a collector at the demo's rate, and half a gigabyte for a fleet of 500.
 const MAX_BYTES: usize = 1 << 20;
 
 /// The reports of one call by outcome.

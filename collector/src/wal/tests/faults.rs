@@ -9,10 +9,10 @@ use epwatch_io_faults::{Fault, dir_in_memory, each_damage, each_fault};
 use super::super::storage::DirStorage;
 use super::*;
 
-/// What the store has: payloads by position.
+/// The content of the store: payloads by position.
 type ModelStore = BTreeMap<u64, Vec<u8>>;
 
-/// What happens to a collector's reports, as far as its WAL is concerned.
+/// An event that concerns reports and a collector's WAL.
 #[derive(Debug, Default)]
 struct Life {
     acknowledged: BTreeSet<Vec<u8>>,

@@ -158,14 +158,14 @@ impl Engine {
         let engine = Engine {
             api: Box::leak(Box::new(api)),
         };
-        // SAFETY: a plain flag of the library, set before any connection exists.
+        // SAFETY: this sets a plain flag of the library, before any connection exists.
         unsafe { (engine.api.set_signal_handlers_enabled)(0) };
         Ok(engine)
     }
 
     /// Returns the library's version text.
     pub(crate) fn version(&self) -> String {
-        // SAFETY: a static NUL-terminated string of the library.
+        // SAFETY: it is a static NUL-terminated string of the library.
         let text = unsafe { CStr::from_ptr((self.api.version)()) };
         text.to_string_lossy().into_owned()
     }
@@ -207,7 +207,7 @@ unsafe impl Send for Connection {}
 
 impl Connection {
     fn raw(&self) -> ConnectionPtr {
-        // SAFETY: checked non-null at connect, valid until drop.
+        // SAFETY: it was checked to be non-null at connect, and is valid until drop.
         unsafe { *self.handle }
     }
 
@@ -318,7 +318,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // SAFETY: ours since connect, and closed once. Streams borrow it, so none is left.
+        // SAFETY: it is ours since connect, and is closed once. Streams borrow it, so none is left.
         unsafe { (self.api.close_conn)(self.handle) };
     }
 }
@@ -341,7 +341,7 @@ pub(crate) struct QueryResult {
     result: ResultPtr,
 }
 
-// SAFETY: an owned heap object; reading it has no thread affinity.
+// SAFETY: it is an owned heap object; reading it has no thread affinity.
 unsafe impl Send for QueryResult {}
 
 impl QueryResult {
@@ -369,7 +369,7 @@ impl QueryResult {
 
     pub(crate) fn stats(&self) -> Stats {
         let (api, result) = (self.api, self.result);
-        // SAFETY: plain getters on a live result.
+        // SAFETY: these are plain getters on a live result.
         let (stats, elapsed_s) = unsafe {
             let stats = Stats {
                 elapsed_ns: 0,
@@ -398,7 +398,7 @@ impl AsRef<[u8]> for QueryResult {
 
 impl Drop for QueryResult {
     fn drop(&mut self) {
-        // SAFETY: ours, destroyed once.
+        // SAFETY: it is ours, and is destroyed once.
         unsafe { (self.api.result_destroy)(self.result) };
     }
 }
@@ -429,7 +429,7 @@ impl Drop for SelectStream<'_> {
     fn drop(&mut self) {
         if !self.done {
             let api = self.connection.api;
-            // SAFETY: live and not finished; its result is destroyed after this.
+            // SAFETY: it is live and not finished; its result is destroyed after this.
             unsafe { (api.stream_cancel)(self.connection.raw(), self.head.result) };
         }
     }
@@ -479,7 +479,7 @@ impl InsertStream<'_> {
 impl Drop for InsertStream<'_> {
     fn drop(&mut self) {
         let api = self.connection.api;
-        // SAFETY: ours; cancelled only when not finished, destroyed once.
+        // SAFETY: it is ours, is cancelled only if it is not finished, and is destroyed once.
         unsafe {
             if !self.done {
                 (api.insert_cancel)(self.handle);
@@ -501,7 +501,7 @@ unsafe fn refusal(text: *const c_char) -> Result<(), BindingError> {
     if text.is_null() {
         return Ok(());
     }
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let text = unsafe { CStr::from_ptr(text) };
     match text.is_empty() {
         true => Ok(()),
@@ -522,7 +522,7 @@ pub(crate) fn exit_now(code: u8) -> ! {
 /// Linux only. Elsewhere the end of the control channel has the same effect a little later.
 pub(crate) fn end_with_parent() {
     #[cfg(target_os = "linux")]
-    // SAFETY: sets one attribute of this process.
+    // SAFETY: this sets one attribute of this process.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
     }

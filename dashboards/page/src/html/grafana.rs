@@ -8,7 +8,7 @@ const MODEL_ON_CHIPSET: &str = "/d/epwatch-model-per-chipset";
 
 const HOUR_MS: i64 = 3_600_000;
 
-/// What the dashboard shows: a version of a model on some chipsets.
+/// The subject of the dashboard: a version of a model on some chipsets.
 #[derive(Debug)]
 pub(super) struct Shown<'a> {
     pub(super) app: &'a str,

@@ -16,7 +16,7 @@ struct RolloutHtml<'a> {
     page: &'a Rollout,
 }
 
-/// The chipsets with one answer.
+/// The chipsets that have the same answer.
 struct AnswerCount {
     answer: RolloutAnswer,
     chipsets: usize,

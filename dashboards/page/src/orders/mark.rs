@@ -22,7 +22,7 @@ const MAX_AHEAD: SignedDuration = SignedDuration::from_hours(24);
 /// A mark as a person gives it, unchecked. A missing name stands for all names.
 #[derive(Debug, Clone)]
 pub struct NewMark {
-    /// What changed, in one line.
+    /// The change, in one line.
     pub text: String,
     /// Name of the person who places the mark.
     pub who: String,

@@ -19,9 +19,9 @@ pub(crate) const MAX_WHY: usize = 500;
 pub struct NewOrder {
     /// The incident's id.
     pub incident: String,
-    /// What is ordered.
+    /// The ordered action.
     pub kind: OrderKind,
-    /// Who orders it.
+    /// The person who orders it.
     pub who: String,
     /// The person's reason, for whoever is on call next.
     pub why: String,
@@ -39,7 +39,7 @@ pub struct NewOrder {
 pub struct BadField {
     /// `who`, `why` or `for`.
     pub field: &'static str,
-    /// What the field should be, and what it is.
+    /// The expected form of the field, and the form that was found.
     pub problem: String,
 }
 

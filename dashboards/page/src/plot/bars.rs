@@ -42,7 +42,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) share: f64,
     /// Share of the work that belongs on the CPU, in [0, 1].
     pub(crate) benign: f64,
-    /// What runs on the CPU, for the bar's text.
+    /// The nodes that run on the CPU, for the bar's text.
     pub(crate) on_cpu: &'a str,
 }
 

@@ -5,7 +5,7 @@ use super::svg::Svg;
 /// Where a gap begins and ends, as shares of the period in [0, 1].
 pub(crate) type Gap = (f64, f64);
 
-/// Least width of a gap that is drawn.
+/// Minimum width of a gap that is drawn.
 const MIN_WIDTH: f64 = 2.0;
 
 /// Gaps at least this wide have their label.

@@ -9,7 +9,7 @@ use super::svg::{Drawing, Svg};
 /// Height of a row.
 const HEIGHT: f64 = 34.0;
 
-/// Least distance that is drawn, because equal outputs have no position on a log axis.
+/// Smallest distance that is drawn, because equal outputs have no position on a log axis.
 const LEAST: f64 = 1e-6;
 
 /// One chipset.

@@ -11,7 +11,7 @@ pub(crate) struct RowLayout {
     pub(crate) right: f64,
     /// Height of a name above its row.
     pub(crate) title: f64,
-    /// Most ticks of the axis.
+    /// Maximum number of ticks of the axis.
     pub(crate) ticks: usize,
 }
 

@@ -115,7 +115,7 @@ impl Svg {
         self.path(class, points, false);
     }
 
-    /// As [`Self::line`], filled.
+    /// Same as [`Self::line`], filled.
     pub(crate) fn area(
         &mut self,
         class: &'static str,

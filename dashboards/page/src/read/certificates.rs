@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::store::{ReadError, StoreReader, filtered};
 
-/// Most certificates in a list.
+/// Maximum number of certificates in a list.
 pub(crate) const MOST: usize = 500;
 
 /// A certificate: a model's version on one chipset and firmware with one runtime.

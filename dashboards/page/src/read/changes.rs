@@ -79,7 +79,7 @@ struct ActRow {
     version: String,
 }
 
-/// What people did: marks, orders that count, and directives that fit the cohort, the last ones of each.
+/// Actions of people: marks, orders that count, and directives that fit the cohort, the last ones of each.
 const ACTS: &str = "
 SELECT 'mark' AS kind, m.effective_at AS at, m.text AS what, m.who AS who, '' AS why, '' AS version
 FROM marks_v1 AS m

@@ -58,7 +58,7 @@ pub(crate) struct CohortPage {
     pub(crate) slots_before: Vec<Slot>,
     /// Windows that are missing in the period.
     pub(crate) gaps: Vec<WindowGap>,
-    /// What changed in the period, or since shortly before the incident.
+    /// Changes in the period, or since shortly before the incident.
     pub(crate) changes: Vec<Change>,
     pub(crate) left_out: LeftOut,
 }

@@ -60,7 +60,7 @@ pub(crate) struct FleetPage {
     pub(crate) gaps: Vec<WindowGap>,
     /// Rows beyond the limit.
     pub(crate) rows_left_out: usize,
-    /// What became of the app's reports of the last days.
+    /// The outcomes of the app's reports of the last days.
     pub(crate) ledger: Option<LedgerDay>,
     /// Arrivals of reports; only while nothing was judged yet.
     pub(crate) arrivals: Option<Arrivals>,

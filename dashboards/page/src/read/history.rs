@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::progress::time_of_ms;
 use super::store::{ReadError, StoreReader};
 
-/// Most rows of each list.
+/// Maximum number of rows of each list.
 const MOST_CHANGES: usize = 500;
 const MOST_NEWS: usize = 30;
 const MOST_DELIVERIES: usize = 500;

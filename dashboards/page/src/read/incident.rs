@@ -39,7 +39,7 @@ pub(crate) struct IncidentPage {
     pub(crate) slots: Vec<Slot>,
     /// Windows that are missing in the period.
     pub(crate) gaps: Vec<WindowGap>,
-    /// What changed on the worst cohort's chipset since shortly before the incident.
+    /// Changes on the worst cohort's chipset since shortly before the incident.
     pub(crate) changes: Vec<Change>,
     /// Windows of the worst cohort that were at fault in the period.
     pub(crate) seen_in: Option<SeenIn>,

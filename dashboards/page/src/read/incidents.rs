@@ -122,7 +122,7 @@ const LIST: &str = select!(
      LIMIT 500"
 );
 
-/// Most rows of the list.
+/// Maximum number of rows of the list.
 pub(crate) const MOST: usize = 500;
 
 const OPEN: &str = select!(

@@ -8,7 +8,7 @@ use super::store::{LeftOut, ReadError, StoreReader, filtered};
 /// Installations of this many last days are searched.
 pub(crate) const DAYS: u32 = 14;
 
-/// Most installations in a list.
+/// Maximum number of installations in a list.
 pub(crate) const MOST: usize = 50;
 
 /// The data that one installation sent in the last [`DAYS`].

@@ -12,7 +12,7 @@ use super::progress::time;
 use super::scope::Scope;
 use super::store::{LeftOut, ReadError, StoreReader, filtered};
 
-/// Most days that a query may cover.
+/// Maximum number of days that a query may cover.
 pub(crate) const MAX_DAYS: u32 = 14;
 
 /// Parameters of the page.

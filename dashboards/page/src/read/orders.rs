@@ -56,7 +56,7 @@ macro_rules! select {
     };
 }
 
-/// Most orders of one incident that are shown.
+/// Maximum number of orders of one incident that are shown.
 const MOST: usize = 1_000;
 
 const OF_INCIDENT: &str = select!(

@@ -47,7 +47,7 @@ pub(crate) struct SessionsAsked<'a> {
     pub(crate) placed_since: Timestamp,
 }
 
-/// What a name of sessions is of.
+/// The dimension of sessions that a name belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameKind {
     Version,
@@ -66,7 +66,7 @@ pub(super) struct NewName {
     pub(super) sessions: u64,
 }
 
-/// What was read of the sessions.
+/// The sessions that were read.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     pub(super) placements: Placements,

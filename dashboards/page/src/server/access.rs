@@ -30,7 +30,7 @@ const COOKIE: &str = "epwatch_page";
 /// Life of a cookie.
 const SESSION: Duration = Duration::from_secs(12 * 3_600);
 
-/// Most open sessions; the oldest ends first.
+/// Maximum number of open sessions; the oldest ends first.
 const MAX_SESSIONS: usize = 256;
 
 /// Largest body of a form that is read, in bytes.
@@ -59,14 +59,14 @@ pub(crate) struct Access {
     trusted_proxies: Vec<AddressBlock>,
 }
 
-/// What the holder of a token may see and do.
+/// The rights of the holder of a token.
 #[derive(Debug, Clone)]
 struct Holder {
     scope: Scope,
     may_order: bool,
 }
 
-/// What the sender of a request may see and do.
+/// The rights of the sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted {
     pub(crate) scope: Scope,

@@ -11,10 +11,10 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use crate::read::progress::Progress;
 
-/// Most bytes of all pages, by the length of their JSON.
+/// Maximum number of bytes of all pages, by the length of their JSON.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Most addresses in the cache, including addresses without a page.
+/// Maximum number of addresses in the cache, including addresses without a page.
 const MAX_ENTRIES: usize = 2_000;
 
 /// A page is also read again at this age, because the ledger and open buckets change without progress.

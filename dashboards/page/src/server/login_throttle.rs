@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Most wrong tokens of a peer in a minute.
+/// Maximum number of wrong tokens of a peer in a minute.
 const MAX_TRIES: u32 = 10;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Most peers with a count of their own; all further peers share one count.
+/// Maximum number of peers with a count of their own; all further peers share one count.
 const MAX_PEERS: usize = 1024;
 
 /// Wrong tokens by peer.

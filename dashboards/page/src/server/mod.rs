@@ -77,7 +77,7 @@ impl PageServer {
     /// Starts like [`PageServer::start`], with the server's task in the process's task set.
     ///
     /// # Errors
-    /// As [`PageServer::start`].
+    /// Fails as [`PageServer::start`] does.
     pub async fn start_in(
         tasks: TaskSet,
         config: &PageConfig,

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 use crate::config::MIN_TOKEN_BYTES;
 use crate::read::scope::Scope;
 
-/// Most tokens in a file.
+/// Maximum number of tokens in a file.
 const MAX_TOKENS: usize = 1_000;
 
 /// The reasons for which tokens cannot be used.
@@ -25,7 +25,7 @@ pub enum TokenError {
     Read {
         /// Its key in the config.
         key: &'static str,
-        /// As the config names it.
+        /// The path in the config.
         path: PathBuf,
         /// The system's error.
         #[source]
@@ -38,7 +38,7 @@ pub enum TokenError {
     Short {
         /// Its key in the config.
         key: &'static str,
-        /// As the config names it.
+        /// The path in the config.
         path: PathBuf,
     },
     /// A line that is not a token.
@@ -46,11 +46,11 @@ pub enum TokenError {
     Line {
         /// Its key in the config.
         key: &'static str,
-        /// As the config names it.
+        /// The path in the config.
         path: PathBuf,
         /// Counted from one.
         line: usize,
-        /// What is expected.
+        /// The expected value.
         problem: &'static str,
     },
     /// Both files share a token, so readers could give orders.

@@ -47,7 +47,7 @@ pub(crate) fn times(ratio: Option<f64>) -> String {
     shown(ratio, |ratio| format!("{ratio:.1}\u{d7}"))
 }
 
-/// Least ratio that is called slower, because it is shown as more than 1.0.
+/// Minimum ratio that is called slower, because it is shown as more than 1.0.
 const SLOWER: f64 = 1.05;
 
 /// A ratio in words: `4.0 times slower`. `None` for a ratio that is not called slower.

@@ -21,11 +21,11 @@ pub use inspected::{
     InspectedReason, NamedNode, NoSession, Place,
 };
 
-/// Most partitions that a sentence lists.
+/// Maximum number of partitions that a sentence lists.
 const SHOWN_PARTITIONS: usize = 4;
-/// Most nodes without a counting rule that a sentence lists.
+/// Maximum number of nodes without a counting rule that a sentence lists.
 const SHOWN_UNCOUNTED: usize = 3;
-/// Most tensors of each direction that a sentence lists.
+/// Maximum number of tensors of each direction that a sentence lists.
 const SHOWN_TENSORS: usize = 4;
 
 pub(crate) fn percent(share: f64) -> String {

@@ -15,7 +15,7 @@ use crate::{
 };
 
 const KIND: &str = "AI Hub result";
-/// Most layers of a result.
+/// Maximum number of layers of a result.
 const MOST_LAYERS: usize = 200_000;
 
 #[derive(Deserialize)]

@@ -9,7 +9,7 @@ use crate::{
 };
 
 const KIND: &str = "coreml_compute_plan";
-/// Most op types of a report.
+/// Maximum number of op types of a report.
 const MOST_OPS: usize = 10_000;
 
 pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {

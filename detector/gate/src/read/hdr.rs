@@ -10,7 +10,7 @@ use super::input::{ReadError, lines, malformed, micros};
 use crate::{mistakes::Mistake, run::Run};
 
 const KIND: &str = "HDR log";
-/// Most runs of a launch.
+/// Maximum number of runs of a launch.
 const MOST_RUNS: usize = 1_000_000;
 
 /// Unit of an HDR log's values.

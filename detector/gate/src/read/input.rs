@@ -20,7 +20,7 @@ pub enum ReadError {
     Malformed {
         /// Kind of the file.
         kind: &'static str,
-        /// What the file has, and where.
+        /// The wrong part of the file, and its position.
         what: String,
         /// The expected text, or what to do instead.
         expected: &'static str,

@@ -26,9 +26,9 @@ const KIND: &str = "ONNX Runtime's profile";
 const MOST_EVENTS: usize = 1_000_000;
 /// Longest event: a name, shapes and little else.
 const MOST_EVENT_BYTES: usize = 1 << 20;
-/// Most names of EPs; a session has a few.
+/// Maximum number of EPs; a session has a few.
 const MOST_EPS: usize = 64;
-/// Most nodes of a session, and the longest of their names.
+/// Maximum number of nodes of a session, and the longest of their names.
 const MOST_NODES: usize = 20_000;
 const MOST_NAME_BYTES: usize = 512;
 

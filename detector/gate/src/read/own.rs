@@ -15,7 +15,7 @@ use crate::{
 
 /// Temperatures that a battery can have.
 const BATTERY_C: RangeInclusive<f64> = -60.0..=150.0;
-/// Most files of a launch's profilers, and the longest name in a profile.
+/// Maximum number of files of a launch's profilers, and the longest name in a profile.
 const MOST_PROFILES: usize = 4;
 const MOST_NAME_BYTES: usize = 1_024;
 /// Largest cosine: 1 and its rounding in 32 bits.

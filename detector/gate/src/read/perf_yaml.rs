@@ -11,9 +11,9 @@ use crate::{
 };
 
 const KIND: &str = "perf.yaml";
-/// Most rows of a table.
+/// Maximum number of rows of a table.
 const MOST_ROWS: usize = 50_000;
-/// Most tools of a row.
+/// Maximum number of tools of a row.
 const MOST_TOOLS: usize = 16;
 /// Deepest nesting of the table.
 const MOST_DEPTH: usize = 32;

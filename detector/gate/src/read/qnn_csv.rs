@@ -17,9 +17,9 @@ use crate::{
 };
 
 const KIND: &str = "QNN's CSV";
-/// Most ops of a graph.
+/// Maximum number of ops of a graph.
 const MOST_OPS: usize = 100_000;
-/// Most runs of a launch.
+/// Maximum number of runs of a launch.
 const MOST_RUNS: usize = 1_000_000;
 
 pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {

@@ -35,15 +35,15 @@ const KIND: &str = "recorded reports";
 /// [`Run::source`] of these files.
 pub(crate) const SOURCE: &str = "recorded_reports";
 
-/// Most reports of a file: a hundred of each of a thousand sessions.
+/// Maximum number of reports of a file: a hundred of each of a thousand sessions.
 const MOST_REPORTS: usize = 100_000;
 /// Input shapes of a session whose runs are kept. With more than one, none is judged.
 const MOST_SHAPES: usize = 16;
-/// Most sessions of a file: enough for a bench, or a small fleet's day.
+/// Maximum number of sessions of a file: enough for a bench, or a small fleet's day.
 const MOST_SESSIONS: usize = 1_000;
-/// Most placements that differ. Each has at most 256 nodes.
+/// Maximum number of placements that differ. Each has at most 256 nodes.
 const MOST_PLACEMENTS: usize = 64;
-/// Most runs that are kept of a session. An even sample of more runs has the same quantiles.
+/// Maximum number of runs that are kept of a session. An even sample of more runs has the same quantiles.
 const MOST_RUNS: u64 = 2_000;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];

@@ -3,7 +3,7 @@
 use super::{clean, not_checked};
 use crate::verdict::{Outcome, Verdict};
 
-/// Most annotations that GitHub shows of a step.
+/// Maximum number of annotations that GitHub shows of a step.
 const MOST: usize = 10;
 
 /// Returns what was not checked as a `::notice`, then at most ten lines, `::error` before `::warning`.

@@ -14,7 +14,7 @@ use crate::verdict::{Check, Outcome, PlacementNumbers, Target, Verdict};
 /// Hidden line by which a pipeline finds its comment again.
 pub const MARK: &str = "<!-- epwatch gate -->";
 
-/// Most bytes of a comment; GitHub refuses one of more than 65,536 characters.
+/// Maximum number of bytes of a comment; GitHub refuses one of more than 65,536 characters.
 const MOST_BYTES: usize = 60_000;
 /// Bytes for the tables of numbers.
 const MOST_OF_NUMBERS: usize = 30_000;
@@ -22,7 +22,7 @@ const MOST_OF_NUMBERS: usize = 30_000;
 const NO_BREAK: &str = "\u{a0}";
 /// Hexadecimal digits of a file's SHA-256.
 const HASH_DIGITS: usize = 12;
-/// Most nodes of a problem.
+/// Maximum number of nodes of a problem.
 const SHOWN_NODES: usize = 5;
 
 /// Returns the verdict in Markdown, with [`MARK`] as its first line.

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::verdict::{Check, Outcome, Verdict};
 
-/// Most bytes of a summary; GitHub refuses one of 1 MiB or more.
+/// Maximum number of bytes of a summary; GitHub refuses one of 1 MiB or more.
 const MOST_BYTES: usize = 1_000_000;
 
 /// Returns the verdict in GitHub's Markdown: the numbers, what failed, then a table of all checks.

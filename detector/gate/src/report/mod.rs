@@ -15,7 +15,7 @@ use crate::{
     verdict::{NotChecked, Target, Verdict},
 };
 
-/// Most nodes of a check in a report for people; the JSON has all.
+/// Maximum number of nodes of a check in a report for people; the JSON has all.
 const SHOWN_NODES: usize = 10;
 
 /// Returns the text on one line, with each invisible character written as its code point.
@@ -31,10 +31,10 @@ fn not_checked(verdict: &Verdict) -> String {
     clean(&each.collect::<Vec<_>>().join(", "))
 }
 
-/// Nodes of a profile that a report for people names; the JSON has more.
+/// Number of nodes of a profile that a report for people names; the JSON has more.
 const SHOWN_SHARES: usize = 3;
 
-/// What launches show and no limit judges: how a compiled graph starts, and which nodes take longest.
+/// Figures of launches that no limit judges: the start of a compiled graph, and the nodes that take longest.
 fn facts(target: &Target) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     let is_off_npu = target.mistakes.iter().any(|one| one.id == "cpu_latency");

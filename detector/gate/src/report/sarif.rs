@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::not_checked;
 use crate::verdict::{Outcome, Verdict};
 
-/// Most results that GitHub accepts in a run.
+/// Maximum number of results that GitHub accepts in a run.
 const MOST_RESULTS: usize = 5_000;
 
 /// Returns the verdict's nodes as one SARIF document. A check without nodes is a result on the model. If several checks

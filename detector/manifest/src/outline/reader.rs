@@ -18,9 +18,9 @@ use crate::{
     wire::{WireReader, Wired},
 };
 
-/// Most levels of bodies within bodies.
+/// Maximum number of levels of bodies within bodies.
 const MOST_BODIES: u32 = 16;
-/// Most bytes that are kept of a text in attributes or metadata.
+/// Maximum number of bytes that are kept of a text in attributes or metadata.
 const MOST_TEXT: u64 = 4096;
 /// Key of the metadata that QNN writes into a precompiled model.
 const COMPATIBILITY: &str = "ep_compatibility_info.QNNExecutionProvider";

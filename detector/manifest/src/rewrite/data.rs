@@ -19,7 +19,7 @@ const MOST_DATA: u64 = 256 << 20;
 /// A weight.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Data {
-    /// As in `onnx.proto`.
+    /// The number in `onnx.proto`.
     pub(super) element: u64,
     pub(super) dims: Vec<u64>,
     /// Little-endian.

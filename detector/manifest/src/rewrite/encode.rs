@@ -26,7 +26,7 @@ pub(super) enum NewValue {
 #[derive(Debug, Clone)]
 pub(super) struct NewTensor {
     pub(super) name: String,
-    /// As in `onnx.proto`.
+    /// The number in `onnx.proto`.
     pub(super) element: u64,
     pub(super) dims: Vec<u64>,
     /// Little-endian.
@@ -34,7 +34,7 @@ pub(super) struct NewTensor {
 }
 
 impl NewNode {
-    /// As a field of `GraphProto`.
+    /// Encodes it as a field of `GraphProto`.
     pub(super) fn encoded(&self) -> Vec<u8> {
         let mut node = Vec::new();
         for input in &self.inputs {
@@ -74,7 +74,7 @@ impl NewTensor {
         }
     }
 
-    /// As a field of `GraphProto`.
+    /// Encodes it as a field of `GraphProto`.
     pub(super) fn encoded(&self) -> Vec<u8> {
         let mut tensor = dims_field(&self.dims);
         push_number(&mut tensor, 2, self.element);

@@ -142,7 +142,7 @@ named! {
     pub enum State {
         /// The fault was pending and was never confirmed.
         Inactive = "inactive",
-        /// Seen, but not yet confirmed.
+        /// The fault was seen, but is not confirmed yet.
         Pending = "pending",
         /// Confirmed, and people are notified.
         Firing = "firing",

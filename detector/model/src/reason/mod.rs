@@ -502,7 +502,7 @@ pub enum Reason {
         outputs: u64,
         /// The firmware of all devices hit and of no others.
         firmware: Option<String>,
-        /// Whether all outputs are as near to the CPU's as rounding modes leave them.
+        /// Whether all outputs differ from the CPU's no more than rounding modes explain.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         is_rounding: bool,
         /// Chance of so many hits in a healthy cohort.

@@ -20,10 +20,10 @@ use super::limits::{Limits, counted_signal, is_enough};
 /// the 5 % to the 95 % point (the project's detection measurements).
 pub(crate) const FLEET_RATE: f64 = 0.1;
 
-/// Least multiple of the device's own earlier CV.
+/// Minimum multiple of the device's own earlier CV.
 const OWN: f64 = 2.0;
 
-/// Least multiple of the cohort's CV in earlier windows.
+/// Minimum multiple of the cohort's CV in earlier windows.
 const OF_COHORT: f64 = 1.5;
 
 /// CV below which a device counts as steady.

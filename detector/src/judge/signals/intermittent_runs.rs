@@ -24,10 +24,10 @@ pub(crate) const MOVED_RATE: f64 = 0.01;
 /// Share of the devices that must be hit.
 pub(crate) const MIN_SHARE: f64 = 0.02;
 
-/// Least share of the runs beyond 1.4 x that must be beyond 2 x.
+/// Minimum share of the runs beyond 1.4 x that must be beyond 2 x.
 const FAR_OUT: f64 = 0.5;
 
-/// Least share of a device's runs that are as fast as before: its p10 is unchanged.
+/// Minimum share of a device's runs that are as fast as before: its p10 is unchanged.
 const STILL_FAST: f64 = 0.1;
 
 /// Runs beyond the limit of `NearTail` are a group only if few runs lie between 1.2 x and the limit: at most this
@@ -35,7 +35,7 @@ const STILL_FAST: f64 = 0.1;
 /// at twice the latency it is 0.1.
 const MOST_BETWEEN: f64 = 0.4;
 
-/// Least share of a device's runs within 1.4 times its earlier p95 that rules out a slow-down of all runs. `Tail`
+/// Minimum share of a device's runs within 1.4 times its earlier p95 that rules out a slow-down of all runs. `Tail`
 /// counts a device that is slower in all of its runs only if half of them are beyond twice the p95. Then almost no run
 /// is within 1.4 times.
 const FAST_TOO: f64 = 0.3;

@@ -140,7 +140,7 @@ pub(crate) fn changed(
     changed_by(window, SignalId::Placement, baseline, limits, compared)
 }
 
-/// What a comparison depends on: placement and firmware, by address.
+/// The inputs of a comparison: placement and firmware, by address.
 type Ran = (*const Placement, *const u8);
 
 fn ran(vote: &DeviceVote) -> Ran {

@@ -23,7 +23,7 @@ const FEW_ESTABLISHED: usize = 10;
 /// Devices that a page needs.
 const ENOUGH: usize = 5;
 
-/// Least number of networks from which few established devices must come.
+/// Minimum number of networks from which few established devices must come.
 const MIN_NETWORKS: usize = 3;
 
 /// Of the networks of established devices, one in so many is left out, at both widths.

@@ -12,7 +12,7 @@ const FEW: f64 = 0.5;
 /// Multiple of the usual number from which a chipset has new devices.
 const MANY: f64 = 1.5;
 
-/// Least share of the usual number that must be hit in addition to the surplus, because the usual number
+/// Minimum share of the usual number that must be hit in addition to the surplus, because the usual number
 /// varies from window to window.
 const OF_USUAL: f64 = 0.25;
 

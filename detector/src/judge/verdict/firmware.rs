@@ -14,11 +14,11 @@ use super::finding::Finding;
 /// Chance below which the hits of one firmware are not a coincidence.
 const CHANCE: f64 = 1e-3;
 
-/// Least ratio of the firmware's share of devices hit to the others' share.
+/// Minimum ratio of the firmware's share of devices hit to the others' share.
 const AT_LEAST: f64 = 3.0;
 
-/// Fewest devices without the firmware. For golden outputs few are enough, because the same bytes give the same output:
-/// the firmware explains all devices or none.
+/// Minimum number of devices without the firmware. For golden outputs few are enough, because the same bytes give the
+/// same output: the firmware explains all devices or none.
 const OTHERS: u64 = MIN_ELIGIBLE;
 const OTHERS_OF_OUTPUTS: u64 = MIN_HITS;
 
@@ -32,7 +32,7 @@ const OTHERS_RATE: BaseRate = BaseRate {
 /// and load are on all firmwares, so this must not be a coincidence in any of the many vetoed windows.
 const SURE: f64 = 1e-6;
 
-/// Least share of the firmware's or runtime's devices that must be hit in that case.
+/// Minimum share of the firmware's or runtime's devices that must be hit in that case.
 const MOST_OF_ITS_DEVICES: f64 = 0.5;
 
 /// A group of devices that is hit far more often than the others of the chipset.

@@ -11,10 +11,10 @@ use crate::judge::window::CohortWindow;
 
 use super::finding::Finding;
 
-/// Least share of the devices hit that are slow with the shape.
+/// Minimum share of the devices hit that are slow with the shape.
 const MOST_HIT: f64 = 0.8;
 
-/// Least share of the devices hit that have enough runs with another shape to compare.
+/// Minimum share of the devices hit that have enough runs with another shape to compare.
 const COMPARED: f64 = 0.5;
 
 /// Largest share of these devices that may be slow with another shape. Some devices have slow runs at any time.

@@ -38,7 +38,7 @@ const SURE_P: f64 = 1e-8;
 /// Devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window. Each has
 /// 50 runs (the project's detection measurements, docs/detection.md).
 pub const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
-/// As [`SEES_DOUBLE_WITH_PLACEMENT`], without placements.
+/// Same as [`SEES_DOUBLE_WITH_PLACEMENT`], without placements.
 pub const SEES_DOUBLE: u64 = 30;
 
 /// Judges a cohort window.

@@ -67,7 +67,7 @@ fn typical_npu_share(window: &CohortWindow) -> Option<f64> {
     epwatch_stats::order_stat::median(&shares)
 }
 
-/// Least share of the devices hit that must have an op type on the CPU. Rarer op types come from single devices that
+/// Minimum share of the devices hit that must have an op type on the CPU. Rarer op types come from single devices that
 /// run everything there, and would mislead the person on call.
 const MIN_SHARE_OF_DEVICES: f64 = 0.1;
 

@@ -15,7 +15,7 @@ use crate::read::Reporting;
 /// Share of the usual devices below which an app or a version is quiet.
 const QUIET: f64 = 0.25;
 
-/// Least share of the usual devices in a healthy window. The chance of a count is computed with it.
+/// Minimum share of the usual devices in a healthy window. The chance of a count is computed with it.
 const HEALTHY: f64 = 0.5;
 
 /// If new installations replace at least this share of the missing ones, they are the same devices.

@@ -251,7 +251,7 @@ mod tests {
         check(&first, class, Severity::Ticket);
     }
 
-    /// What costs users leads, and the compiled model is a reason of it. One that is refused is a failed start.
+    /// The fault that costs users leads, and the compiled model is a reason of it. A refused model is a failed start.
     #[test]
     fn a_compiled_model_that_is_slower_or_refused_pages_as_that() {
         let class = VerdictClass::SomeDevicesFallback;

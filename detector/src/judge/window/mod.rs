@@ -20,10 +20,11 @@ use jiff::Timestamp;
 use crate::judge::device_events::DeviceEvents;
 use crate::judge::hash::HashSet;
 
-/// Fewest clean runs from which p10 and p50 of a device are meaningful.
+/// Minimum number of clean runs from which p10 and p50 of a device are meaningful.
 pub const MIN_RUNS_LOW: u64 = 8;
 
-/// Fewest clean runs from which p90 and p95 are meaningful. If a window has fewer, earlier windows are added.
+/// Minimum number of clean runs from which p90 and p95 are meaningful. If a window has fewer, earlier windows are
+/// added.
 pub const MIN_RUNS_HIGH: u64 = 20;
 
 /// Runs of a device in a window, for one firmware, input shape and placement.

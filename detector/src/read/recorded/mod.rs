@@ -31,7 +31,7 @@ pub use intake::{Intake, IntakeSummary};
 pub use sender_decision::SenderDecision;
 use spill::{Extent, Spill};
 
-/// Most earlier windows that are read for a vote. Each has at least one run, so 20 runs are found.
+/// Maximum number of earlier windows that are read for a vote. Each has at least one run, so 20 runs are found.
 const MAX_EARLIER_WINDOWS: usize = 20;
 
 /// The nodes behind a fingerprint.

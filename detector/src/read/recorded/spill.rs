@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
-/// Most bytes of reports that are held in memory. A million reports take about three times as much.
+/// Maximum number of bytes of reports that are held in memory. A million reports take about three times as much.
 pub(super) const MAX_HELD_BYTES: usize = 96 << 20;
 
 /// Memory is taken in pieces, because a growing buffer is copied.

@@ -28,7 +28,7 @@ use crate::read::span::{Bucket, Span};
 /// A look-back that takes more memory is not held, and is read each time. About 120,000,000 devices in buckets.
 pub(in crate::read) const MAX_HELD_BYTES: usize = 256 << 20;
 
-/// Most attempts to list the store's parts until all listed parts have rows.
+/// Maximum number of attempts to list the store's parts until all listed parts have rows.
 const MAX_TRIES: usize = 5;
 
 /// The name of the query in errors.

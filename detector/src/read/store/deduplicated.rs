@@ -13,8 +13,8 @@ use crate::read::error::{SourceError, failed};
 /// The view that queries name.
 const VIEW: &str = "counted_reports_v1";
 
-/// Most copies that a query names. If there are more, each query finds them itself. A store accepts a query of 256 KiB,
-/// and a copy may take 44 bytes of it, twice.
+/// Maximum number of copies that a query names. If there are more, each query finds them itself. A store accepts a
+/// query of 256 KiB, and a copy may take 44 bytes of it, twice.
 const MAX_NAMED: usize = 2_500;
 
 /// A copy of an open bucket that does not count, or one with several rows.

@@ -8,7 +8,8 @@ use crate::judge::hash::HashMap;
 use crate::judge::verdict::CpuNodes;
 use crate::read::cpu_nodes::{NodesRow, unexpected};
 
-/// Most versions in the cache, more than all incidents need. Beyond it, the cache is cleared and all are read again.
+/// Maximum number of versions in the cache, more than all incidents need. Beyond it, the cache is cleared and all are
+/// read again.
 const MAX_VERSIONS: usize = 1_000;
 
 /// A version of a model.

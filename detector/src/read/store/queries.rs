@@ -207,7 +207,7 @@ pub(super) const COUNTED_COPIES: &str = "
     WHERE c.bucket IN ? AND received_at >= toDateTime(?)
     GROUP BY c.bucket";
 
-/// Most devices that one query names, at 32 bytes each. The embedded engine accepts a query of 1 MiB.
+/// Maximum number of devices that one query names, at 32 bytes each. The embedded engine accepts a query of 1 MiB.
 pub(super) const MAX_NAMED_DEVICES: usize = 24_000;
 
 /// Largest query in bytes, for that many devices. By default, servers accept only 256 KiB.

@@ -24,7 +24,7 @@ use super::held_window::WindowRows;
 use super::queries::{CohortNames, cohort_of, device_baselines, earlier, of_clean_series};
 use super::reports;
 
-/// Most devices whose earlier runs the store adds up at once. Each takes up to some kilobytes.
+/// Maximum number of devices whose earlier runs the store adds up at once. Each takes up to some kilobytes.
 const MAX_SUMS: u64 = 50_000;
 
 /// An earlier window of a vote.

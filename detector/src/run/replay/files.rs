@@ -15,7 +15,7 @@ use flate2::bufread::MultiGzDecoder;
 use crate::read::Recording;
 use crate::read::recorded::{Intake, IntakeSummary};
 
-/// Most refused reports that are named; the others are only counted.
+/// Maximum number of refused reports that are named; the others are only counted.
 const MAX_NAMED: usize = 20;
 
 /// The reason why files could not be read.

@@ -44,7 +44,7 @@ pub struct ReplaySummary {
     pub cohort_windows: u64,
     /// Verdicts by name, including verdicts on single firmwares.
     pub verdicts: BTreeMap<VerdictClass, u64>,
-    /// Incidents of severity page that fired.
+    /// Incidents of severity `page` that fired.
     pub pages: u64,
     /// Cohort windows in which each CV rule fired: the configured ones, and two common ones for comparison.
     pub cv_rules: BTreeMap<String, u64>,

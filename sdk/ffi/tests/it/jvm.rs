@@ -242,7 +242,7 @@ fn shrunk(folder: &Path, class_path: &[PathBuf]) -> (PathBuf, String) {
     (out, fs::read_to_string(mapping).unwrap())
 }
 
-/// What the sample printed, by its first word.
+/// The lines that the sample printed, by their first word.
 pub(crate) struct Printed(String);
 
 impl Printed {

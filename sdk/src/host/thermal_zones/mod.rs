@@ -29,9 +29,9 @@ pub(crate) const DIR: &str = "sys/class/thermal";
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Number of readings before zones and trips are listed again, because daemons move trips and drivers load late.
 const READINGS_A_LISTING: u32 = 30;
-/// Most zones that are read; Qualcomm's chips have about a hundred.
+/// Maximum number of zones that are read; Qualcomm's chips have about a hundred.
 const MAX_ZONES: usize = 256;
-/// Most trips of a zone; a zone has a handful.
+/// Maximum number of trips of a zone; a zone has a handful.
 const MAX_TRIPS: usize = 16;
 /// Longest file, which holds a word or a number.
 const MAX_BYTES: u64 = 64;

@@ -3,7 +3,7 @@
 
 use epwatch_proto::clipped;
 
-/// Most lines that are kept for a session.
+/// Maximum number of lines that are kept for a session.
 const MAX_LINES: usize = 32;
 /// Longest line that is kept, in bytes.
 const MAX_LINE_BYTES: usize = 256;

@@ -347,10 +347,10 @@ impl SessionLog {
     }
 }
 
-/// Most failed runs with different nodes or numbers that are kept.
+/// Maximum number of failed runs with different nodes or numbers that are kept.
 const MAX_RUN_ERRORS: usize = 32;
 
-/// Most partitions that are believed, because a log's number is untrusted. No graph has more.
+/// Maximum number of partitions that are believed, because a log's number is untrusted. No graph has more.
 const MAX_PARTITIONS: u32 = 100_000;
 
 /// Whether ORT's list has each node of an EP. This is so for the CPU EP, and for EPs whose nodes only the log has.

@@ -24,7 +24,7 @@ const MODEL: &str = "segmenter";
 /// The firmware with the defect.
 const FIRMWARE: &str = "f9";
 
-/// Least and largest share of a chipset's devices that have the firmware.
+/// Minimum and maximum share of a chipset's devices that have the firmware.
 const WITH_FIRMWARE: (f64, f64) = (0.3, 0.7);
 
 /// From this cosine with the unquantised network on, a network counts as working in 8 bits.

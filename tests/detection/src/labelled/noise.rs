@@ -7,7 +7,7 @@ use epwatch_fleet::physics::{SlowRuns, Spell, Traits, Weather};
 
 /// Sessions of a device in a calm window, on average.
 pub(super) const USUAL_SESSIONS: f64 = 2.5;
-/// Fewest and most sessions of a calm window.
+/// Minimum and maximum number of sessions of a calm window.
 pub(super) const CALM_SESSIONS: (u32, u32) = (1, 4);
 
 /// The work of a device in a window.
@@ -15,7 +15,7 @@ pub(super) const CALM_SESSIONS: (u32, u32) = (1, 4);
 pub(super) struct Work {
     pub(super) base_us: f64,
     pub(super) runs: u32,
-    /// Fewest and most sessions.
+    /// Minimum and maximum number of sessions.
     pub(super) sessions: (u32, u32),
     pub(super) slow_runs: SlowRuns,
     /// Whether the device is hot from the start; it reports this if it can.

@@ -338,7 +338,7 @@ impl Family {
         }
     }
 
-    /// Fewest and most sessions of a window.
+    /// Minimum and maximum number of sessions of a window.
     fn sessions(&self, phone: &Phone, window: u32) -> (u32, u32) {
         let is_after = window >= self.spec.windows.0;
         let surges = self.spec.truth == Truth::Benign(Benign::ColdSurge);

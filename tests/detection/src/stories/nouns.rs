@@ -17,7 +17,8 @@ use super::{
     is_there, luck,
 };
 
-/// Least part of the labelled devices hit that the first text must name. In one window some have too few runs to be seen.
+/// Minimum share of the labelled devices hit that the first text must name. In one window some have too few runs to be
+/// seen.
 const LEAST_TOLD: f64 = 0.35;
 
 /// The line that counts runs beyond the deadline.

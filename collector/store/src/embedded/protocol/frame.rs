@@ -1,6 +1,6 @@
 //! ClickHouse's native compressed frames, as a client sends them with `decompress=1`.
 //!
-//! A frame begins with a 16-byte CityHash128 (version 1.0.2) of the rest. Then come a method byte, the compressed
+//! A frame begins with a 16-byte CityHash128 (version 1.0.2) of the rest. A method byte follows, then the compressed
 //! size with this 9-byte header, and the raw size, both u32 little-endian. The payload is last.
 
 use bytes::{Buf, Bytes, BytesMut};

@@ -6,7 +6,7 @@
 /// Longest query text, and longest form that contains one.
 pub(crate) const MAX_QUERY_BYTES: usize = 1 << 20;
 
-/// Most settings and most query parameters of one request.
+/// Maximum number of settings of one request, and of its query parameters.
 const MAX_PAIRS: usize = 1_000;
 
 /// Names of the protocol that are accepted and ignored. They are hints for the form of the answer, and the user's name.
