@@ -7,6 +7,7 @@ use std::{
     io::Write,
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    process::ExitCode,
 };
 
 use anyhow::{Context, bail};
@@ -19,7 +20,10 @@ use ring::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::input_file::{self, InputKind};
+use crate::{
+    input_file::{self, InputKind},
+    output,
+};
 
 const PRIVATE: &str = "PRIVATE KEY";
 const PUBLIC: &str = "PUBLIC KEY";
@@ -66,6 +70,23 @@ impl fmt::Display for KeyPairDocument {
         writeln!(f, "public key   {}", self.public_key)?;
         write!(f, "as PEM       {}", self.public_key_file)
     }
+}
+
+/// Makes a key pair in two files, and prints it: as one JSON document, or in words with the next step.
+pub(crate) fn create_and_print(
+    out: &Path,
+    key_use: KeyUse,
+    json: bool,
+    next_step: &str,
+) -> anyhow::Result<ExitCode> {
+    let document = create_pair(out, key_use)?;
+    if json {
+        output::json(&document)?;
+    } else {
+        output::line(&document)?;
+        output::line(next_step)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Makes a key pair in two files; existing ones are never overwritten.

@@ -2,10 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use crate::{
-    output,
-    signing_key::{self, KeyUse},
-};
+use crate::signing_key::{self, KeyUse};
 
 /// Makes an Ed25519 key pair for signing directives.
 ///
@@ -23,17 +20,9 @@ pub(super) struct KeygenArgs {
 }
 
 pub(super) fn keygen(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
-    let document = signing_key::create_pair(&args.out, KeyUse::Directives)?;
-    if args.json {
-        output::json(&document)?;
-    } else {
-        output::line(&document)?;
-        output::line(
-            "Apps obey directives signed with it once their SDK is given key id and public key. For evidence of a pipeline: \
-             `epwatch gate keygen`.",
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let next_step = "Apps obey directives signed with it once their SDK is given key id and public key. For evidence of a pipeline: \
+        `epwatch gate keygen`.";
+    signing_key::create_and_print(&args.out, KeyUse::Directives, args.json, next_step)
 }
 
 #[cfg(test)]

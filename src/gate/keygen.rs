@@ -2,10 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode};
 
-use crate::{
-    output,
-    signing_key::{self, KeyUse},
-};
+use crate::signing_key::{self, KeyUse};
 
 /// Makes an Ed25519 key pair for signing evidence (`epwatch gate --attest`).
 ///
@@ -22,12 +19,6 @@ pub(super) struct GateKeygenArgs {
 }
 
 pub(super) fn keygen(args: &GateKeygenArgs) -> anyhow::Result<ExitCode> {
-    let document = signing_key::create_pair(&args.out, KeyUse::Evidence)?;
-    if args.json {
-        output::json(&document)?;
-    } else {
-        output::line(&document)?;
-        output::line("`epwatch gate --attest` signs with it; `epwatch directive` refuses it.")?;
-    }
-    Ok(ExitCode::SUCCESS)
+    let next_step = "`epwatch gate --attest` signs with it; `epwatch directive` refuses it.";
+    signing_key::create_and_print(&args.out, KeyUse::Evidence, args.json, next_step)
 }

@@ -601,22 +601,15 @@ async fn targets(
             let mut target = Target {
                 chipset: on.shown(),
                 model: Some(file.clone()),
-                runs: Vec::new(),
                 source: match args.inspected_ep() {
                     InspectedEp::Qnn => "emulator",
                     _ => "session",
                 },
-                device: None,
-                firmware: None,
                 runtime: Some(runtime.clone()),
-                against: None,
                 before: was,
                 placement,
-                latency: None,
-                load: None,
-                profile: None,
                 checks,
-                mistakes: Vec::new(),
+                ..Target::default()
             };
             if args.runs.is_empty() && !args.makes_launches() {
                 target.add_unanswered(policy.asked_of_launches());

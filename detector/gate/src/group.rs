@@ -74,14 +74,7 @@ pub(crate) fn target(
         device: same(|target| target.device.as_ref()),
         firmware: same(|target| target.firmware.as_ref()),
         runtime: same(|target| target.runtime.as_ref()),
-        against: None,
-        before: None,
-        placement: None,
-        latency: None,
-        load: None,
-        profile: None,
-        checks: Vec::new(),
-        mistakes: Vec::new(),
+        ..Target::default()
     }
 }
 
@@ -227,7 +220,7 @@ fn placement(
         checks.push(Check::new("chipset", Outcome::Undecided, why));
     }
     target.placement = placed.numbers();
-    // MODEL is the candidate's, so its MACs do not apply to the baseline.
+    // MODEL is the file of the candidate, so its MACs do not apply to the baseline.
     let before = placements(baseline, None, &chipset)?.best();
     let both = target.placement.as_ref().zip(before.as_ref());
     target

@@ -78,7 +78,7 @@ pub struct Tool {
     pub version: String,
 }
 
-/// The model before, on the same chipset.
+/// The earlier model, on the same chipset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Before {
     /// Its file.
@@ -88,7 +88,7 @@ pub struct Before {
 }
 
 /// A model on one chipset.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Target {
     /// For example `SM8650`.
     pub chipset: String,
@@ -104,7 +104,7 @@ pub struct Target {
     pub firmware: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,
-    /// The model before, if it was given.
+    /// The earlier model, if it was given.
     pub before: Option<Before>,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,

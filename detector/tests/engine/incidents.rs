@@ -13,6 +13,19 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{MODEL_SHA256, Reports, TestStore, base, config, eventually};
 use crate::windows::{after, roll_out};
 
+/// Returns a store with a roll-out that falls back, its start, a clock so many seconds later, and a pager.
+pub(crate) async fn rolled_out(seconds: i64) -> (TestStore, Timestamp, Arc<ManualClock>, Pager) {
+    let (store, base) = (TestStore::start().await, base());
+    roll_out(&store, base).await;
+    let clock = Arc::new(ManualClock::at(after(base, seconds)));
+    (store, base, clock, Pager::default())
+}
+
+/// The notification of that roll-out's fault.
+pub(crate) fn page() -> (Occasion, Vec<String>) {
+    (Occasion::Firing, vec!["SM8635".to_owned()])
+}
+
 /// A channel that keeps the notifications it received, and refuses them while it is down.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Pager {
@@ -115,11 +128,7 @@ pub(crate) async fn healthy_window(store: &TestStore, at: Timestamp) {
 
 #[tokio::test]
 async fn a_restart_neither_repeats_nor_forgets() {
-    let store = TestStore::start().await;
-    let base = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
+    let (store, base, clock, pager) = rolled_out(60).await;
 
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
@@ -180,11 +189,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
 /// A page waits in the store, not in memory.
 #[tokio::test]
 async fn a_page_that_could_not_be_delivered_is_delivered_after_a_restart() {
-    let store = TestStore::start().await;
-    let base = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 120)));
-    let pager = Pager::default();
+    let (store, base, clock, pager) = rolled_out(120).await;
     *pager.is_down.lock().unwrap() = true;
 
     let running = Running::start(&store, &clock, &pager);
@@ -249,11 +254,7 @@ async fn a_wrong_configuration_is_refused_whole() {
 /// The window that could not be judged is judged when the store is back, with one notification.
 #[tokio::test]
 async fn a_store_that_is_away_loses_no_page() {
-    let store = TestStore::start().await;
-    let base = base();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
+    let (store, base, clock, pager) = rolled_out(60).await;
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
 

@@ -102,7 +102,7 @@ impl Course {
     }
 
     /// Adds new reports like those in a bucket, with every session twice, the second of another version. Some of them
-    /// are another app's.
+    /// belong to another app.
     async fn twin(&mut self, bucket: i64) {
         self.copies += 1;
         let collector = 1_000 + self.copies;

@@ -9,9 +9,9 @@ use epwatch_detector::replay::{ReplayOptions, replay};
 use epwatch_server::ManualClock;
 use jiff::Timestamp;
 
-use crate::incidents::{Pager, Running, healthy_window};
-use crate::support::{Place, Reports, TestStore, V2_FALLEN, base, config, eventually};
-use crate::windows::{after, roll_out};
+use crate::incidents::{Pager, Running, healthy_window, rolled_out};
+use crate::support::{Place, Reports, TestStore, V2_FALLEN, config, eventually};
+use crate::windows::after;
 
 /// A version with most of its work on the CPU.
 const V3_FALLEN: Place = Place {
@@ -83,11 +83,7 @@ struct Watched {
 impl Watched {
     /// Starts a fleet whose incident fires two minutes after its start.
     async fn firing() -> (Self, Running) {
-        let store = TestStore::start().await;
-        let base = base();
-        roll_out(&store, base).await;
-        let clock = Arc::new(ManualClock::at(after(base, 120)));
-        let pager = Pager::default();
+        let (store, base, clock, pager) = rolled_out(120).await;
         let running = Running::start(&store, &clock, &pager);
         running.judged(after(base, 120)).await;
         let watched = Self {

@@ -1,27 +1,8 @@
 //! Several detectors on one store: one judges and notifies, and another takes over when it ends.
 
-use std::sync::Arc;
-
-use epwatch_detector::notify::Occasion;
-use epwatch_server::ManualClock;
-use jiff::Timestamp;
-
-use crate::incidents::{Pager, Running, healthy_window};
-use crate::support::{Reports, TestStore, base, eventually};
-use crate::windows::{after, roll_out};
-
-fn page() -> (Occasion, Vec<String>) {
-    (Occasion::Firing, vec!["SM8635".to_owned()])
-}
-
-/// Returns a store with a rollout that falls back, its start, a clock so many seconds later, and a pager that all
-/// detectors notify.
-async fn scene(seconds: i64) -> (TestStore, Timestamp, Arc<ManualClock>, Pager) {
-    let (store, base) = (TestStore::start().await, base());
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, seconds)));
-    (store, base, clock, Pager::default())
-}
+use crate::incidents::{Pager, Running, healthy_window, page, rolled_out};
+use crate::support::{Reports, TestStore, eventually};
+use crate::windows::after;
 
 async fn stands(store: &TestStore, leaders: u64, of: u64) {
     let sql = "SELECT countIf(led) * 1000 + count() FROM (SELECT argMax(leads, beat) AS led \
@@ -34,7 +15,7 @@ async fn stands(store: &TestStore, leaders: u64, of: u64) {
 
 #[tokio::test]
 async fn two_detectors_on_one_store_page_once_and_hand_over() {
-    let (store, base, clock, pager) = scene(60).await;
+    let (store, base, clock, pager) = rolled_out(60).await;
     let first = Running::start(&store, &clock, &pager);
     first.judged(after(base, 60)).await;
     let second = Running::start(&store, &clock, &pager);
@@ -61,7 +42,7 @@ async fn two_detectors_on_one_store_page_once_and_hand_over() {
 /// Both start at once: neither has a head start.
 #[tokio::test]
 async fn of_detectors_that_start_at_once_one_judges() {
-    let (store, _, clock, pager) = scene(120).await;
+    let (store, _, clock, pager) = rolled_out(120).await;
     let all = [(); 3].map(|()| Running::start(&store, &clock, &pager));
     eventually("the page", || std::future::ready(!pager.told().is_empty())).await;
     stands(&store, 1, 3).await;
@@ -75,7 +56,7 @@ async fn of_detectors_that_start_at_once_one_judges() {
 /// A detector that was killed does not give its lease back; its beats just stop.
 #[tokio::test]
 async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_beats() {
-    let (store, _, clock, pager) = scene(120).await;
+    let (store, _, clock, pager) = rolled_out(120).await;
     let beats = |ago_s: u64| {
         let insert = "INSERT INTO detector_beats (holder, beat, leads, is_gone, beaten_at) \
                       SELECT 7, toUInt64(100 - ?), true, false, now64(3) - toIntervalSecond(?)";
@@ -115,7 +96,7 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
 /// After a step back, windows that were judged come again. After a step forward, some are left out and judged later.
 #[tokio::test]
 async fn a_clock_that_steps_repeats_and_loses_no_page() {
-    let (store, base, clock, pager) = scene(60).await;
+    let (store, base, clock, pager) = rolled_out(60).await;
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
     // The clock is a quarter of an hour ahead, and the window with the fault is among the windows left out.
@@ -139,7 +120,7 @@ async fn a_clock_that_steps_repeats_and_loses_no_page() {
 /// A day ahead there is nothing to judge; the detector must not wait there for a day.
 #[tokio::test]
 async fn a_clock_a_day_ahead_and_back_loses_and_repeats_no_page() {
-    let (store, base, clock, pager) = scene(60).await;
+    let (store, base, clock, pager) = rolled_out(60).await;
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
     let leap = || async {

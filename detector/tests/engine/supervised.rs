@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_detector::DetectorConfig;
-use epwatch_detector::notify::{Notifier, Occasion};
+use epwatch_detector::notify::Notifier;
 use epwatch_server::{End, FaultPoints, ManualClock, Period, TaskSet, open_metrics};
 
-use crate::incidents::{Pager, Running};
+use crate::incidents::{Running, page, rolled_out};
 use crate::support::{Reports, TestStore, base, config, eventually};
-use crate::windows::{after, roll_out};
+use crate::windows::after;
 
 /// A set whose tasks a test ends; they are started again after `pause`.
 fn faulty(pause: Duration) -> (TaskSet, FaultPoints) {
@@ -21,10 +21,6 @@ fn faulty(pause: Duration) -> (TaskSet, FaultPoints) {
 
 /// A pause that is never over within a test.
 const NEVER: Duration = Duration::from_secs(3_600);
-
-fn page() -> (Occasion, Vec<String>) {
-    (Occasion::Firing, vec!["SM8635".to_owned()])
-}
 
 async fn until_ended(tasks: &TaskSet, task: &str) {
     let line = format!("epwatch_task_ends_total{{task=\"{task}\"}} 1");
@@ -46,10 +42,7 @@ fn check_not_ready(tasks: &TaskSet, task: &str) {
 #[tokio::test]
 async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
     for task in ["detector", "lease"] {
-        let (store, base) = (TestStore::start().await, base());
-        roll_out(&store, base).await;
-        let clock = Arc::new(ManualClock::at(after(base, 60)));
-        let pager = Pager::default();
+        let (store, base, clock, pager) = rolled_out(60).await;
         let (tasks, faults) = faulty(NEVER);
         let notifier = Arc::new(pager.clone());
         let notifiers: Vec<Arc<dyn Notifier>> = vec![notifier.clone()];
@@ -81,10 +74,7 @@ async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
 /// Without a standby the same process continues, and a notifier that ended delivers the outstanding news.
 #[tokio::test]
 async fn a_detector_alone_goes_on_after_the_end_of_each_task() {
-    let (store, base) = (TestStore::start().await, base());
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
+    let (store, base, clock, pager) = rolled_out(60).await;
     let (tasks, faults) = faulty(Duration::from_millis(50));
     let notifiers: Vec<Arc<dyn Notifier>> = vec![Arc::new(pager.clone())];
     let running = Running::start_in(tasks.clone(), config(), store.client(), &clock, notifiers);
@@ -106,15 +96,12 @@ async fn a_detector_alone_goes_on_after_the_end_of_each_task() {
 /// A detector that cannot read an incident does not change it, and says so.
 #[tokio::test]
 async fn an_incident_of_another_version_stays_as_it_is() {
-    let (store, base) = (TestStore::start().await, base());
+    let (store, base, clock, pager) = rolled_out(60).await;
     let insert = "INSERT INTO incidents (incident_id, changed_at, state, severity, verdict, app_id, environment, \
         model_id, model_version, chipsets, started_at, devices_hit, devices_seen, document) \
         SELECT 'newer-1', now64(3), 'firing', 'page', 'partial_fallback', 'camera', 'production', 'model', '2', \
         ['SM8635'], now64(3), 10, 12, '{\"version\":99,\"id\":\"newer-1\"}'";
     store.client().query(insert).execute().await.unwrap();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
     clock.set(after(base, 120));
@@ -133,12 +120,9 @@ async fn an_incident_of_another_version_stays_as_it_is() {
 /// Rows that the store refuses are written once it accepts them.
 #[tokio::test]
 async fn a_store_that_takes_no_rows_for_a_while_leaves_no_hole() {
-    let (store, base) = (TestStore::start().await, base());
+    let (store, base, clock, pager) = rolled_out(60).await;
     let run = |sql: &'static str| store.client().query(sql).execute();
     run("RENAME TABLE cohort_evidence TO aside").await.unwrap();
-    roll_out(&store, base).await;
-    let clock = Arc::new(ManualClock::at(after(base, 60)));
-    let pager = Pager::default();
     let running = Running::start(&store, &clock, &pager);
     running.judged(after(base, 60)).await;
     clock.set(after(base, 120));

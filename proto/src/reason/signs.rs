@@ -47,7 +47,7 @@ fn first(scope: Scope, words: &str) -> Option<&'static Sign> {
     signs.find(|sign| words.contains(sign.words))
 }
 
-/// The plugin's and the emulator's own lines.
+/// Lines of the plugin and of the emulator.
 const HERE: &str = "onnxruntime-qnn 2.7.0, recorded";
 
 /// Words of the EP's own sentences for which no log was available.
@@ -75,11 +75,8 @@ const fn whole(
     source: &'static str,
 ) -> Sign {
     Sign {
-        words,
-        reason,
         scope: Scope::Whole,
-        line,
-        source,
+        ..node(words, reason, line, source)
     }
 }
 

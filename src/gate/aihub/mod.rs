@@ -150,7 +150,7 @@ pub(super) struct OnDevice {
     pub(super) device: String,
     pub(super) candidate: Vec<PathBuf>,
     pub(super) baseline: Vec<PathBuf>,
-    /// Jobs that failed for good, each with whether it is the baseline's.
+    /// Jobs that failed for good, each with whether it is a job of the baseline.
     failed: Vec<(bool, FailedJob)>,
 }
 
@@ -432,21 +432,12 @@ impl OnDevice {
         judged.targets.push(Target {
             chipset: self.device.clone(),
             model: Some(self.model.clone()),
-            runs: Vec::new(),
             source: "aihub_result",
             device: Some(self.device.clone()),
-            firmware: None,
-            runtime: None,
-            before: None,
-            placement: None,
-            latency: None,
-            load: None,
-            profile: None,
-            against: None,
             checks: failed
                 .map(|(is_baseline, job)| job.check(*is_baseline))
                 .collect(),
-            mistakes: Vec::new(),
+            ..Target::default()
         });
         Ok(judged)
     }

@@ -100,7 +100,7 @@ impl Batch {
 /// A fleet could not be replayed, or `keep` failed.
 ///
 /// # Panics
-/// If a fleet's thread panicked.
+/// Panics if a fleet's thread panicked.
 pub fn evaluate(
     batches: &[Batch],
     options: RunOptions,

@@ -11,7 +11,8 @@ use epwatch_detection::{
     Batch, Keys, Outcome, RunOptions, batches, evaluate, markdown, record, replay_of,
 };
 
-/// A fleet is millions of small texts and lists, which this allocator makes and frees faster than the system's.
+/// A fleet is millions of small texts and lists, which this allocator makes and frees faster than the system's
+/// allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -381,20 +381,7 @@ fn the_incident(seed: u64, view: PlacementView) -> FamilySpec {
         factor: 24.0 / 8.2,
         moved: 0.18,
     };
-    FamilySpec {
-        view,
-        chipsets: 4,
-        devices: 100,
-        windows: (7, 2),
-        rollout: vec![1.0],
-        rolls_out_twice: false,
-        runs: 50.0,
-        reports: 1,
-        shape_known: true,
-        peers: 0.0,
-        base_us: 8_200.0,
-        ..FamilySpec::drawn(seed, Truth::Fault(fault))
-    }
+    FamilySpec::at_once(seed, Truth::Fault(fault), view)
 }
 
 /// Returns a family on two chipsets, healthy or with a fault of 3x on all devices of the new version.

@@ -59,11 +59,9 @@ pub(crate) fn placements(
         ""
     };
     let title = format!("Work on {article}{accelerator} and on the CPU, by version");
-    let narrow_id = format!("{id}n");
-    [
-        bars(all, 1064.0, 178.0, accelerator, false).figure("wide", id, &title, words),
-        bars(all, 358.0, 0.0, accelerator, true).figure("narrow", &narrow_id, &title, words),
-    ]
+    let wide = bars(all, 1064.0, 178.0, accelerator, false);
+    let narrow = bars(all, 358.0, 0.0, accelerator, true);
+    Svg::figures(wide, narrow, id, &title, words)
 }
 
 fn bars(all: &[Placed<'_>], width: f64, left: f64, accelerator: &str, is_narrow: bool) -> Svg {
@@ -123,9 +121,13 @@ pub(crate) struct Part {
 /// Draws the parts of a sum as one bar with their labels, wide and narrow; parts below zero are left out.
 pub(crate) fn parts(id: &str, parts: &[Part], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Where the reports went";
-    let wide = sum(parts, 1064.0)?.figure("wide", id, TITLE, words);
-    let narrow = sum(parts, 358.0)?.figure("narrow", &format!("{id}n"), TITLE, words);
-    Some([wide, narrow])
+    Some(Svg::figures(
+        sum(parts, 1064.0)?,
+        sum(parts, 358.0)?,
+        id,
+        TITLE,
+        words,
+    ))
 }
 
 fn sum(parts: &[Part], width: f64) -> Option<Svg> {

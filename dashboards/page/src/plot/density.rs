@@ -96,9 +96,9 @@ fn axis(svg: &mut Svg, scale: LogScale, (top, bottom): (f64, f64), right: f64, m
 
 /// Draws one cohort now and before, wide and narrow. `None` without runs.
 pub(crate) fn comparison(id: &str, of: &Comparison<'_>) -> Option<[Drawing; 2]> {
-    let wide = one(of, 1064.0, 300.0, false)?.figure("wide", id, TITLE, of.words);
-    let narrow = one(of, 358.0, 250.0, true)?.figure("narrow", &format!("{id}n"), TITLE, of.words);
-    Some([wide, narrow])
+    let wide = one(of, 1064.0, 300.0, false)?;
+    let narrow = one(of, 358.0, 250.0, true)?;
+    Some(Svg::figures(wide, narrow, id, TITLE, of.words))
 }
 
 const TITLE: &str = "Latency of clean runs, now and before";
@@ -255,12 +255,9 @@ pub(crate) struct Row<'a> {
 /// Draws several cohorts on one axis, one below the other, wide and narrow. `None` without runs.
 pub(crate) fn multiples(id: &str, rows: &[Row<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Latency by chipset, now and before";
-    let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
+    let wide = over_chipsets(rows, &RowLayout::WIDE)?;
     let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
-    Some([
-        wide,
-        narrow.figure("narrow", &format!("{id}n"), TITLE, words),
-    ])
+    Some(Svg::figures(wide, narrow, id, TITLE, words))
 }
 
 fn over_chipsets(rows: &[Row<'_>], layout: &RowLayout) -> Option<Svg> {

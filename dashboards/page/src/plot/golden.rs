@@ -31,12 +31,9 @@ pub(crate) fn distances(
     words: &str,
 ) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Outputs against the CPU by chipset";
-    let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
+    let wide = over_chipsets(rows, &RowLayout::WIDE)?;
     let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
-    Some([
-        wide,
-        narrow.figure("narrow", &format!("{id}n"), TITLE, words),
-    ])
+    Some(Svg::figures(wide, narrow, id, TITLE, words))
 }
 
 fn over_chipsets(rows: &[GoldenDistances<'_>], layout: &RowLayout) -> Option<Svg> {

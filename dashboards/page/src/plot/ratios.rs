@@ -41,12 +41,9 @@ fn pitch(bins: &[Bin]) -> Option<f64> {
 /// narrow drawing; `None` without devices that have a past.
 pub(crate) fn devices(id: &str, rows: &[RatioRow<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Devices against their own past";
-    let wide = over_chipsets(rows, &RowLayout::WIDE)?.figure("wide", id, TITLE, words);
+    let wide = over_chipsets(rows, &RowLayout::WIDE)?;
     let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
-    Some([
-        wide,
-        narrow.figure("narrow", &format!("{id}n"), TITLE, words),
-    ])
+    Some(Svg::figures(wide, narrow, id, TITLE, words))
 }
 
 fn over_chipsets(rows: &[RatioRow<'_>], layout: &RowLayout) -> Option<Svg> {

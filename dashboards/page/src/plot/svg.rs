@@ -157,9 +157,24 @@ impl Svg {
         }
     }
 
-    /// Finishes a separate figure, with its title and a sentence that describes it. `id` is unique on a page. The class
-    /// decides on which screens it is drawn.
-    pub(crate) fn figure(self, class: &'static str, id: &str, title: &str, words: &str) -> Drawing {
+    /// Finishes a figure, which has one form for wide screens and one for narrow ones. `id` is unique on a page.
+    pub(crate) fn figures(
+        wide: Self,
+        narrow: Self,
+        id: &str,
+        title: &str,
+        words: &str,
+    ) -> [Drawing; 2] {
+        let narrow_id = format!("{id}n");
+        [
+            wide.figure("wide", id, title, words),
+            narrow.figure("narrow", &narrow_id, title, words),
+        ]
+    }
+
+    /// Finishes one form of a figure, with its title and a sentence that describes it. The class decides on which
+    /// screens it is drawn.
+    fn figure(self, class: &'static str, id: &str, title: &str, words: &str) -> Drawing {
         let (w, h) = (self.width, self.height);
         let mut out = format!(
             r#"<svg class="{class}" viewBox="0 0 {w:.0} {h:.0}" role="img" aria-labelledby="{id}-t {id}-d"><title id="{id}-t">"#

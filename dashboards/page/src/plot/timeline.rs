@@ -129,10 +129,8 @@ pub(crate) fn windows(
     const TITLE: &str = "Median and verdict of each judged window";
     lanes.iter().flat_map(|lane| lane.moments).next()?;
     let on = |layout| of_windows(layout, lanes, over, mark);
-    Some([
-        on(&RowLayout::WIDE).figure("wide", id, TITLE, words),
-        on(&RowLayout::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
-    ])
+    let (wide, narrow) = (on(&RowLayout::WIDE), on(&RowLayout::NARROW));
+    Some(Svg::figures(wide, narrow, id, TITLE, words))
 }
 
 fn of_windows(
@@ -248,10 +246,8 @@ pub(crate) fn devices_hit(
     const TITLE: &str = "Devices hit in each judged window";
     let most = points.iter().map(|(_, hit, _)| *hit).max()?;
     let on = |layout| steps(layout, points, over, most);
-    Some([
-        on(&RowLayout::WIDE).figure("wide", id, TITLE, words),
-        on(&RowLayout::NARROW).figure("narrow", &format!("{id}n"), TITLE, words),
-    ])
+    let (wide, narrow) = (on(&RowLayout::WIDE), on(&RowLayout::NARROW));
+    Some(Svg::figures(wide, narrow, id, TITLE, words))
 }
 
 fn steps(layout: &RowLayout, points: &[(f64, u64, Tone)], over: OverTime<'_>, most: u64) -> Svg {

@@ -113,19 +113,9 @@ mod tests {
                     path: "m.onnx".to_owned(),
                     sha256: String::new(),
                 }),
-                runs: Vec::new(),
                 source: "emulator",
-                device: None,
-                firmware: None,
-                runtime: None,
-                before: None,
-                placement: None,
-                latency: None,
-                load: None,
-                profile: None,
-                against: None,
                 checks,
-                mistakes: Vec::new(),
+                ..Target::default()
             }
         };
         let targets = vec![target("SM8650", true), target("SM8635", false)];

@@ -1,4 +1,4 @@
-//! Compares a placement with the placement of the model before. Nodes that are new on the CPU are found even if an
+//! Compares a placement with the placement of the earlier model. Nodes that are new on the CPU are found even if an
 //! exporter numbered all names anew.
 
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ fn sessions_that_were_not_made_compare_with_nothing() {
         "",
         Outcome::Undecided,
     );
-    // The model before was wholly on the CPU, so partitions and crossings are progress.
+    // The earlier model was wholly on the CPU, so partitions and crossings are progress.
     let cpu = on(0, &[NORM], 0);
     judged((&now, &none), (&cpu, &none), "", Outcome::Pass);
     let side = |on| Side { on, nodes: &none };
@@ -230,22 +230,15 @@ fn target(
     Target {
         chipset: chipset.to_owned(),
         model: Some(file(model)),
-        runs: Vec::new(),
         source: "emulator",
-        device: None,
-        firmware: None,
         runtime: Some("1.31.1/2.7.0".to_owned()),
         before: before.map(|before| Before {
             model: file("base/scene.onnx"),
             placement: before.numbers(),
         }),
         placement: now.numbers(),
-        latency: None,
-        load: None,
-        profile: None,
-        against: None,
         checks,
-        mistakes: Vec::new(),
+        ..Target::default()
     }
 }
 

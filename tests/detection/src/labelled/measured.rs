@@ -34,7 +34,7 @@ pub(super) fn chipset_slowness(at: usize, chance: &mut Chance) -> f64 {
     chance.between(CHIPSETS[at % MOST_CHIPSETS].1)
 }
 
-/// Draws a model's latency on SM8650, in microseconds: between the 10 and the 90 % point.
+/// Draws a model's latency on SM8650, in microseconds, between its 10 % and its 90 % point.
 pub fn base_us(chance: &mut Chance) -> f64 {
     let points = [0.1, 0.25, 0.5, 0.75, 0.9];
     let at = chance.between((0.1, 0.9));

@@ -49,6 +49,25 @@ const DEVICES_SIGMA: f64 = 1.1;
 const DEVICES: (f64, f64) = (3.0, 1_500.0);
 
 impl FamilySpec {
+    /// 100 devices on each of four chipsets, with 50 runs each. After seven windows all of them get the new version.
+    #[must_use]
+    pub fn at_once(seed: u64, truth: Truth, view: PlacementView) -> Self {
+        Self {
+            view,
+            chipsets: 4,
+            devices: 100,
+            windows: (7, 2),
+            rollout: vec![1.0],
+            rolls_out_twice: false,
+            runs: 50.0,
+            reports: 1,
+            shape_known: true,
+            peers: 0.0,
+            base_us: 8_200.0,
+            ..Self::drawn(seed, truth)
+        }
+    }
+
     /// Draws a family with this truth, with the variety of real fleets.
     #[must_use]
     pub fn drawn(seed: u64, truth: Truth) -> Self {

@@ -41,22 +41,11 @@ const START_MS: i64 = 1_767_225_600_000;
 const DAY_MS: i64 = 86_400_000;
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// 100 devices on each of four chipsets, 50 runs each, seven windows before 2.0.0 reaches everyone.
+/// A family that gets 2.0.0 at once, with one device of ten without a self baseline.
 fn spec(seed: u64, truth: Truth, view: PlacementView) -> FamilySpec {
     FamilySpec {
-        view,
-        chipsets: 4,
-        devices: 100,
-        windows: (7, 2),
-        rollout: vec![1.0],
-        rolls_out_twice: false,
-        runs: 50.0,
-        reports: 1,
-        shape_known: true,
-        peers: 0.0,
-        base_us: 8_200.0,
         without_baseline: 0.1,
-        ..FamilySpec::drawn(seed, truth)
+        ..FamilySpec::at_once(seed, truth, view)
     }
 }
 

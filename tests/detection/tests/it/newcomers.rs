@@ -39,7 +39,7 @@ pub(super) fn all_on_the_cpu(report: &mut FamilyReport) {
     }
 }
 
-/// The first chipset never ran the model before 2.0.0.
+/// The first chipset never ran the model before version 2.0.0.
 fn on_a_new_chipset() -> Vec<FamilyReport> {
     let mut received = reports(spec(21, INCIDENT, PlacementView::Full));
     received.retain(|report| !is_first(report) || is_new(report));
