@@ -56,16 +56,22 @@ fn named_places_exist_and_have_the_named_items() {
 #[test]
 fn the_glossary_is_short_and_the_ten_questions_are_answered() {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let rows = |head: &str| {
+    let rows = |head: &str| -> Vec<&str> {
         let (_, table) = text.split_once(head).unwrap_or_else(|| panic!("no {head}"));
-        table
-            .lines()
-            .skip(2)
-            .take_while(|line| line.starts_with('|'))
-            .count()
+        let rows = table.lines().skip(2);
+        rows.take_while(|line| line.starts_with('|')).collect()
     };
-    assert!(rows("| term | meaning | defined in |") <= N_TERMS);
-    assert_eq!(rows("| question | answer |"), N_QUESTIONS);
+    assert!(rows("| term | meaning | defined in |").len() <= N_TERMS);
+    let questions = rows("| question | answer |");
+    assert_eq!(questions.len(), N_QUESTIONS);
+    for question in questions {
+        let files = question.split('`').filter(|code| is_path(code)).count();
+        let with_items = question.matches("`: `").count();
+        assert!(
+            (1..=2).contains(&files) && with_items == files,
+            "{question}"
+        );
+    }
 }
 
 /// Whether the code is a path from the repository's root, and not a name within a folder.
