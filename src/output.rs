@@ -15,9 +15,9 @@ use crate::config::ConfigError;
 
 /// Exit code: a negative answer.
 pub(crate) const NO: u8 = 1;
-/// Exit code: wrong use. The same as clap's.
+/// Exit code: wrong use. The same as the exit code of clap.
 const WRONG_USE: u8 = 2;
-/// Exit code: an error that is not the user's.
+/// Exit code: an error that the user did not cause.
 pub(crate) const COULD_NOT_FIND_OUT: u8 = 3;
 /// Exit code: a signal ended the command. A shell reports the same for SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;

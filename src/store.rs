@@ -24,7 +24,7 @@ use crate::{engines, folder_lock::FolderLock, store_config::StoreConfig};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
-/// An open store, whose schema is this program's or is being migrated to it.
+/// An open store, whose schema is the schema of this program or is being migrated to it.
 #[derive(Debug)]
 pub(crate) struct Store {
     /// The embedded engine, if this process started one.

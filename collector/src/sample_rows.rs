@@ -28,7 +28,7 @@ pub struct ReceivedReport {
 /// Stores reports as one batch of collector 1, whose buckets have this length.
 ///
 /// # Panics
-/// If a report is invalid, or the store does not take the rows.
+/// Panics if a report is invalid, or the store does not take the rows.
 pub async fn store(client: Client, bucket: Duration, received: &[ReceivedReport]) {
     store_of(1, client, bucket, received).await;
 }

@@ -322,7 +322,7 @@ fn qualcomm_code(raw: &str) -> Option<String> {
             continue;
         }
         let code = &word[..prefix.len() + 4];
-        // These codes are Unisoc's, in a text without the manufacturer's name.
+        // These codes are codes of Unisoc, in a text without the manufacturer's name.
         if code.starts_with("SC9") || code.starts_with("SC77") {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Codec of gRPC frames: prost's, with buffers of a size that fits.
+//! The codec of gRPC frames: the one of prost, with buffers of a size that fits.
 
 use std::marker::PhantomData;
 

@@ -401,7 +401,7 @@ fn ns(us: f64) -> Option<u64> {
 /// Numbers of a series, which must be possible together.
 #[derive(Debug, Clone, Copy)]
 struct SeriesNumbers {
-    /// The histogram's.
+    /// The histogram's number of runs.
     total: u64,
     n: u64,
     m2_us2: f64,

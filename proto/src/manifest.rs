@@ -19,8 +19,8 @@ use crate::{
 
 pub use crate::manifest_wire::MAX_MANIFEST_NODES;
 
-/// Counting rules of this version. 1: Conv, ConvTranspose, Gemm and MatMul. 2: also their quantised and fused forms,
-/// MatMulNBits, attention, recurrent ops and Einsum.
+/// The counting rules of this version. Version 1 counted Conv, ConvTranspose, Gemm and MatMul. Version 2 also counts
+/// their quantised and fused forms, MatMulNBits, attention, recurrent ops and Einsum.
 pub const MANIFEST_ALGORITHM: u32 = 2;
 /// Maximum number of MACs of a model: ten times any model of today. Such numbers are exact in JSON and in `Float64`,
 /// also in sums.

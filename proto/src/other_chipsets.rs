@@ -49,7 +49,7 @@ mod tests {
         for (entry, name) in entries() {
             let text = entry.replace('?', "5");
             assert_eq!(super::market_name(&text), Some(name), "{entry}");
-            // None of them is taken for one of Qualcomm's.
+            // None of them is taken for a chipset of Qualcomm.
             let chipset = Chipset::normalise(&text, "", "");
             assert!(!chipset.is_qualcomm(), "{entry}");
             assert_eq!(market_name(chipset.as_str()), Some(name), "{entry}");

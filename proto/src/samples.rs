@@ -25,7 +25,7 @@ pub const COLD_RUNS_US: [u64; 1] = [20_000];
 /// The key of one report of a stream.
 ///
 /// # Panics
-/// If `sequence` is 0.
+/// Panics if `sequence` is 0.
 pub fn key(installation: [u8; 16], stream: u64, sequence: u64) -> ReportKey {
     ReportKey {
         installation: InstallationId::from_bytes(installation),
@@ -37,7 +37,7 @@ pub fn key(installation: [u8; 16], stream: u64, sequence: u64) -> ReportKey {
 /// The id of the report's session.
 ///
 /// # Panics
-/// If `uid` is 0.
+/// Panics if `uid` is 0.
 pub fn session_uid(uid: u64) -> SessionUid {
     SessionUid::new(uid).expect("a session's uid is not 0")
 }
@@ -182,7 +182,7 @@ pub fn placement() -> Placement {
 /// A series of these runs, all recorded, by a device without a self baseline.
 ///
 /// # Panics
-/// If there is no run.
+/// Panics if there is no run.
 #[expect(
     clippy::cast_precision_loss,
     reason = "runs of a test are below 2^53 us"

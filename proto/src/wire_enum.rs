@@ -17,7 +17,7 @@ pub(crate) trait WireEnum: Copy + 'static {
 
 /// Declares a parsed enum with its wire enum, its names, and the conversions between them.
 ///
-/// `Variant = WireVariant "name"`; a test compares the names with the .proto's.
+/// `Variant = WireVariant "name"`; a test compares the names with the names in the .proto.
 macro_rules! wire_enum {
     (
         $(#[$attr:meta])*

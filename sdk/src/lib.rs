@@ -28,7 +28,7 @@
 //!
 //! - [`Watch`] is the handle of one process. It makes sessions, and owns a thread that seals, stores and uploads
 //!   reports.
-//! - [`ObservedSession`] wraps an `ort` session: its [`placement`] once, one latency sample per run.
+//! - [`ObservedSession`] wraps an `ort` session, and records its [`placement`] once and one latency sample per run.
 //! - [`AttachedSession`] does the same for a session that a host in another language has made.
 //! - [`SessionPlan`] is the operator's directives applied to the next session.
 //! - [`self_test`] compares NPU and CPU on a reference input.

@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     core: Arc<Mutex<Core>>,
     driver: Arc<Mutex<Driver>>,
     pub(crate) conditions: Arc<CurrentConditions>,
-    /// Whether the SDK reads the thermal status itself and ignores the host's.
+    /// Whether the SDK reads the thermal status itself and ignores the status from the host.
     pub(crate) is_thermal_read: bool,
     pub(crate) consent: Arc<ConsentSwitch>,
     /// The queue of commands; `None` only while this value is dropped.

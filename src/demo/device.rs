@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::models::{APP, MODEL};
 use crate::output;
 
-/// Separate cohorts: the emulator's latency must not be mixed with the fleet's.
+/// Separate cohorts: the emulator's latency must not be mixed with the latency of the fleet.
 const ENVIRONMENT: &str = "emulator";
 /// The input `x` of the demo's models.
 const INPUT_SHAPE: [usize; 4] = [1, 3, 32, 32];

@@ -48,8 +48,8 @@ pub(crate) struct Args {
         required_unless_present_any = ["runs", "ep", "place", "aihub"]
     )]
     pub(super) soc: Vec<SocTier>,
-    /// Another EP than QNN's, on this machine as it is: openvino, or one that --ort has (xnnpack, coreml, webgpu). No --soc
-    /// then.
+    /// An EP other than QNN's EP, on this machine as it is: openvino, or one that --ort has (xnnpack, coreml, webgpu).
+    /// No --soc then.
     #[arg(long, value_name = "EP", value_enum, conflicts_with_all = ["runs", "place"])]
     pub(super) ep: Option<InspectedEp>,
     /// The app's ONNX Runtime. With --ep it is for this machine, 1.24 or later, and has the EP. With --local, --ssh or --adb

@@ -105,8 +105,8 @@ pub(super) struct Judged {
 }
 
 impl CertifyArgs {
-    /// Refuses what no collector would take before anything is measured or judged. Says what is sent if the collector may do
-    /// without a key.
+    /// Refuses, before anything is measured or judged, each option that no collector would accept. Says what is sent if
+    /// the collector may do without a key.
     pub(super) fn check(&self) -> Result<(), WrongUse> {
         let Some(url) = &self.certify else {
             return Ok(());

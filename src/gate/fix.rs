@@ -186,7 +186,7 @@ pub(crate) async fn fix(args: FixArgs) -> anyhow::Result<ExitCode> {
     if problem.is_none() {
         let kept = copy.persist(&out);
         kept.with_context(|| format!("failed to write {}", out.display()))?;
-        // Only its owner can read a temporary file, so the permissions are set to the model's.
+        // Only its owner can read a temporary file, so the permissions are set to the permissions of the model.
         #[cfg(unix)]
         readable(&args.model, &out)?;
     }

@@ -211,7 +211,7 @@ impl OnChipset {
         }
     }
 
-    /// Returns the requested EP, unless it is the CPU's.
+    /// Returns the requested EP, unless it is the CPU EP.
     fn npu(&self) -> Option<&ExplainedEp> {
         let npu = self.placed.eps.get(self.ep);
         npu.filter(|_| self.ep != CPU_EP)

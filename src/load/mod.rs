@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Key (PEM) of --client-cert.
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
-    /// That collector's, which is checked at the end.
+    /// The store of that collector, which is checked at the end.
     #[command(flatten)]
     store: AddressArgs,
     /// Devices to simulate.

@@ -1,4 +1,5 @@
-//! `epwatch serve` in a temporary folder and a separate process, so that its cost is measured apart from the load's.
+//! `epwatch serve` in a temporary folder and a separate process, so that its cost is measured apart from the cost of
+//! the load.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 

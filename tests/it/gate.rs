@@ -56,7 +56,7 @@ fn a_model_that_leaves_the_npu_on_one_chipset_fails_there() {
         (&"SM8650".into(), &"SM8635".into())
     );
     assert_eq!(check(healthy, "npu_macs")["result"], "pass");
-    // ONNX Runtime's version and the plugin's.
+    // The versions of ONNX Runtime and of the plugin.
     assert_eq!(healthy["runtime"].as_str().unwrap().split('/').count(), 2);
     let macs = check(ill, "npu_macs");
     assert_eq!(macs["result"], "fail");

@@ -125,7 +125,7 @@ fn a_look_without_a_profile_gets_one_in_the_next_call() {
     assert_eq!(fs::read(keep.join("candidate-001.json")).unwrap(), launch);
 }
 
-/// Otherwise launches of other weights, or with other nodes on the CPU, would be judged as this model's.
+/// Otherwise launches of other weights, or with other nodes on the CPU, would be judged as launches of this model.
 #[test]
 fn a_folder_of_other_data_or_another_affinity_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ fn a_folder_of_other_data_or_another_affinity_is_refused() {
     bytes[0] ^= 1;
     fs::write(&data, bytes).unwrap();
     check_fails(&mut gate(outside), 2, "the model's data: ");
-    // QNN reads the file, whose path is the caller's.
+    // QNN reads the file, whose path is relative to the folder of the caller.
     let crashing = format!("{FIXTURES}/gate/crash_stft.onnx");
     let words =
         format!("{crashing} --soc SM8650 --ep-option op_affinity=aff.json --keep affinity --json");

@@ -474,7 +474,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     let none = store.count("SELECT count() FROM incident_orders").await;
     assert_eq!(none, 0);
 
-    // A program's.
+    // The request of a program.
     let bearer = format!("Bearer {ORDERS}");
     let headers = [("authorization", &*bearer)];
     let body = "incident=open-1&who=robot&why=known&for=8h&kind=mute";

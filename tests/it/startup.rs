@@ -359,7 +359,7 @@ fn a_certificate_that_no_device_accepts_is_found_by_a_check() {
     assert!(said.contains("within 7 days"), "{said}");
 }
 
-/// Answers every request in one way; returns the address.
+/// Answers every request in the same way; returns the address.
 fn answering(answer: &'static str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -206,7 +206,7 @@ pub fn verify(engine: Engine) -> Result<(), EngineError> {
 /// Returns the engine for a test.
 ///
 /// # Panics
-/// If the engine is not available, with the way out. A test must never pass by skipping.
+/// Panics if the engine is not available, with the way out. A test must never pass by skipping.
 #[track_caller]
 pub fn for_tests(engine: Engine) -> Installed {
     ensure(engine).unwrap_or_else(|error| {

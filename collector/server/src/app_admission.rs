@@ -1,5 +1,5 @@
-//! Which installations of a recording without the mark `is_unproven` may vote: the collector's quota, over one app. The
-//! detector calls it. Pure: times in, a decision out.
+//! The installations of a recording without the mark `is_unproven` that may vote, by the collector's quota over one
+//! app. The detector calls it. Pure: times in, a decision out.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! The wall clock as an argument: the system's, or one that a test sets.
+//! The wall clock as an argument: the system's clock, or one that a test sets.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -332,7 +332,7 @@ impl TaskSet {
 }
 
 /// Held by a task or thread while it runs. Its drop in a panic fails the set. A drop without a panic comes from the end
-/// of the runtime or an abort, which somebody asked for.
+/// of the runtime or an abort, which was requested.
 #[derive(Debug)]
 pub struct TaskGuard {
     name: String,

@@ -69,7 +69,7 @@ pub struct CheckReport {
     pub days: usize,
     /// Copies of reports on these days.
     pub copies: u64,
-    /// The invariants of the store, then the log's.
+    /// The invariants of the store, then the invariants of the WAL.
     pub checks: Vec<Checked>,
 }
 

@@ -161,7 +161,8 @@ async fn a_store_that_is_there_takes_another_retention() {
 }
 
 /// A rolling upgrade: collectors of two schema numbers write one store. Both collectors are this build, because a
-/// second build does not exist before the first release. The newer schema has one file more than this build's.
+/// second build does not exist before the first release. The newer schema has one file more than the schema of this
+/// build.
 #[tokio::test(flavor = "multi_thread")]
 async fn collectors_of_two_schemas_write_one_store_and_the_older_does_not_start_again() {
     let store = Store::start().await;

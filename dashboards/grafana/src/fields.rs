@@ -136,7 +136,7 @@ fn look(column: &str) -> Value {
     }
 }
 
-/// Returns the overrides of the columns that a query answers with. `kind` is the panel's.
+/// Returns the overrides of the columns that a query answers with. `kind` is the kind of the panel.
 pub(crate) fn overrides(kind: &str, sql: &str) -> anyhow::Result<Vec<Value>> {
     let columns = result_columns(sql)?;
     // A state timeline maps its numbers to verdicts by itself.

@@ -62,7 +62,7 @@ impl Dashboard {
             .collect())
     }
 
-    /// Whether the queries are Prometheus' and not SQL.
+    /// Whether the queries are for Prometheus, and not SQL.
     pub(crate) fn is_prometheus(&self) -> bool {
         self.blocks
             .iter()

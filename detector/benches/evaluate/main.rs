@@ -161,7 +161,7 @@ async fn measure(plan: &Plan, fleet: &Fleet) -> Result<Value> {
 
     let mut rounds = Vec::new();
     for _ in 0..plan.rounds {
-        // A fresh engine, whose peak of memory is the evaluation's.
+        // A fresh engine, so that its peak of memory comes from the evaluation.
         let store = start(&dir).await?;
         let idle = memory::of_child();
         let arguments = [

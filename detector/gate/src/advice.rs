@@ -21,8 +21,8 @@ pub struct ModelNode<'a> {
     pub form: OpForm<'a>,
 }
 
-/// Advises each node of the checks of one chipset. `nodes` are the model's. The advice only names forms that this
-/// chipset's NPU took in a measurement, in the node's precision.
+/// Advises each node of the checks of one chipset. `nodes` are the nodes of the model. The advice only names forms that
+/// this chipset's NPU took in a measurement, in the node's precision.
 pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
     let by_name: HashMap<&str, &ModelNode<'_>> = nodes.iter().map(|n| (n.name, n)).collect();
     for check in checks.iter_mut() {
@@ -112,7 +112,7 @@ fn suspect(check: &mut Check, chipset: &str, nodes: &[ModelNode<'_>]) {
 }
 
 /// Op and name of the node that an error of ONNX Runtime names. The suffix `_token_N` of the layout transformer is
-/// removed, so that the name is the model's.
+/// removed, so that the name is the one in the model.
 pub(crate) fn node_of_error(error: &str) -> Option<(String, String)> {
     let (_, rest) = error.split_once("Node '")?;
     let (name, rest) = rest.split_once("' OpType:")?;

@@ -310,8 +310,8 @@ impl Calibration {
     }
 }
 
-/// The chipset in a target's name, if it differs from the calibration's. With several devices, the name continues with
-/// the device.
+/// The chipset in a target's name, if it differs from the chipset of the calibration. With several devices, the name
+/// continues with the device.
 fn other_chipset(of: &CalibratedOn, name: &str) -> Option<String> {
     let rest = name.strip_prefix(of.chipset.as_deref()?);
     let is_same = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',']));

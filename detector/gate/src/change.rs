@@ -1,4 +1,4 @@
-//! Compares the placements of a model and of the model before, chipset by chipset. It finds nodes that are new on the
+//! Compares the placements of a model and of the earlier model, chipset by chipset. It finds nodes that are new on the
 //! CPU, whatever the limits are.
 //!
 //! Nodes with the same name and op in both models are the same node. Exporters number names anew, so the other nodes
@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const ID: &str = "placement_change";
 /// Share of the MACs that a new model may lose.
 const MOST_LOST: f64 = 0.02;
-/// Nodes in a sentence.
+/// Lists nodes in a sentence.
 const SHOWN_NODES: usize = 3;
 
 /// A node's op, and the ops around it in its model.
@@ -38,8 +38,9 @@ pub struct Side<'a> {
     pub nodes: &'a BTreeMap<String, Neighbours>,
 }
 
-/// Compares a placement with the placement of the model before. Nodes that compute on the CPU, partitions and bytes that cross
-/// may not be more, unless the policy allows it. `None` without a session now, which another check fails for.
+/// Compares a placement with the placement of the earlier model. Nodes that compute on the CPU, partitions and bytes
+/// that cross may not be more, unless the policy allows it. `None` without a session now, which another check fails
+/// for.
 pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Option<Check> {
     let numbers = now.on.numbers()?;
     let Some(was) = before.on.numbers() else {
@@ -113,7 +114,7 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
     Some(check)
 }
 
-/// Judges a placement whose nodes are not known against the placement of the model before. Files of launches have such
+/// Judges a placement whose nodes are not known against the placement of the earlier model. Files of launches have such
 /// placements. The NPU may not lose more than two percentage points of the MACs.
 pub(crate) fn judge_numbers(now: &PlacementNumbers, before: &PlacementNumbers) -> Check {
     let shares = now.npu_macs.zip(before.npu_macs);

@@ -6,10 +6,10 @@ use crate::{Judged, Launch, bounds, launch::LEAST_RUNS};
 
 /// Share of slow runs from which on a launch counts. Spikes of a healthy phone stay below it.
 const SLOW_SHARE: f64 = 0.08;
-/// Minimum number of launches with slow runs, and minimum number by which they must exceed the baseline's.
+/// Minimum number of launches with slow runs, and minimum number by which they must exceed the baseline.
 const LEAST_LAUNCHES: usize = 3;
-/// Minimum number of launches that are slow as a whole, and minimum number by which they must exceed the baseline's. A phone's
-/// governor or heat may slow down a single launch.
+/// Minimum number of launches that are slow as a whole, and minimum number by which they must exceed the baseline. A
+/// phone's governor or heat may slow down a single launch.
 pub(crate) const LEAST_WHOLE: usize = 2;
 /// Launches with slow runs fail up to this chance of as many on the candidate's side, if both sides are alike. On a
 /// phone with many spikes, four of twelve launches have slow runs by chance in 1 of 600 comparisons.

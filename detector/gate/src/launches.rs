@@ -138,7 +138,7 @@ fn check_model(candidate: &[MeasuredFile], model: Option<&GatedFile>) -> Result<
     Ok(())
 }
 
-/// Judges each chipset of each document of `inspect`, also against the placements of the model before.
+/// Judges each chipset of each document of `inspect`, also against the placements of the earlier model.
 fn of_inspect(group: &Group, by: JudgedBy<'_>, not_checked: &mut Vec<NotChecked>) -> Vec<Target> {
     let wanted = |on: &&InspectedChipset| by.chipset.is_none_or(|wanted| wanted == on.shown());
     let chipsets = |of: &MeasuredFile| -> Vec<InspectedChipset> {
@@ -181,7 +181,7 @@ fn of_inspect(group: &Group, by: JudgedBy<'_>, not_checked: &mut Vec<NotChecked>
     targets
 }
 
-/// Judges a placement against the best placement of the model before; `None` without a session now.
+/// Judges a placement against the best placement of the earlier model; `None` without a session now.
 fn change(now: Option<&PlacementNumbers>, before: &[&InspectedChipset]) -> Option<Check> {
     let now = now?;
     let id = "placement_change";

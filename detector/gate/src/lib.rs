@@ -6,7 +6,7 @@
 //! runs fails unchanged models.
 //!
 //! - [`policy`]: the limits; [`placement`]: judges the result of `inspect` by them, without statistics; [`change`]:
-//!   compares it with the model before.
+//!   compares it with the earlier model.
 //! - [`verdict`]: the result as a document. [`report`]: the same for terminals, pull requests and CI servers.
 //!   [`evidence`]: the same as in-toto statements, in signed envelopes of [`dsse`].
 //! - [`read`]: files of other tools, each as a [`run`]. [`run_document`]: our own file of a launch. [`launches`]: judges them by the rules below. [`macs`]: the

@@ -166,7 +166,7 @@ pub struct ModelLimits {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlacementLimits {
-    /// The policy's.
+    /// The preset of the policy.
     #[serde(skip)]
     pub preset: Preset,
     /// Minimum share of the MACs on the NPU, 0 to 1.

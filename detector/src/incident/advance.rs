@@ -233,7 +233,7 @@ fn observed_without_cause(
     }
 }
 
-/// Applies one window to a cohort, by its own verdict or its chipset's. Returns whether anything changed.
+/// Applies one window to a cohort, by its own verdict or the verdict of its chipset. Returns whether anything changed.
 fn observe(
     incident: &mut Incident,
     key: &CohortKey,

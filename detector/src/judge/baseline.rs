@@ -14,13 +14,13 @@ use crate::judge::window::{CohortWindow, DeviceVote, count_devices};
 /// Other chipsets needed before their median replaces an earlier version as the reference.
 pub(crate) const MIN_OTHER_CHIPSETS: usize = 2;
 
-/// Minimum share of the devices for which a runtime counts as the whole cohort's.
+/// Minimum share of the devices for which a runtime counts as the runtime of the whole cohort.
 const NEW_ON: f64 = 0.9;
 
 /// The references of one cohort window.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Baseline {
-    /// The version before the cohort's. Versions with an open incident on the chipset are skipped.
+    /// The version before the version of the cohort. Versions with an open incident on the chipset are skipped.
     pub previous_version: Option<String>,
     /// Versions between the two that have an open incident on the chipset, the latest first.
     pub passed_over: Vec<String>,
@@ -161,8 +161,8 @@ pub struct PlacementCount {
 }
 
 /// Returns the reference placements of a cohort, best origin first. The first is the commonest placement of the
-/// previous version on this chipset for each method, then the certified one. Next is the median of the version's other
-/// chipsets, and last its own commonest placement before the window.
+/// previous version on this chipset for each method, then the certified one. The median of the version's other chipsets
+/// follows. Its own commonest placement before the window is last.
 #[must_use]
 pub(crate) fn placement_references(
     census: &[PlacementCount],

@@ -9,7 +9,7 @@ use epwatch_stats::{
 
 use crate::judge::window::{CohortWindow, count_devices};
 
-/// Minimum height of a mode as a share of the other's; a few stray runs make a lower one.
+/// Minimum height of a mode as a share of the other mode's height; a few stray runs make a lower one.
 const MIN_PROMINENCE: f64 = 0.1;
 
 /// Returns the statistics of a window; all `None` without clean runs.

@@ -73,7 +73,7 @@ pub struct SlackConfig {
     pub environments: Vec<String>,
 }
 
-/// A webhook of the operator's, as `[[detector.webhook]]`.
+/// A webhook of the operator, from `[[detector.webhook]]`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {

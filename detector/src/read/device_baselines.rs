@@ -15,7 +15,7 @@ use crate::judge::window::{
 };
 use crate::read::interner::Texts;
 
-/// Minimum number of devices of a make whose median counts as the make's.
+/// Minimum number of devices of a make whose median counts as the median of the make.
 const MIN_SAME_MODEL: usize = 5;
 
 /// Ratio from which a device was faster on this version than on the version before.

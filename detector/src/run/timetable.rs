@@ -32,7 +32,7 @@ impl Timetable {
         }
     }
 
-    /// Returns the time from one window's end to the next one's.
+    /// Returns the time from the end of one window to the end of the next one.
     pub(crate) fn step_seconds(&self) -> f64 {
         Duration::from_millis(self.step_ms.unsigned_abs()).as_secs_f64()
     }

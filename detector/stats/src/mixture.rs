@@ -32,7 +32,7 @@ impl Component {
     }
 }
 
-/// Two components that fit best, and how much better than one.
+/// The two components that fit best, and their gain over a single component.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Mixture {
     /// The component with the smaller mean.
@@ -163,7 +163,7 @@ struct Columns {
     mids: Vec<f64>,
     variances: Vec<f64>,
     counts: Vec<f64>,
-    /// Runs of each cell that are the slow component's, as expected.
+    /// Runs of each cell that are expected to belong to the slow component.
     slow: Vec<f64>,
     /// Contribution of each cell to the log-likelihood.
     gains: Vec<f64>,

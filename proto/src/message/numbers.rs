@@ -18,7 +18,7 @@ pub(crate) fn within<T: PartialOrd + Display>(
     min: T,
     max: T,
 ) -> Result<T, ParseError> {
-    // Written so that NaN, which compares with nothing, is refused.
+    // This form refuses NaN, which compares with nothing.
     if value >= min && value <= max {
         return Ok(value);
     }

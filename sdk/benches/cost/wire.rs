@@ -24,7 +24,7 @@ pub(crate) struct WireRow {
     pub(crate) with_baseline: usize,
 }
 
-/// Rows for 3 to 60 %. The first and the third have documented limits.
+/// The wire's cost for CVs of 3 to 60 %. The first and the third have documented limits.
 pub(crate) fn table() -> Vec<WireRow> {
     let rows = [3, 6, 10, 16, 20, 30, 40, 50, 60].map(row);
     for (row, most) in [(rows[0], 160), (rows[2], 260)] {

@@ -74,7 +74,7 @@ typedef int32_t EpwStatus;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Whether a compiled model (EPContext) is for this device. Numbers are OrtCompiledModelCompatibility's.
+// Whether a compiled model (EPContext) is for this device, in the numbers of OrtCompiledModelCompatibility.
 enum EpwCompatibility
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -312,7 +312,7 @@ typedef struct EpwRun {
   uint64_t latency_ns;
 } EpwRun;
 
-// A tensor of the host's: an input, or a copy of an output.
+// A tensor of the host: an input, or a copy of an output.
 typedef struct EpwTensor {
   // The tensor's name in the model.
   struct EpwText name;
@@ -328,7 +328,7 @@ typedef struct EpwTensor {
   size_t n_bytes;
 } EpwTensor;
 
-// A golden input: random or public data, never a user's.
+// A golden input: random or public data, never the data of a user.
 typedef struct EpwGolden {
   // sizeof(EpwGolden)
   size_t size;

@@ -15,7 +15,7 @@ use crate::{
     watch::EpwWatch,
 };
 
-/// Whether a compiled model (EPContext) is for this device. Numbers are OrtCompiledModelCompatibility's.
+/// Whether a compiled model (EPContext) is for this device, in the numbers of OrtCompiledModelCompatibility.
 #[repr(i32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpwCompatibility {

@@ -21,7 +21,7 @@ const MAX_RANK: usize = 64;
 /// Longest data of a tensor that is read.
 const MAX_TENSOR_BYTES: usize = 64 << 20;
 
-/// A tensor of the host's: an input, or a copy of an output.
+/// A tensor of the host: an input, or a copy of an output.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwTensor {
@@ -39,7 +39,7 @@ pub struct EpwTensor {
     pub n_bytes: usize,
 }
 
-/// A golden input: random or public data, never a user's.
+/// A golden input: random or public data, never the data of a user.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwGolden {

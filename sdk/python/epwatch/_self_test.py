@@ -59,7 +59,7 @@ def self_test(
 ) -> SelfTestResult | None:
     """Runs a golden input on the session and on one for the CPU, and compares their outputs, once per model, firmware and runtime.
 
-    `feed` has the model's inputs as NumPy arrays: random or public data, never a user's. Reports name it by `golden_id`, 1 to
+    `feed` has the model's inputs as NumPy arrays: random or public data, never the data of a user. Reports name it by `golden_id`, 1 to
     64 bytes, and hold hashes and distances, no outputs. `cpu_session` makes onnxruntime's session for the CPU, for example of
     the file before its quantisation; without it the session's own model is taken. `tolerance` is the greatest absolute
     difference that is accepted.

@@ -61,7 +61,7 @@ impl Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Task {
-    /// Reads the placement with its reasons, and compares the outputs with the CPU's. Not timed.
+    /// Reads the placement with its reasons, and compares the outputs with the outputs of the CPU. It is not timed.
     Look,
     /// Profiles a few runs.
     Profile,

@@ -35,7 +35,7 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
         .with_context(|| format!("failed to write {}", job.out.display()))
 }
 
-/// The placement with its reasons, and the distance of the outputs from the CPU's.
+/// The placement with its reasons, and the distance of the outputs from the outputs of the CPU.
 fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
     let mut document = begun(job);
     let manifest = manifest(job)?;

@@ -584,7 +584,7 @@ impl Plan {
     }
 }
 
-/// The EP's options for launches, whose working folder is another one: paths are the caller's.
+/// The EP's options for launches, whose working folder is another one: paths are relative to the folder of the caller.
 fn with_whole_paths(
     options: &[KeyValue],
     absolute: impl Fn(&str, &Path) -> Result<PathBuf, WrongUse>,

@@ -30,7 +30,7 @@ pub(crate) const WARM_STARTS: usize = 3;
 /// Names of a launch's files until it has ended.
 const ORT_PROFILE: &str = "launching-ort";
 const QNN_PROFILE: &str = "launching-qnn.csv";
-/// Beginnings of these names, and of a launch's document. The folder is the user's, and may have other files.
+/// Beginnings of these names, and of a launch's document. The folder belongs to the user, and may have other files.
 pub(crate) const UNFINISHED: [&str; 4] = [
     "launching.json",
     "launching-ort_",

@@ -210,7 +210,7 @@ mod tests {
         let ahead = next.time(now(60, SERVER + HOUR, None));
         assert_eq!(ahead.estimate_unix_ms, SERVER + HOUR);
         assert_eq!(ahead.least_unix_ms, SERVER + 60_000);
-        // The wall clock's time is not stored as the server's.
+        // The wall clock's time is not stored as the time of the server.
         let kept = next.anchor(now(60, SERVER + HOUR, Some(61_000)), "two");
         assert_eq!((kept.unix_ms, kept.uptime_ms), (SERVER + 60_000, None));
     }

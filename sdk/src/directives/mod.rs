@@ -106,8 +106,8 @@ impl Directives {
         self.is_loaded
     }
 
-    /// Replaces the held directives by the file's. Directives that another process's file lacks were revoked or are
-    /// over.
+    /// Replaces the held directives by the directives of the file. Directives that another process's file lacks were
+    /// revoked or are over.
     pub(crate) fn load(
         &mut self,
         stored: Result<Option<StoredDirectives>, UnreadableFile>,

@@ -157,7 +157,7 @@ impl Plugin {
     /// the builder's reasons say so.
     ///
     /// # Errors
-    /// If ORT refuses an option.
+    /// Fails if ORT refuses an option.
     pub fn session_builder(&self, htp: &HtpOptions) -> Result<HtpBuilder, QnnError> {
         let missing = (!self.has_device()).then_some(ReasonCode::NoEpDevice);
         self.htp_builder(htp, missing)
@@ -167,7 +167,7 @@ impl Plugin {
     /// the CPU alone. The requested EP is still the HTP, and the reasons name the directive.
     ///
     /// # Errors
-    /// If ORT refuses an option.
+    /// Fails if ORT refuses an option.
     pub fn session_builder_for(
         &self,
         plan: &SessionPlan,
@@ -203,7 +203,7 @@ impl Plugin {
     /// Returns a builder for a session on the CPU only.
     ///
     /// # Errors
-    /// If ORT refuses it.
+    /// Fails if ORT refuses it.
     pub fn cpu_session_builder(&self) -> Result<SessionBuilder, QnnError> {
         self.builder_for(CPU_EP, &[])
     }

@@ -172,7 +172,7 @@ impl HostRuntime {
     /// Makes sessions of these options keep the EP of each node.
     ///
     /// # Errors
-    /// If ORT is too old, or refuses the option.
+    /// Fails if ORT is too old, or refuses the option.
     ///
     /// # Safety
     /// `options` is null or an `OrtSessionOptions` of this runtime.
@@ -202,7 +202,7 @@ impl HostRuntime {
     /// [`with_log`](crate::AttachRequest::with_log).
     ///
     /// # Errors
-    /// If ORT is older than 1.17, or refuses.
+    /// Fails if ORT is older than 1.17, or refuses.
     ///
     /// # Safety
     /// `options` is null or an `OrtSessionOptions` of this runtime. `write` may be called with `parameter`, from any thread,

@@ -3,7 +3,7 @@
 
 /// The SDK itself failed.
 pub const INTERNAL: i32 = -1;
-/// The CPU session could not be made, for a reason other than ORT's.
+/// The CPU session could not be made, for a reason other than an error of ORT.
 pub const CPU_SESSION: i32 = -2;
 /// The sessions' outputs differ in number, names, types or shapes.
 pub const OUTPUTS_DIFFER: i32 = -3;

@@ -14,7 +14,7 @@ const MAX_INPUTS: usize = 64;
 const MAX_ID_BYTES: usize = 64;
 const MAX_NAME_BYTES: usize = 256;
 
-/// Reference inputs of a model, which a self-test runs. Use random or public data, never a user's.
+/// Reference inputs of a model, which a self-test runs. Use random or public data, never the data of a user.
 ///
 /// ```
 /// use epwatch_sdk::self_test::{GoldenInput, GoldenTensor};
@@ -37,7 +37,7 @@ impl GoldenInput {
     /// Makes a golden input without tensors. Reports name it by its id (1 to 64 bytes).
     ///
     /// # Errors
-    /// If the id is empty, too long, or holds control characters.
+    /// Fails if the id is empty, too long, or holds control characters.
     pub fn new(id: impl Into<String>) -> Result<Self, GoldenError> {
         let id = id.into();
         check_text("id", &id, MAX_ID_BYTES)?;
@@ -53,7 +53,7 @@ impl GoldenInput {
     /// Blocks on the disk.
     ///
     /// # Errors
-    /// If a file cannot be read or a field is out of bounds.
+    /// Fails if a file cannot be read or a field is out of bounds.
     pub fn load(folder: impl AsRef<Path>) -> Result<Self, GoldenError> {
         let folder = folder.as_ref();
         let id = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -79,7 +79,7 @@ impl GoldenInput {
     /// files, for example assets of an Android app.
     ///
     /// # Errors
-    /// If the elements are in an external file or are not numbers, or a field is out of bounds.
+    /// Fails if the elements are in an external file or are not numbers, or a field is out of bounds.
     pub fn with_tensor_proto(self, bytes: &[u8]) -> Result<Self, GoldenError> {
         let (name, tensor) = tensor_proto::parse(bytes)?;
         self.with_input(name, tensor)
@@ -88,7 +88,7 @@ impl GoldenInput {
     /// Adds an input under its name in the model (1 to 256 bytes).
     ///
     /// # Errors
-    /// If the name is out of bounds or given twice, or the inputs are more than 64 or larger than 64 MiB together.
+    /// Fails if the name is out of bounds or given twice, or the inputs are more than 64 or larger than 64 MiB together.
     pub fn with_input(
         mut self,
         name: impl Into<String>,
@@ -114,7 +114,7 @@ impl GoldenInput {
     /// Sets the greatest absolute difference between the outputs of NPU and CPU that is accepted.
     ///
     /// # Errors
-    /// If it is negative or not finite.
+    /// Fails if it is negative or not finite.
     pub fn with_tolerance(mut self, tolerance: f64) -> Result<Self, GoldenError> {
         if !tolerance.is_finite() || tolerance < 0.0 {
             let expected = "a finite number, 0 or more";

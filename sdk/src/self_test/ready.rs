@@ -59,7 +59,7 @@ impl GoldenInput {
     /// ```
     ///
     /// # Errors
-    /// If an input of the model is not a tensor of numbers, or the inputs are larger than 64 MiB together.
+    /// Fails if an input of the model is not a tensor of numbers, or the inputs are larger than 64 MiB together.
     pub fn ready(ready: ReadyInput, session: &Session) -> Result<Self, GoldenError> {
         let mut golden = Self::new(ready.id())?;
         for (at, input) in (0..).zip(session.inputs()) {

@@ -83,7 +83,7 @@ fn an_installation_that_the_collector_deleted_goes_on_as_another_one_once() {
         its.flat_map(|r| &r.series).map(|s| s.n).sum()
     };
     assert_eq!((runs_of(old), runs_of(new)), (5, 4));
-    // The new installation's reports contain nothing from the old one's.
+    // The reports of the new installation contain nothing from the reports of the old one.
     let uids = |id: InstallationId| -> BTreeSet<_> {
         let its = reports.iter().filter(|r| r.key.installation == id);
         its.flat_map(|r| &r.sessions).map(|s| s.uid).collect()
@@ -255,7 +255,7 @@ fn a_host_that_sends_is_handed_the_deletion_under_its_own_path() {
     let error = UploadError::new(UploadFailureKind::Unreachable, "no network");
     watch.upload_result(&request, Err(error)).unwrap_err();
     assert!(watch.next_upload().is_none(), "it is held back");
-    // A captive portal's.
+    // The answer of a captive portal.
     watch.upload_result(&request, Ok(&[])).unwrap_err();
     assert_eq!(watch.explain().deletions_waiting, 1);
     let answer = support::acknowledged(&request);

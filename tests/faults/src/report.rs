@@ -1,4 +1,4 @@
-//! Reports like a device's: valid, small, and identified by their key.
+//! Reports like the reports of devices: valid, small, and identified by their key.
 //!
 //! Each has one session with its own id, and one series of [`RUNS`] runs. So every view's sums follow from the number
 //! of reports.

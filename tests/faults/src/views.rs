@@ -68,7 +68,7 @@ pub(crate) async fn ask(store: &Client, reports: u64) -> clickhouse::error::Resu
     Ok(counts)
 }
 
-/// Returns every report that counts, and how often it does.
+/// Returns every report that counts, and how often it counts.
 pub(crate) async fn keys(store: &Client) -> clickhouse::error::Result<Vec<(Key, u64)>> {
     let sql = "SELECT installation, stream_id, sequence, count() AS n FROM counted_reports_v1 \
                GROUP BY installation, stream_id, sequence";

@@ -20,7 +20,7 @@ pub enum ClientError {
         #[source]
         source: tonic::transport::Error,
     },
-    /// The endpoint has no scheme, or another one than HTTP's.
+    /// The endpoint has no scheme, or a scheme other than HTTP.
     #[error(
         "failed to use the endpoint {endpoint}: expected http:// or https:// at its beginning, like http://127.0.0.1:4717"
     )]

@@ -13,7 +13,7 @@ use crate::chance::Chance;
 
 /// First wait after a failed call; doubles with each further one.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-/// Longest wait. It is shorter than a phone's, because a person waits for the simulated fleet.
+/// Longest wait. It is shorter than the wait of a phone, because a person waits for the simulated fleet.
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 /// Maximum number of bytes that a device keeps; above it, the oldest report is dropped first. This is enough for hours without

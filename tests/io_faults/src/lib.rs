@@ -92,7 +92,7 @@ pub fn calls_of_process() -> u64 {
 /// Runs `run` with a fault at its `nth` call that the fault applies to, counted from 0. Also returns whether there was one.
 ///
 /// # Panics
-/// If the functions are not linked in libc's place.
+/// Panics if the functions are not linked in libc's place.
 pub fn with_fault<T>(nth: u64, fault: Fault, run: impl FnOnce() -> T) -> (T, bool) {
     /// Removes the fault also when `run` panics.
     struct Disarm;
@@ -144,7 +144,7 @@ pub fn each_fault<P, T>(
 /// damages.
 ///
 /// # Panics
-/// If the file cannot be read or written.
+/// Panics if the file cannot be read or written.
 pub fn each_damage(path: &Path, step: usize, mut check: impl FnMut(Range<usize>, &str)) -> u64 {
     let whole = std::fs::read(path).expect("the file can be read");
     let write = |bytes: &[u8]| std::fs::write(path, bytes).expect("the file can be written");
@@ -168,7 +168,7 @@ pub fn each_damage(path: &Path, step: usize, mut check: impl FnMut(Range<usize>,
 /// Makes a folder whose syncs take no time, if the machine has a file system in memory.
 ///
 /// # Panics
-/// If no folder can be made.
+/// Panics if no folder can be made.
 #[must_use]
 pub fn dir_in_memory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");

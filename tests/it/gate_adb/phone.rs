@@ -67,7 +67,7 @@ pub(super) struct Script {
     pub(super) door: Door,
     /// Commands, with `DIR` for the session's folder and `ID` for its number. `*` at the end stands for the rest.
     pub(super) answers: Vec<(String, Answer)>,
-    /// Bytes that the phone can store.
+    /// Number of bytes that the phone can store.
     pub(super) room: usize,
 }
 

@@ -99,7 +99,7 @@ pub fn onnxruntime_webgpu() -> PathBuf {
 /// loader of Vulkan, so that no other package is needed.
 ///
 /// # Panics
-/// If the machine does not have Chromium's software GPU; the text names the program that has it.
+/// Panics if the machine does not have Chromium's software GPU; the text names the program that has it.
 pub fn software_gpu() -> [(&'static str, PathBuf); 2] {
     let known = [
         "/usr/lib/chromium",

@@ -19,7 +19,7 @@ const VERSIONS: [&str; 3] = ["3.11", "3.12", "3.13"];
 /// Returns a folder with the wheels of a file of requirements, each with its hashes, for the `python3` of this machine.
 ///
 /// # Panics
-/// If `python3` is not a CPython with pinned wheels, or pip gets a file with another hash.
+/// Panics if `python3` is not a CPython with pinned wheels, or pip gets a file with another hash.
 pub fn wheels(requirements: &Path) -> PathBuf {
     let ours = "import platform, sys; print(platform.python_implementation(), *sys.version_info[:2], sep='.')";
     let version = text(&Environment::run_by("python3", ["-c", ours]));
@@ -83,7 +83,7 @@ pub fn packages(requirements: &Path) -> PathBuf {
     })
 }
 
-/// Returns the wheels that CI installs next to epwatch's.
+/// Returns the wheels that CI installs next to the wheel of epwatch.
 pub fn ci_wheels() -> PathBuf {
     wheels(&of_package("tests/requirements/ci.txt"))
 }

@@ -7,7 +7,7 @@ const PACKAGES: &str = include_str!("../../../.ci/packages");
 /// Returns a command of a program of the machine.
 ///
 /// # Panics
-/// If the program is not installed. The text names its package. `.ci/tests` reads this text, so that
+/// Panics if the program is not installed. The text names its package. `.ci/tests` reads this text, so that
 /// `./test --only-what-is-here` leaves the test out.
 #[track_caller]
 pub fn tool(name: &str) -> Command {

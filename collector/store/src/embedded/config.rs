@@ -123,7 +123,8 @@ pub struct EmbeddedConfig {
     pub socket: Option<PathBuf>,
     /// The engine's memory; one statement gets three quarters of it. Default 2 GiB; less than 256 MiB is not useful.
     pub memory_limit_bytes: u64,
-    /// Statements that run at the same time. Up to eight times as many wait; further ones are refused. Default 64.
+    /// Number of statements that run at the same time. Up to eight times as many wait; further ones are refused.
+    /// Default 64.
     pub max_concurrent_queries: usize,
     /// How long a start may take before the child is killed and started again. Default 60 s.
     pub start_timeout: Duration,

@@ -128,7 +128,7 @@ fn clause(definition: &str) -> &str {
     definition[tokens[ttl].end()..end].trim()
 }
 
-/// Returns the only number of days in a TTL, in our form or in the store's.
+/// Returns the only number of days in a TTL, in our form or in the form of the store.
 fn days(ttl: &str) -> Option<u32> {
     let tokens: Vec<Token<'_>> = tokens(ttl).collect();
     let mut intervals = tokens.windows(3).filter_map(|three| {

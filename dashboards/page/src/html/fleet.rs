@@ -521,7 +521,7 @@ pub(crate) fn fleet(frame: &Frame, page: &FleetPage) -> askama::Result<String> {
     .render()
 }
 
-/// Returns the drawing of a model over its chipsets: `latency-1` is the first model's.
+/// Returns the drawing of a model over its chipsets: `latency-1` is the drawing of the first model.
 pub(crate) fn drawing(page: &FleetPage, name: &str) -> Option<Drawing> {
     let number: usize = name.strip_prefix("latency-")?.parse().ok()?;
     let at = number.checked_sub(1)?;

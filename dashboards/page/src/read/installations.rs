@@ -80,7 +80,7 @@ pub(crate) async fn list(
     store.rows(INSTALLATIONS, scope).await
 }
 
-/// Sessions of one model's version. The placement is the newest session's.
+/// Sessions of one model's version. The placement is the placement of the newest session.
 #[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
 pub(crate) struct ModelSessions {
     pub(crate) model: String,

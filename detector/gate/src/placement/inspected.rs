@@ -43,7 +43,7 @@ pub struct InspectedChipset {
     pub soc_model: String,
     pub session: String,
     pub error: Option<String>,
-    /// EPs that the session asked for; empty: QNN's.
+    /// EPs that the session asked for; if empty, the EP of QNN.
     #[serde(default)]
     pub requested: Vec<String>,
     /// QNN's back end; only recorded reports have it.

@@ -12,7 +12,7 @@ pub(super) const MOST_US: f64 = 3.6e9;
 /// A file that cannot be read: where it is wrong, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file system's.
+    /// An error of the file system.
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The file is of a known kind, but its content is wrong.

@@ -22,7 +22,7 @@ pub(super) fn read(input: impl BufRead) -> Result<Run, ReadError> {
         if let Some(rest) = after(line, "Graph: [") {
             rest.trim_end_matches(']').clone_into(&mut run.target.row);
         }
-        // The first line of this kind is the warm-up's, so a later line replaces its time.
+        // The first line of this kind is from the warm-up, so a later line replaces its time.
         if line.contains("count=") {
             let median = number(line, "median=");
             run.time_us = median.or_else(|| number(line, "avg=")).or(run.time_us);

@@ -292,7 +292,7 @@ fn every_placement_of_a_target_is_judged() {
     let documents = [inspected(&[&good]), inspected(&[&bad])].concat();
     let found = alone(documents.clone(), "");
     assert_eq!((found.targets.len(), result(found)), (2, Outcome::Fail));
-    // The model may not be worse than the best placement of the model before.
+    // The model may not be worse than the best placement of the earlier model.
     let hybrid = "[placement]\nmin_npu_macs = 0.5";
     let found = judge(inspected(&[&bad]), documents[..1].to_vec(), hybrid).unwrap();
     check(&found, "placement_change", Outcome::Fail);

@@ -86,7 +86,7 @@ pub struct Orders {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OrderNews {
-    /// The number of the incident's news at that time.
+    /// The number of the incident's latest news at that time.
     pub news: u64,
     /// Kind of the order. A mute that expires counts as a reopen.
     pub kind: OrderKind,

@@ -26,8 +26,8 @@ const MAY_DIFFER: f64 = 0.25;
 /// Share of the chipsets that must show the effect at all.
 const MUST_SHOW: f64 = 0.5;
 
-/// Another chipset shows the effect if its excess share of devices hit is at least this fraction of the cohort's. The
-/// fraction is low, because among ten chipsets under the same load, the one hit hardest fires first.
+/// Another chipset shows the effect if its excess share of devices hit is at least this fraction of the share in the
+/// cohort. The fraction is low, because among ten chipsets under the same load, the one hit hardest fires first.
 const AS_MUCH: f64 = 0.25;
 
 /// The whole cohort moved if at least this share of its devices did. Then medians are compared: if all devices are

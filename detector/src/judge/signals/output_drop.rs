@@ -1,10 +1,10 @@
 //! `OutputDrop`: golden outputs that are off, and whether the cause is the quantisation or an NPU.
 //!
-//! A device's output is off if it is beyond the tolerance of the model's owner. Without a tolerance it is off if the cosine
-//! with the output of its own CPU is below [`ROUNDING_COSINE`]. For small noise that is independent of the output, 1 - cosine
-//! is half of its power over the output's. A rounding step of q adds q^2 / 12, and q^2 / 3 if it is a floor (B. Widrow and
-//! I. Kollar, *Quantization Noise*, 2008). With 8 bits and many layers the cosine stays above that limit, as
-//! docs/detection.md has measured.
+//! A device's output is off if it is beyond the tolerance of the model's owner. Without a tolerance it is off if the
+//! cosine with the output of its own CPU is below [`ROUNDING_COSINE`]. For small noise that is independent of the
+//! output, 1 - cosine is half of its power over the power of the output. A rounding step of q adds q^2 / 12, and q^2 /
+//! 3 if it is a floor (B. Widrow and I. Kollar, *Quantization Noise*, 2008). With 8 bits and many layers the cosine
+//! stays above that limit, as docs/detection.md has measured.
 //!
 //! All chipsets run one version on one input. If the others are off as well, the cause is in the model: its
 //! quantisation. If they are not, the cause is the NPU here. A chipset that is further off does not rule out a common
@@ -26,9 +26,9 @@ use super::cross_chipset::with_rest;
 use super::limits::{Limits, counted_signal, is_enough};
 use super::outputs::{BEYOND_RATE, MIN_SHARE};
 
-/// Another chipset shows the same loss if its share of devices off is at least this fraction of the cohort's. The
-/// distance does not matter. Rounding one step down has four times the noise of rounding to nearest, and its bias adds
-/// up over layers (docs/detection.md).
+/// Another chipset shows the same loss if its share of devices off is at least this fraction of the share in the
+/// cohort. The distance does not matter. Rounding one step down has four times the noise of rounding to nearest, and
+/// its bias adds up over layers (docs/detection.md).
 const AS_MANY: f64 = 0.5;
 
 /// One chipset in this many may differ. It may have the layer in question on its CPU, or its rounding may lose less.

@@ -55,7 +55,7 @@ pub struct OutputsBeyond {
     pub top1_share: Option<f64>,
 }
 
-/// Devices whose NPU gives another output than most of their cohort's.
+/// Devices whose NPU gives another output than most devices of their cohort.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OutputMinority {
     /// Value: share of the tested devices hit.

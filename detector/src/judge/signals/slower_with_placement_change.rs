@@ -63,7 +63,7 @@ pub struct SlowerAndMoved {
     pub signal: Signal,
     /// The reference of most of these devices.
     pub reference: SpeedReference,
-    /// Median over the devices hit of p50 over the reference's.
+    /// Median over the devices hit of p50 over the p50 of the reference.
     pub p50_ratio: f64,
     /// Median p50 of the devices hit, in microseconds, for their commonest input shape.
     pub hit_p50_us: f64,

@@ -13,7 +13,7 @@ use super::limits::MIN_HITS;
 /// among them.
 const NEARLY_ALL: f64 = 0.8;
 
-/// Chance of so many such devices among the cohort's, below which they are not an accident.
+/// Chance of so many such devices in the cohort, below which they are not an accident.
 const BY_CHANCE: f64 = 0.05;
 
 /// Shares of devices without a thermal state, in [0, 1].

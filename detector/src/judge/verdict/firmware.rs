@@ -32,7 +32,7 @@ const OTHERS_RATE: BaseRate = BaseRate {
 /// and load are on all firmwares, so this must not be a coincidence in any of the many vetoed windows.
 const SURE: f64 = 1e-6;
 
-/// Minimum share of the firmware's or runtime's devices that must be hit in that case.
+/// Minimum share of the devices with the firmware or runtime that must be hit in that case.
 const MOST_OF_ITS_DEVICES: f64 = 0.5;
 
 /// A group of devices that is hit far more often than the others of the chipset.

@@ -345,7 +345,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// An Alertmanager's.
+    /// Starts the receiver of an Alertmanager.
     async fn start(answers: &[Answer]) -> (Receiver, String) {
         Self::start_at("/api/v2/alerts", answers).await
     }
@@ -638,7 +638,7 @@ async fn a_notifier_that_was_down_gets_the_news_when_it_is_back() {
     assert_eq!(running.stop().await, [1, 0, 1, 0]);
 }
 
-/// A payload that is refused, or answered with 500, does not delay the next incident's.
+/// A payload that is refused, or answered with 500, does not delay the payload of the next incident.
 #[tokio::test]
 async fn a_notification_that_fails_holds_up_no_other() {
     for status in [StatusCode::BAD_REQUEST, StatusCode::INTERNAL_SERVER_ERROR] {

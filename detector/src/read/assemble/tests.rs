@@ -67,7 +67,7 @@ impl Building {
         }
     }
 
-    /// A series of 30 runs of a device that names a version before, and an earlier runtime.
+    /// A series of 30 runs of a device that names an earlier version, and an earlier runtime.
     fn row(
         &mut self,
         (version, previous): (&str, Option<SelfQuantiles>),

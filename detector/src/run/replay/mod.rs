@@ -41,7 +41,7 @@ pub struct ReplayOptions {
     pub to: Option<Timestamp>,
     /// Whether healthy verdicts are lines too.
     pub all: bool,
-    /// Whether lines say if latency has two modes. Finding the modes takes up to half of the time of a replay.
+    /// Whether lines tell whether latency has two modes. Finding the modes takes up to half of the time of a replay.
     pub modes: bool,
 }
 

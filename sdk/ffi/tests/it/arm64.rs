@@ -20,7 +20,7 @@ CPU part\t: 0xd0b
 CPU revision\t: 0
 ";
 
-/// Makes the folder whose files a program under qemu sees instead of the host's.
+/// Makes the folder whose files a program under qemu sees instead of the files of the host.
 fn make_root(root: &Path) {
     let _ = fs::remove_dir_all(root);
     fs::create_dir_all(root.join("proc")).unwrap();

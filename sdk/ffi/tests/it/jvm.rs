@@ -38,7 +38,7 @@ struct Received {
     reports: BTreeMap<ReportKey, Report>,
     /// The answers to the next uploads.
     answers: VecDeque<v1::UploadResponse>,
-    /// Whole answers of a stranger to the next requests, in place of the collector's.
+    /// Whole answers of a stranger to the next requests, in place of the collector's answers.
     strangers: VecDeque<Vec<u8>>,
     deletions: usize,
 }

@@ -32,7 +32,7 @@ fn a_self_test_compares_the_outputs_of_npu_and_cpu_and_is_reported() {
     let no_session = by_id(&failed, "no session");
     assert_eq!(no_session.npu_output_hash, first.npu_output_hash);
     assert_eq!(no_session.cpu_output_hash, None);
-    // The runs of self-tests are none of the app's.
+    // The runs of self-tests do not count as runs of the app.
     assert!(
         reports
             .iter()

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::placement::AssignedNode;
 
-/// Longest node name. It is longer than a placement's, so that clipped names still differ.
+/// Longest node name. It is longer than the names of a placement, so that clipped names still differ.
 const MAX_NAME_BYTES: usize = 4 * MAX_NODE_NAME_BYTES;
 /// The session's data read so far, and the state between its lines.
 #[derive(Debug, Default)]

@@ -43,7 +43,7 @@ fn a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes() {
     let placement = session.placement();
     assert_eq!(placement.graph_kind, GraphKind::EpContext);
     assert_eq!(placement.ep(QNN_EP).unwrap().n_nodes, 1);
-    // The CPU's part is compared. It equals the source model's.
+    // The CPU's part is compared. It equals the CPU's part of the source model.
     let cpu = |s: &ObservedSession| -> Vec<_> {
         let nodes = s.placement().cpu_nodes.iter();
         nodes

@@ -13,7 +13,7 @@ use crate::support::{TIMEOUT, app, command, emit, emitted_by, fixture, qnn, role
 struct Case {
     name: &'static str,
     model: &'static str,
-    /// A library next to the HTP's, or a path without a file.
+    /// A library next to the HTP library, or a path without a file.
     backend: &'static str,
     soc_model: &'static str,
 }

@@ -10,7 +10,7 @@ import java.nio.ByteOrder
 import java.util.concurrent.Callable
 
 /**
- * A reference input of a model, for [ObservedSession.selfTest]: random or public data, never a user's.
+ * A reference input of a model, for [ObservedSession.selfTest]: random or public data, never the data of a user.
  *
  * @property id by which reports name it: 1 to 64 bytes.
  * @property inputs the model's inputs by name, of numbers. They stay the app's.
