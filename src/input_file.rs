@@ -87,6 +87,15 @@ pub(crate) fn open(path: &Path, kind: InputKind) -> Result<File, String> {
     File::open(path).map_err(|error| error.to_string())
 }
 
+/// Returns the SHA-256 of a file that [`check`] accepts, hexadecimal. Reads it in parts.
+///
+/// # Errors
+/// Errors of [`check`] and of the system.
+pub(crate) fn sha256(path: &Path, kind: InputKind) -> Result<String, String> {
+    check(path, kind)?;
+    epwatch_manifest::sha256_of_file(path).map_err(|error| error.to_string())
+}
+
 /// Reads a plain file, up to the limit of its kind.
 ///
 /// # Errors

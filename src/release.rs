@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use epwatch_gate::evidence::{Digest, STATEMENT, Statement, Subject};
+use epwatch_gate::evidence::{STATEMENT, Statement, Subject};
 use epwatch_manifest::sha256_of_file;
 use serde_json::json;
 
@@ -50,10 +50,7 @@ fn subject(path: &Path) -> Result<Subject, WrongUse> {
     let sha256 =
         sha256.map_err(|error| WrongUse(format!("failed to read {}: {error}", path.display())))?;
     let name = path.file_name().unwrap_or_default();
-    Ok(Subject {
-        name: name.to_string_lossy().into_owned(),
-        digest: Digest { sha256 },
-    })
+    Ok(Subject::new(name.to_string_lossy(), sha256))
 }
 
 /// Returns the files that a signed statement of a release does not name with this content.

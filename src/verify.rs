@@ -11,7 +11,7 @@ use epwatch_gate::{
     dsse::Envelope,
     evidence::{SEEN, Statement, Subject},
 };
-use epwatch_manifest::{ModelOutline, sha256_of_file};
+use epwatch_manifest::ModelOutline;
 use epwatch_server::Period;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// The public key (PEM), which `epwatch gate keygen` writes into its file .pub.
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// A model file, which must be one that was judged.
+    /// A model file, which must be one that was judged. Files next to it that hold its tensors are compared too.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     model: Vec<PathBuf>,
     /// A file of a release; the first argument is its release.dsse.json then.
@@ -68,6 +68,8 @@ struct Verified {
     result: &'static str,
     made_at: Option<Timestamp>,
     models: Vec<Subject>,
+    /// Files next to these models, which hold tensors or compiled graphs.
+    data: Vec<Subject>,
     /// SHA-256 of the policy file; `None` for the default policy.
     policy: Option<String>,
     /// All failed comparisons, each as a sentence.
@@ -159,6 +161,7 @@ fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
         policy: claims.policy,
         predicate_type: claims.predicate_type,
         models: claims.models,
+        data: claims.data,
         problems: Vec::new(),
     })
 }
@@ -169,28 +172,8 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
     if verified.result != "pass" {
         problems.push("the gate failed".to_owned());
     }
-    let hash = |path: &Path, kind: InputKind| {
-        let failed = |error| WrongUse(format!("failed to read {}: {error}", path.display()));
-        input_file::check(path, kind).map_err(failed)?;
-        sha256_of_file(path).map_err(|error| failed(error.to_string()))
-    };
     for path in &args.model {
-        let sha256 = hash(path, InputKind::Model)?;
-        if !verified
-            .models
-            .iter()
-            .any(|model| model.digest.sha256 == sha256)
-        {
-            problems.push(format!("{} is not a model that was judged", path.display()));
-        }
-        let outline = ModelOutline::of(path).ok();
-        for data in outline.iter().flat_map(ModelOutline::data_files) {
-            output::remark(format_args!(
-                "the evidence does not cover {}, which holds data of {}: compare its hash with the release's",
-                data.display(),
-                path.display()
-            ));
-        }
+        problems.extend(problems_of_model(path, verified)?);
     }
     if let Some(path) = &args.policy
         && verified.policy.as_ref() != Some(&hash(path, InputKind::Document)?)
@@ -219,6 +202,50 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
     Ok(problems)
 }
 
+fn hash(path: &Path, kind: InputKind) -> Result<String, WrongUse> {
+    let failed = |error| WrongUse(format!("failed to read {}: {error}", path.display()));
+    input_file::sha256(path, kind).map_err(failed)
+}
+
+/// Compares a model, and the files next to it that hold its data, with the evidence.
+fn problems_of_model(path: &Path, verified: &Verified) -> Result<Vec<String>, WrongUse> {
+    let (shown, sha256) = (path.display(), hash(path, InputKind::Model)?);
+    let models = verified.models.iter();
+    let same = models.filter(|model| model.digest.sha256 == sha256);
+    let folders: Vec<&Path> = same
+        .map(|model| Path::new(&model.name).parent().unwrap_or(Path::new("")))
+        .collect();
+    if folders.is_empty() {
+        return Ok(vec![format!("{shown} is not a model that was judged")]);
+    }
+    let mut problems = Vec::new();
+    let outline = ModelOutline::of(path).ok();
+    for file in outline.iter().flat_map(ModelOutline::data_files) {
+        // The model names the file, so its name in the evidence differs by the model's folder alone.
+        let is_it = |data: &&Subject| {
+            let mut folders = folders.iter();
+            folders.any(|folder| folder.join(file) == Path::new(&data.name))
+        };
+        let judged: Vec<&Subject> = verified.data.iter().filter(is_it).collect();
+        if judged.is_empty() {
+            output::remark(format_args!(
+                "the evidence does not cover {}, which holds data of {shown}: compare its hash with the release's",
+                file.display()
+            ));
+            continue;
+        }
+        let here = path.parent().unwrap_or(Path::new("")).join(file);
+        let sha256 = hash(&here, InputKind::Model)?;
+        if !judged.iter().any(|data| data.digest.sha256 == sha256) {
+            problems.push(format!(
+                "{} is not the data of {shown} that was judged",
+                here.display()
+            ));
+        }
+    }
+    Ok(problems)
+}
+
 fn text_of(verified: &Verified, args: &Args) -> String {
     let mut text = format!(
         "signed by  {} (key id {})\n",
@@ -228,13 +255,15 @@ fn text_of(verified: &Verified, args: &Args) -> String {
         _ = writeln!(text, "made at    {made_at}");
     }
     _ = writeln!(text, "result     {}", verified.result);
-    for model in &verified.models {
-        _ = writeln!(
-            text,
-            "model      {} {}",
-            model.digest.sha256,
-            model.name.escape_debug()
-        );
+    for (what, files) in [("model", &verified.models), ("data", &verified.data)] {
+        for file in files {
+            _ = writeln!(
+                text,
+                "{what:<10} {} {}",
+                file.digest.sha256,
+                file.name.escape_debug()
+            );
+        }
     }
     if let Some(policy) = &verified.policy {
         _ = writeln!(text, "policy     {policy}");

@@ -12,10 +12,11 @@ use epwatch_gate::{
     change::{self, Neighbours, Side},
     placement::{Inspected, InspectedChipset},
     policy::PlacementLimits,
-    verdict::{Before, Check, GatedFile, Outcome},
+    verdict::{Before, Check, GatedModel, Outcome},
 };
 use epwatch_manifest::{GraphFacts, ManifestError, ModelOutline, graph_facts};
 
+use super::model_file::gated_model;
 use crate::{
     input_file::{self, InputKind},
     inspect,
@@ -88,7 +89,7 @@ impl Baseline {
     pub(super) async fn before(
         &self,
         inspection: inspect::Args,
-        model: &GatedFile,
+        model: &GatedModel,
         n_models: usize,
         facts: Option<&GraphFacts>,
     ) -> anyhow::Result<Compared> {
@@ -113,11 +114,8 @@ impl Baseline {
             let error = WrongUse(format!("--baseline {shown}: {error}"));
             return Err(judged_alone(error.into()));
         }
-        let file = GatedFile {
-            path: shown.to_string(),
-            sha256: epwatch_manifest::sha256_of_file(path)
-                .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?,
-        };
+        let file = gated_model(path)
+            .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?;
         if file.sha256 == model.sha256 {
             return Ok(Compared::SameFile(file));
         }
@@ -188,10 +186,10 @@ pub(super) enum Compared {
     /// No model of `--baseline` belongs to this model.
     NoFile,
     /// The baseline is the model itself.
-    SameFile(GatedFile),
+    SameFile(GatedModel),
     /// Another one.
     Model {
-        file: GatedFile,
+        file: GatedModel,
         /// The earlier model's chipsets, in the order of the model's own chipsets.
         chipsets: Vec<InspectedChipset>,
         now: BTreeMap<String, Neighbours>,

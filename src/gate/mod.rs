@@ -12,6 +12,7 @@ pub(crate) mod dsse;
 mod fix;
 mod folder_lock;
 mod keygen;
+mod model_file;
 mod op_advice;
 mod percent;
 mod policy_file;
@@ -38,11 +39,12 @@ use epwatch_gate::{
     placement::Inspected,
     policy::Policy,
     read::ReadOptions,
-    verdict::{Against, Check, GatedFile, NotChecked, Outcome, Target, Verdict},
+    verdict::{Against, Check, NotChecked, Outcome, Target, Verdict},
 };
 use epwatch_manifest::{ModelOutline, graph_facts};
 use epwatch_proto::Runtime;
 use jiff::Timestamp;
+use model_file::gated_model;
 use policy_ops::OtherOps;
 use runs::RunFiles;
 
@@ -565,11 +567,9 @@ async fn targets(
             latency: None,
         }));
         let found: Inspected = serde_json::from_value(serde_json::to_value(&document)?)?;
-        let file = GatedFile {
-            path: model.display().to_string(),
-            sha256: epwatch_manifest::sha256_of_file(&model)
-                .with_context(|| format!("failed to read MODEL {}", model.display()))?,
-        };
+        let file = gated_model(&model)
+            .map_err(anyhow::Error::msg)
+            .with_context(|| format!("failed to read MODEL {}", model.display()))?;
         let facts = graph_facts(&model, &args.app.shapes(&args.shape));
         let baseline = &chosen.baseline;
         let before = baseline

@@ -10,14 +10,17 @@ use epwatch_gate::{
     placement::Counted,
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::{GatedFile, Uncounted},
+    verdict::{GatedFile, GatedModel, Uncounted},
 };
 use epwatch_manifest::{
     InputShape, ManifestDocument, ManifestError, ModelOutline, Sha256Reader, manifest_of,
 };
 use epwatch_proto::v1;
 
-use super::policy_ops::{self, OtherOps};
+use super::{
+    model_file::gated_model,
+    policy_ops::{self, OtherOps},
+};
 use crate::{
     input_file::{self, InputKind},
     output::WrongUse,
@@ -103,7 +106,7 @@ pub(super) fn measured(path: &Path, options: ReadOptions) -> Result<Vec<Measured
 }
 
 /// The model with its MACs, if they can be counted.
-fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedFile, Option<ModelMacs>), WrongUse> {
+fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedModel, Option<ModelMacs>), WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("MODEL {shown}: {error}"));
     input_file::check(path, InputKind::Model).map_err(|error| wrong(&error))?;
@@ -125,11 +128,7 @@ fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedFile, Option<ModelM
             Some(ModelMacs::default())
         }
     };
-    let sha256 = epwatch_manifest::sha256_of_file(path).map_err(|error| wrong(&error))?;
-    let file = GatedFile {
-        path: shown,
-        sha256,
-    };
+    let file = gated_model(path).map_err(|error| wrong(&error))?;
     Ok((file, counted))
 }
 

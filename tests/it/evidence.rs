@@ -198,10 +198,8 @@ sys.exit("a changed payload was accepted")
     }
 }
 
-/// PyPI's in-toto-attestation parses and validates the statements, and its test result.
-#[test]
-fn statements_are_those_of_in_toto() {
-    const PYTHON: &str = r#"
+/// Parses and validates a statement by in-toto's own classes.
+const IN_TOTO: &str = r#"
 import base64, json, sys
 sys.path.insert(0, sys.argv[1])
 from google.protobuf.json_format import ParseDict
@@ -224,6 +222,10 @@ except ValueError:
     sys.exit(0)
 sys.exit("a subject without a name was accepted")
 "#;
+
+/// PyPI's in-toto-attestation parses and validates the statements, and its test result.
+#[test]
+fn statements_are_those_of_in_toto() {
     let folder = attested();
     let dir = folder.path();
     for (evidence, says) in [
@@ -231,7 +233,7 @@ sys.exit("a subject without a name was accepted")
         ("gate", "good.onnx"),
     ] {
         let mut python = Command::new("python3");
-        python.current_dir(dir).args(["-c", PYTHON]);
+        python.current_dir(dir).args(["-c", IN_TOTO]);
         python.arg(in_toto_attestation());
         let said = check_succeeds(python.arg(format!("out/{evidence}.dsse.json")));
         assert_eq!(said.trim(), says);
@@ -308,28 +310,78 @@ fn cosign_verifies_it() {
     }
 }
 
-/// The hash of a model does not cover tensors in another file.
+/// The model's own hash does not cover tensors in another file.
 #[test]
-fn data_outside_of_the_model_is_named_as_not_covered() {
+fn data_next_to_the_model_is_a_subject() {
     let folder = attested();
     let dir = folder.path();
-    for name in ["forms_outside.fp32.onnx", "forms_outside.fp32.data"] {
-        let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
-        fs::copy(format!("{fixture}/{name}"), dir.join(name)).unwrap();
+    let (model, data) = ("forms_outside.fp32.onnx", "forms_outside.fp32.data");
+    fs::create_dir(dir.join("models")).unwrap();
+    for name in [model, data] {
+        fs::copy(format!("{MODELS}/{name}"), dir.join("models").join(name)).unwrap();
     }
-    let model = "forms_outside.fp32.onnx";
-    let words =
-        format!("gate {model} --soc SM8650 --policy gate.toml --attest ops.pem --out outside");
-    let judged = epwatch(dir, &words).output().unwrap();
-    assert!(matches!(judged.status.code(), Some(0 | 1)), "{judged:?}");
-    let words = format!("verify outside/gate.dsse.json --key ops.pem.pub --model {model}");
-    let verified = epwatch(dir, &words).output().unwrap();
-    let told = String::from_utf8_lossy(&verified.stderr);
-    assert!(
-        told.contains("does not cover forms_outside.fp32.data"),
-        "{told}"
+    let limits = "preset = \"macs-only\"\n[placement]\nmin_npu_macs = 0";
+    fs::write(dir.join("lenient.toml"), limits).unwrap();
+    let words = format!(
+        "gate models/{model} --soc SM8650 --policy lenient.toml --attest ops.pem --out outside"
     );
-    let good = "verify out/gate.dsse.json --key ops.pem.pub --model good.onnx";
-    let (_, told) = check_ends(&mut epwatch(dir, good), 0);
-    assert!(!told.contains("does not cover"), "{told}");
+    check_succeeds(&mut epwatch(dir, &words));
+    let gated: Value =
+        serde_json::from_slice(&fs::read(dir.join("outside/gate.json")).unwrap()).unwrap();
+    let found = &gated["targets"][0]["model"]["data"];
+    assert_eq!(found[0]["path"], format!("models/{data}"), "{found}");
+    let words = |evidence: &str, at: &str| {
+        format!("verify {evidence} --key ops.pem.pub --model {at}/{model}")
+    };
+    // A release job has the files in another folder.
+    fs::rename(dir.join("models"), dir.join("released")).unwrap();
+    let here = dir.join("released").join(data);
+    let whole = fs::read(&here).unwrap();
+    let mut other = whole.clone();
+    other[0] ^= 1;
+    for evidence in ["outside/gate.dsse.json", "outside/test-result.dsse.json"] {
+        let words = words(evidence, "released");
+        fs::write(&here, &whole).unwrap();
+        let (text, told) = check_ends(&mut epwatch(dir, &words), 0);
+        assert!(text.contains(&format!("models/{data}")), "{text}");
+        assert!(!told.contains("does not cover"), "{told}");
+        fs::write(&here, &other).unwrap();
+        let told = format!("released/{data} is not the data of released/{model}");
+        check_fails(&mut epwatch(dir, &words), 1, &told);
+        fs::remove_file(&here).unwrap();
+        check_fails(
+            &mut epwatch(dir, &words),
+            2,
+            &format!("released/{data}: No such"),
+        );
+        // A FIFO would wait for ever.
+        assert!(
+            Command::new("mkfifo")
+                .arg(&here)
+                .status()
+                .unwrap()
+                .success()
+        );
+        check_fails(
+            &mut epwatch(dir, &words),
+            2,
+            &format!("released/{data}: it is a FIFO"),
+        );
+        let mut python = Command::new("python3");
+        python.current_dir(dir).args(["-c", IN_TOTO]);
+        let said = check_succeeds(python.arg(in_toto_attestation()).arg(evidence));
+        assert!(said.starts_with(&format!("models/{model}")), "{said}");
+        fs::remove_file(&here).unwrap();
+    }
+    // Launches are judged without the data, as all evidence of older versions was. `verify` says so.
+    let runs = format!("{:?}", [1_000; 23]);
+    fs::write(dir.join("runs.json"), runs).unwrap();
+    let gate = format!(
+        "gate released/{model} --runs runs.json --median-ms 10 --attest ops.pem --out without"
+    );
+    check_succeeds(&mut epwatch(dir, &gate));
+    fs::write(&here, &whole).unwrap();
+    let words = words("without/gate.dsse.json", "released");
+    let (_, told) = check_ends(&mut epwatch(dir, &words), 0);
+    assert!(told.contains(&format!("does not cover {data}")), "{told}");
 }

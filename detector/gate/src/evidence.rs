@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::verdict::{GatedFile, Outcome, Verdict};
+use crate::verdict::{GatedFile, GatedModel, Outcome, Verdict};
 
 /// Type of every statement.
 pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -18,9 +18,11 @@ pub const GATE: &str = "https://epwatch.dev/attestation/gate/v1";
 /// The predicate with a volunteer's report of a device (`epwatch.seen/1`). It holds no result of a gate.
 pub const SEEN: &str = "https://epwatch.dev/attestation/seen/v1";
 
-/// Key of the annotation that marks the policy among the files of [`TEST_RESULT`]'s configuration.
+/// Key of the annotation that marks the policy among the files of [`TEST_RESULT`]'s configuration, and files next to a
+/// model among the subjects.
 const ROLE: &str = "role";
 const POLICY: &str = "policy";
+const DATA: &str = "data";
 
 /// A statement about model files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,7 +30,7 @@ pub struct Statement {
     /// [`STATEMENT`].
     #[serde(rename = "_type")]
     pub statement: String,
-    /// The models that were judged.
+    /// The models that were judged, each followed by the files that it needs next to it.
     pub subject: Vec<Subject>,
     /// [`TEST_RESULT`] or [`GATE`].
     #[serde(rename = "predicateType")]
@@ -44,6 +46,9 @@ pub struct Subject {
     pub name: String,
     /// The hash by which in-toto finds it.
     pub digest: Digest,
+    /// Marks the files next to a model, which hold its tensors or compiled graphs; otherwise `null`.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub annotations: Value,
 }
 
 /// An in-toto `DigestSet` with one algorithm.
@@ -53,15 +58,36 @@ pub struct Digest {
     pub sha256: String,
 }
 
-impl From<&GatedFile> for Subject {
-    fn from(file: &GatedFile) -> Self {
+impl Subject {
+    /// A file by its name and SHA-256.
+    pub fn new(name: impl Into<String>, sha256: impl Into<String>) -> Self {
         Self {
-            name: file.path.clone(),
+            name: name.into(),
             digest: Digest {
-                sha256: file.sha256.clone(),
+                sha256: sha256.into(),
             },
+            annotations: Value::Null,
         }
     }
+
+    fn is_data(&self) -> bool {
+        self.annotations[ROLE] == DATA
+    }
+}
+
+impl From<&GatedFile> for Subject {
+    fn from(file: &GatedFile) -> Self {
+        Self::new(&file.path, &file.sha256)
+    }
+}
+
+/// The model, then its data.
+fn subjects(model: &GatedModel) -> impl Iterator<Item = Subject> {
+    let data = model.data.iter().map(|file| Subject {
+        annotations: json!({ROLE: DATA}),
+        ..Subject::from(file)
+    });
+    std::iter::once(Subject::new(&model.path, &model.sha256)).chain(data)
 }
 
 /// Returns the statements [`TEST_RESULT`] and [`GATE`]. `None` without a model, and without a result.
@@ -73,10 +99,10 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
         _ => return None,
     };
     let mut subject: Vec<Subject> = Vec::new();
-    for model in verdict.targets.iter().filter_map(|on| on.model.as_ref()) {
-        let model = Subject::from(model);
-        if !subject.contains(&model) {
-            subject.push(model);
+    let models = verdict.targets.iter().filter_map(|on| on.model.as_ref());
+    for file in models.flat_map(subjects) {
+        if !subject.contains(&file) {
+            subject.push(file);
         }
     }
     let tests = |outcome| -> Vec<String> {
@@ -86,8 +112,11 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
     };
     // A file with several rows is in several targets, and is listed once.
     let policy = verdict.policy.iter().map(Subject::from);
-    let policy = policy.map(|Subject { name, digest }| {
-        json!({"name": name, "digest": digest, "annotations": {ROLE: POLICY}})
+    let policy = policy.map(|file| {
+        json!(Subject {
+            annotations: json!({ROLE: POLICY}),
+            ..file
+        })
     });
     let mut configuration: Vec<Value> = policy.collect();
     for file in verdict.targets.iter().flat_map(|on| &on.runs) {
@@ -125,6 +154,8 @@ pub struct Claims {
     pub made_at: Option<String>,
     /// The models that were judged.
     pub models: Vec<Subject>,
+    /// Files next to these models, which hold tensors or compiled graphs. Evidence of older versions has none.
+    pub data: Vec<Subject>,
     /// SHA-256 of the policy file; `None` for the default policy.
     pub policy: Option<String>,
 }
@@ -164,12 +195,14 @@ impl Statement {
             Some("fail" | "FAILED") => false,
             _ => return Err("it has no result".to_owned()),
         };
+        let (data, models) = self.subject.into_iter().partition(Subject::is_data);
         Ok(Claims {
             is_pass,
             policy,
             made_at,
             predicate_type: self.predicate_type,
-            models: self.subject,
+            models,
+            data,
         })
     }
 }

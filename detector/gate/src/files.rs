@@ -8,7 +8,7 @@ use crate::{
     policy::Policy,
     read::recorded,
     run::{Arm, Run, RunTarget},
-    verdict::GatedFile,
+    verdict::{GatedFile, GatedModel},
 };
 
 /// A launch with its file.
@@ -26,7 +26,7 @@ pub struct JudgedBy<'a> {
     /// The limits to judge by.
     pub policy: &'a Policy,
     /// The measured model, if its file is available.
-    pub model: Option<&'a GatedFile>,
+    pub model: Option<&'a GatedModel>,
     /// MACs per node of that model.
     pub macs: Option<&'a ModelMacs>,
     /// The chipset, if the command line names it.
@@ -270,7 +270,7 @@ pub(crate) fn check_models(
 pub(crate) fn of_one_model(
     mut candidate: Vec<MeasuredFile>,
     mut baseline: Vec<MeasuredFile>,
-    model: Option<&GatedFile>,
+    model: Option<&GatedModel>,
 ) -> Result<(Vec<MeasuredFile>, Vec<MeasuredFile>), LaunchesError> {
     let models = |of: &[MeasuredFile]| -> BTreeSet<String> {
         let named = of.iter().filter(|one| one.run.source == recorded::SOURCE);

@@ -15,7 +15,7 @@ use crate::{
     quantisation,
     read::recorded,
     run::Run,
-    verdict::{Against, Check, GatedFile, NotChecked, Outcome, PlacementNumbers, Target},
+    verdict::{Against, Check, GatedModel, NotChecked, Outcome, PlacementNumbers, Target},
 };
 
 pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
@@ -126,7 +126,10 @@ pub fn judged(
     })
 }
 
-fn check_model(candidate: &[MeasuredFile], model: Option<&GatedFile>) -> Result<(), LaunchesError> {
+fn check_model(
+    candidate: &[MeasuredFile],
+    model: Option<&GatedModel>,
+) -> Result<(), LaunchesError> {
     let Some(model) = model else { return Ok(()) };
     for one in candidate {
         let sha256 = one.run.target.model_sha256.as_ref();

@@ -71,6 +71,17 @@ pub struct GatedFile {
     pub sha256: String,
 }
 
+/// A model file, with the files that it needs next to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GatedModel {
+    /// As on the command line.
+    pub path: String,
+    /// 64 hexadecimal digits.
+    pub sha256: String,
+    /// Files that hold its tensors or compiled graphs, as far as they are there.
+    pub data: Vec<GatedFile>,
+}
+
 /// The program that judged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Tool {
@@ -82,7 +93,7 @@ pub struct Tool {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Before {
     /// Its file.
-    pub model: GatedFile,
+    pub model: GatedModel,
     /// Where its nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,
 }
@@ -93,7 +104,7 @@ pub struct Target {
     /// For example `SM8650`.
     pub chipset: String,
     /// The chipset's own file, if the policy has variants; `None` for latencies.
-    pub model: Option<GatedFile>,
+    pub model: Option<GatedModel>,
     /// Measured launches; the baseline's launches come last.
     pub runs: Vec<GatedFile>,
     /// `emulator`, or the kind of the files.
@@ -392,8 +403,9 @@ impl Target {
 
     /// Path of the file that is judged.
     pub(crate) fn file(&self) -> &str {
-        let file = self.model.as_ref().or_else(|| self.runs.first());
-        file.map_or("", |file| &file.path)
+        let model = self.model.as_ref().map(|model| &model.path);
+        let path = model.or_else(|| self.runs.first().map(|file| &file.path));
+        path.map_or("", String::as_str)
     }
 }
 

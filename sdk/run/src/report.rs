@@ -15,7 +15,7 @@ use anyhow::Context;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_gate::{
     dsse::Envelope,
-    evidence::{Digest as FileDigest, SEEN, STATEMENT, Statement, Subject},
+    evidence::{SEEN, STATEMENT, Statement, Subject},
     run_document::MeasuredOn,
 };
 use epwatch_proto::hex;
@@ -83,12 +83,8 @@ struct SeenModel {
 /// Writes the report of the launches in a folder, and its public key.
 pub(crate) fn write(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<PathBuf> {
     let report = of_folder(folder, is_broken_off)?;
-    let subject = report.models.iter().map(|model| Subject {
-        name: "model".to_owned(),
-        digest: FileDigest {
-            sha256: model.sha256.clone(),
-        },
-    });
+    let models = report.models.iter();
+    let subject = models.map(|model| Subject::new("model", &model.sha256));
     let statement = Statement {
         statement: STATEMENT.to_owned(),
         subject: subject.collect(),

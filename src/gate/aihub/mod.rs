@@ -12,7 +12,7 @@ use epwatch_gate::{
     groups::UNNAMED,
     launches::JudgedLaunches,
     policy::Policy,
-    verdict::{GatedFile, Target},
+    verdict::{GatedFile, GatedModel, Target},
 };
 use epwatch_manifest::ModelOutline;
 use epwatch_server::Period;
@@ -146,7 +146,7 @@ struct FailedTry {
 /// The launches on one phone of the farm.
 #[derive(Debug)]
 pub(super) struct OnDevice {
-    model: GatedFile,
+    model: GatedModel,
     pub(super) device: String,
     pub(super) candidate: Vec<PathBuf>,
     pub(super) baseline: Vec<PathBuf>,
@@ -170,10 +170,7 @@ impl AihubArgs {
         let left = LeftJobs { folder };
         self.run_script(&plan).await?;
         drop(left);
-        let judged = GatedFile {
-            path: model.display().to_string(),
-            sha256: plan.models.candidate.sha256.clone(),
-        };
+        let judged = plan.models.candidate.judged(model);
         JobsFile::read(folder)?.by_device(folder, &judged)
     }
 
@@ -324,6 +321,27 @@ fn data_of(model: &Path) -> Result<Option<PathBuf>, String> {
     }
 }
 
+impl UploadedModel {
+    /// The model by its path on the command line.
+    fn judged(&self, model: &Path) -> GatedModel {
+        let path = |of: &Path| of.display().to_string();
+        let outline = ModelOutline::of(model).ok();
+        // At most one file is uploaded with a model.
+        let files = outline.iter().flat_map(ModelOutline::data_files);
+        let data = files
+            .zip(&self.data_sha256)
+            .map(|(file, sha256)| GatedFile {
+                path: path(&model.with_file_name(file)),
+                sha256: sha256.clone(),
+            });
+        GatedModel {
+            path: path(model),
+            sha256: self.sha256.clone(),
+            data: data.collect(),
+        }
+    }
+}
+
 impl UploadedModels {
     /// Hashes of all files.
     fn sha256(&self) -> Vec<(&str, Option<&str>)> {
@@ -378,7 +396,7 @@ impl JobsFile {
     ///
     /// # Errors
     /// AI Hub refused a job because of an argument of the command line.
-    fn by_device(&self, folder: &Path, model: &GatedFile) -> anyhow::Result<Vec<OnDevice>> {
+    fn by_device(&self, folder: &Path, model: &GatedModel) -> anyhow::Result<Vec<OnDevice>> {
         let mut found = Vec::new();
         for device in &self.plan.devices {
             let mut on = OnDevice {

@@ -66,7 +66,7 @@ fn facts(target: &Target) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Check, FailingNode, GatedFile, Outcome};
+    use crate::verdict::{Check, FailingNode, GatedModel, Outcome};
 
     fn node(name: &str, fix: &str, alternative: Option<&str>) -> FailingNode {
         FailingNode {
@@ -109,9 +109,10 @@ mod tests {
             };
             Target {
                 chipset: chipset.to_owned(),
-                model: Some(GatedFile {
+                model: Some(GatedModel {
                     path: "m.onnx".to_owned(),
                     sha256: String::new(),
+                    data: Vec::new(),
                 }),
                 source: "emulator",
                 checks,

@@ -8,7 +8,7 @@ use epwatch_gate::{
     placement::InspectedChipset,
     policy::{PlacementLimits, Policy},
     report::comment,
-    verdict::{Before, Check, GatedFile, Outcome, Target, Verdict},
+    verdict::{Before, Check, GatedModel, Outcome, Target, Verdict},
 };
 
 /// A chipset with these partitions, nodes that compute on the CPU (name and op) and bytes that cross.
@@ -209,10 +209,11 @@ fn sessions_that_were_not_made_compare_with_nothing() {
     assert!(check.is_none(), "{check:#?}");
 }
 
-fn file(path: &str) -> GatedFile {
-    GatedFile {
+fn file(path: &str) -> GatedModel {
+    GatedModel {
         path: path.to_owned(),
         sha256: "0123456789abcdef".repeat(4),
+        data: Vec::new(),
     }
 }
 

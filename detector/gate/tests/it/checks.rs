@@ -5,7 +5,7 @@ use epwatch_gate::{
     macs::ModelMacs,
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::{Check, GatedFile, Outcome},
+    verdict::{Check, GatedFile, GatedModel, Outcome},
 };
 
 /// The inputs by which files are judged.
@@ -24,9 +24,10 @@ impl By<'_> {
         candidate: Vec<MeasuredFile>,
         baseline: Vec<MeasuredFile>,
     ) -> Result<JudgedLaunches, LaunchesError> {
-        let model = self.model.map(|model| GatedFile {
+        let model = self.model.map(|model| GatedModel {
             path: "m.onnx".to_owned(),
             sha256: format!("hash of {model}"),
+            data: Vec::new(),
         });
         let by = JudgedBy {
             is_on_cpu: false,
