@@ -1,6 +1,6 @@
 //! Loads ONNX Runtime, and checks that it is new enough.
 //!
-//! Every version from [`OLDEST`] on works; older versions lack calls that every session needs. Placements come from
+//! Versions before [`OLDEST`] are refused, because they lack calls that every session needs. Placements come from
 //! ORT's API from [`FIRST_WITH_ASSIGNMENT_API`] on, and from its log before; [`Watch::explain`](crate::Watch::explain)
 //! reports which. Hosts that load the library themselves (`ort::init_from`) get the same error from `ort`, and use
 //! [`check`]. [`disable_telemetry`] turns ONNX Runtime's own telemetry off.
@@ -18,8 +18,9 @@ pub use crate::host::runtime_telemetry::{
     FIRST_WITH_TELEMETRY, RuntimeTelemetry, TELEMETRY_SWITCH, disable_telemetry,
 };
 
-/// Minor version of the oldest ONNX Runtime 1.x that this build works with: 1.17, or 1.22 with feature `qnn`, because
-/// plugin EPs came with it.
+/// Minor version of the oldest ONNX Runtime 1.x that this build loads: 1.17, or 1.22 with feature `qnn`, because plugin
+/// EPs came with it. With that feature, sessions need 1.23. `ort` gives each session a policy for its EP, and 1.22.1 then
+/// aborts a process without a device.
 pub const OLDEST: u32 = if cfg!(feature = "qnn") { 22 } else { 17 };
 
 /// Minor version of the first ONNX Runtime 1.x that returns the EP of each node.
