@@ -25,6 +25,7 @@ use epwatch_engines::QnnVersion;
 use epwatch_manifest::{
     GraphFacts, InputShape, ManifestDocument, ManifestError, ModelOutline, graph_facts, manifest_of,
 };
+use epwatch_proto::{ModelHash, ModelManifest};
 use epwatch_server::Period;
 use tempfile::NamedTempFile;
 use tokio::{sync::Semaphore, task::JoinSet};
@@ -46,7 +47,7 @@ use fail_on::FailOn;
 pub(crate) use fail_on::share_of_percent;
 use refusal::Refusal;
 pub(crate) use session::EpOption;
-use session::{Attempt, Runtimes, SessionInputs, read_manifest};
+use session::{Attempt, Runtimes, SessionInputs, read_side_car};
 
 /// The default chipsets: one of each HTP generation in the field, with FP16 and without.
 const DEFAULT_SOCS: &str = "SM8350,SM8450,SM8550,SM8635,SM8650,SM8750,SM8850";
@@ -237,10 +238,10 @@ impl Inputs {
         let manifest = given.map(|path| readable(path, "--manifest", InputKind::SideCar));
         let manifest = manifest.transpose()?;
         if let Some(path) = &manifest {
-            read_manifest(path).map_err(|error| {
+            check_side_car(path, &model).map_err(|error| {
                 format!(
                     "--manifest {} cannot be used: {error:#}; expected JSON with the model's MACs \
-                     per node",
+                     per node, as `epwatch manifest` writes it",
                     path.display()
                 )
             })?;
@@ -305,6 +306,18 @@ impl Inputs {
         }
         Ok(())
     }
+}
+
+/// Refuses a side-car that cannot be read, or is of another model.
+fn check_side_car(path: &Path, model: &Path) -> anyhow::Result<()> {
+    let side_car = read_side_car(path)?;
+    let theirs = side_car.model_hash()?;
+    ModelManifest::try_from(side_car)?;
+    let sha256 = input_file::sha256(model, InputKind::Model).map_err(anyhow::Error::msg)?;
+    if ModelHash::from_hex(&sha256) != Some(theirs) {
+        anyhow::bail!("it is of another model, with the SHA-256 {theirs}");
+    }
+    Ok(())
 }
 
 /// Returns the absolute path of a file. Links are not resolved, because a model's data is next to its link.

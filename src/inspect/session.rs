@@ -492,9 +492,12 @@ fn made(builder: SessionBuilder, model: &Path, input: PlacementInput<'_>) -> Ins
     }
 }
 
-/// Reads a side-car of MACs.
-pub(super) fn read_manifest(path: &Path) -> anyhow::Result<ModelManifest> {
+/// Reads a side-car of MACs, which names its model.
+pub(super) fn read_side_car(path: &Path) -> anyhow::Result<SideCar> {
     let text = input_file::read(path, InputKind::SideCar).map_err(anyhow::Error::msg)?;
-    let side_car: SideCar = serde_json::from_slice(&text)?;
-    Ok(ModelManifest::try_from(side_car)?)
+    Ok(serde_json::from_slice(&text)?)
+}
+
+fn read_manifest(path: &Path) -> anyhow::Result<ModelManifest> {
+    Ok(read_side_car(path)?.try_into()?)
 }

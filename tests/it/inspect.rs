@@ -150,6 +150,12 @@ fn wrong_use_is_said_before_anything_runs() {
     }
     let broken = format!("--manifest {FIXTURES}/models/a_cnn.qu8.onnx");
     check_fails(&mut inspect("a_cnn.qu8", &broken), 2, "--manifest");
+    let other = format!("--manifest {FIXTURES}/models/cnn.qu8.macs.json");
+    check_fails(
+        &mut inspect("a_cnn.qu8", &other),
+        2,
+        "it is of another model, with the SHA-256 ",
+    );
 }
 
 /// Shares come from the model itself, and equal the shares of its own side-car.
