@@ -93,17 +93,22 @@ pub(crate) fn one_line(text: &str) -> String {
     visible(&text.replace(['\n', '\r', '\t'], " "))
 }
 
+/// Begins each text on standard error.
+pub(crate) const PREFIX: &str = "epwatch: ";
+/// Begins the line of an error's cause, after the error.
+pub(crate) const CAUSE: &str = "  because: ";
+
 /// Writes text that is not part of the answer to standard error.
 pub(crate) fn remark(text: impl std::fmt::Display) {
     // If stderr is closed, the text is dropped.
-    let _ = writeln!(io::stderr(), "epwatch: {text}");
+    let _ = writeln!(io::stderr(), "{PREFIX}{text}");
 }
 
 /// Returns the error and its causes, without those that repeat the text before them.
 fn in_words(error: &anyhow::Error) -> String {
     let mut lines: Vec<String> = error.chain().map(ToString::to_string).collect();
     lines.dedup();
-    lines.join("\n  because: ")
+    lines.join(&format!("\n{CAUSE}"))
 }
 
 /// Standard output. If its reader is gone, bytes are dropped, because a server must not end for that.

@@ -141,6 +141,13 @@ impl Args {
         self.device.option().is_some() || !self.aihub.aihub.is_empty()
     }
 
+    /// The option that gives launches, or makes them; `None` without launches.
+    pub(super) fn launches_option(&self) -> Option<&'static str> {
+        let farm = (!self.aihub.aihub.is_empty()).then_some("--aihub");
+        let runs = (!self.runs.is_empty()).then_some("--runs");
+        self.device.option().or(farm).or(runs)
+    }
+
     /// True of `gate fix`, which runs both models in its own process.
     pub(crate) fn loads_onnx_runtime(&self) -> bool {
         matches!(self.command, Some(GateCommand::Fix(_)))
@@ -216,7 +223,6 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
         return wrong("--certify stores placements by chipset: give --soc, and no --ep");
     }
     let (makes, places) = (args.device.option(), !chosen.socs.is_empty());
-    let measures = !args.runs.is_empty() || args.makes_launches();
     if args.ort.is_some() && args.ep.is_none() && makes.is_none() {
         return wrong(
             "--ort is of sessions that are made here: give --ep, --local, --ssh or --adb",
@@ -228,21 +234,26 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
     if !args.aihub.aihub.is_empty() && chosen.models.is_empty() {
         return wrong("--aihub measures a model: give MODEL");
     }
-    if args.makes_launches() && !args.app.custom_ops.is_empty() {
+    if !args.app.custom_ops.is_empty() && !args.aihub.aihub.is_empty() {
         return wrong(
-            "--custom-ops is for sessions with --soc or --ep: launches are made without such libraries",
+            "--custom-ops does not reach AI Hub: measure on a device here (--ssh, --adb), or judge the placement alone (--soc)",
         );
     }
-    if let Some(option) = makes.filter(|_| chosen.socs.len() > 1) {
+    if !args.app.custom_ops.is_empty() && !makes_sessions {
+        return wrong(
+            "--custom-ops is of sessions that are made here: give --soc, --ep, --local, --ssh or --adb",
+        );
+    }
+    let measures = args.launches_option();
+    if let Some(option) = measures.filter(|_| chosen.socs.len() > 1) {
         return wrong(&format!(
-            "{option} measures on one chipset: give one with --soc"
+            "launches ({option}) are of one chipset: give one with --soc"
         ));
     }
-    if measures && chosen.socs.len() > 1 {
-        return wrong("--runs are of one chipset: give one with --soc");
-    }
-    if measures && chosen.models.len() > 1 {
-        return wrong("--runs are of one model: give one MODEL");
+    if let Some(option) = measures.filter(|_| chosen.models.len() > 1) {
+        return wrong(&format!(
+            "launches ({option}) are of one model: give one MODEL"
+        ));
     }
     if args.certify.certify.is_some() && !places && args.runs.is_empty() && makes.is_none() {
         return wrong(
@@ -287,7 +298,7 @@ pub(super) fn check_use(args: &Args, chosen: &Chosen) -> Result<(), WrongUse> {
         args.deadline_ms,
         args.cv.map(|most| most.0),
     ];
-    if !measures && limits.iter().any(Option::is_some) {
+    if measures.is_none() && limits.iter().any(Option::is_some) {
         return wrong(
             "--median-ms, --p95-ms, --deadline-ms and --cv are limits of launches: give --runs, --local, --ssh, --adb or \
              --aihub",

@@ -54,6 +54,9 @@ pub(super) struct GateCalibrateArgs {
     /// Size of a dimension that the model leaves open: batch=1. Once for each.
     #[arg(long, value_name = "NAME=SIZE")]
     dim: Vec<FreeDim>,
+    /// The app's library of custom ops, built for the device. Once for each.
+    #[arg(long, value_name = "LIB")]
+    custom_ops: Vec<PathBuf>,
     /// Version of QNN's emulator.
     #[arg(long, value_name = "VERSION", default_value_t)]
     qnn_version: QnnVersion,
@@ -90,6 +93,7 @@ pub(super) async fn calibrate(
         qnn_version: args.qnn_version,
         ep_options: &args.ep_option,
         dims: &args.dim,
+        custom_ops: &args.custom_ops,
         shapes: &shapes,
         policy: &measured,
     };

@@ -35,14 +35,15 @@ use certify::Judged;
 use device::{DeviceArgs, LaunchFiles, LeftBehind, Measured};
 use epwatch_gate::{
     comparison::{ALL_PAIRS, FIRST_PAIRS},
+    groups::UNNAMED,
     launches::JudgedLaunches,
     placement::Inspected,
     policy::Policy,
     read::ReadOptions,
-    verdict::{Against, Check, NotChecked, Outcome, Target, Verdict},
+    verdict::{Against, Check, NotChecked, Outcome, Target, Verdict, with_launches},
 };
 use epwatch_manifest::{ModelOutline, graph_facts};
-use epwatch_proto::Runtime;
+use epwatch_proto::{Runtime, v1};
 use jiff::Timestamp;
 use model_file::gated_model;
 use policy_ops::OtherOps;
@@ -121,47 +122,21 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         .transpose()?;
     args.report.make_folder()?;
     check_ops(args, &chosen, &policy)?;
-    let mut judged = Vec::new();
-    let (mut not_checked, mut found) = (NOT_CHECKED.to_vec(), Vec::new());
-    if args.inspected_ep() != InspectedEp::Qnn {
-        for part in &mut not_checked {
-            part.why = "nothing is run";
+    let mut parts = Parts::default();
+    if let Err(error) = parts.judge(args, &chosen, &policy, left).await {
+        if error.is::<WrongUse>() {
+            return Err(error);
         }
+        let target = parts.unanswered(args, &chosen, &policy, &error);
+        parts.targets.push(target);
     }
-    if !chosen.socs.is_empty() {
-        found = targets(args, &chosen, &policy, &mut judged).await?;
-    }
-    let (mut latency, mut cells) = (None, cells::Cells::default());
-    let farmed = on_farm(args, &chosen, &policy).await?;
-    if let Some(farmed) = farmed {
-        not_checked = farmed.not_checked;
-        found.extend(farmed.targets);
-    }
-    let mut made = made_here(args, &chosen, &policy, left, None).await?;
-    if let Some(mut measured) = judged_files(args, &chosen, &policy, &made)? {
-        if needs_more(args, &policy, &measured) {
-            output::remark(format_args!(
-                "{FIRST_PAIRS} pairs do not decide: {ALL_PAIRS} do, with these among them"
-            ));
-            made = made_here(args, &chosen, &policy, left, Some(made)).await?;
-            measured = judged_files(args, &chosen, &policy, &made)?.unwrap_or(measured);
-        }
-        let of_emulator =
-            |target: &Target| target.mistakes.iter().any(|one| one.id == "cpu_latency");
-        let is_emulated = measured.targets.iter().any(of_emulator);
-        latency = runs::certified(&measured.launches).filter(|_| !is_emulated);
-        if args.certify.certify.is_some()
-            && let Some(model) = model_of_runs(args, &chosen, &policy)?
-        {
-            let ep_version = args.certify.ep_version.as_deref();
-            cells = cells::cells(candidates(args, &made), &model, ep_version)?;
-        }
-        not_checked = measured.not_checked;
-        if !chosen.socs.is_empty() {
-            not_checked.retain(|part| part.id != "placement");
-        }
-        found.extend(measured.targets);
-    }
+    let Parts {
+        mut not_checked,
+        targets: mut found,
+        mut judged,
+        latency,
+        cells,
+    } = parts;
     if let Some(calibration) = &calibration {
         for target in &mut found {
             calibration.note(target, &policy.latency, &policy.load);
@@ -221,6 +196,109 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
                 }
             }
             Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// The parts of a verdict, as far as they were judged.
+#[derive(Default)]
+struct Parts {
+    not_checked: Vec<NotChecked>,
+    targets: Vec<Target>,
+    /// Placements of the emulator that can be certified.
+    judged: Vec<Judged>,
+    /// Run times for a certificate.
+    latency: Option<v1::CertifiedLatency>,
+    /// Placements of devices that can be certified.
+    cells: cells::Cells,
+}
+
+impl Parts {
+    /// Judges the placements, then the launches. After an error the parts before it are there.
+    async fn judge(
+        &mut self,
+        args: &Args,
+        chosen: &Chosen,
+        policy: &Policy,
+        left: &LeftBehind,
+    ) -> anyhow::Result<()> {
+        self.not_checked = NOT_CHECKED.to_vec();
+        if args.inspected_ep() != InspectedEp::Qnn {
+            for part in &mut self.not_checked {
+                part.why = "nothing is run";
+            }
+        }
+        if !chosen.socs.is_empty() {
+            self.targets = targets(args, chosen, policy, &mut self.judged).await?;
+        }
+        let farmed = on_farm(args, chosen, policy).await?;
+        if let Some(farmed) = farmed {
+            self.not_checked = farmed.not_checked;
+            self.targets.extend(farmed.targets);
+        }
+        let mut made = made_here(args, chosen, policy, left, None).await?;
+        let Some(mut measured) = judged_files(args, chosen, policy, &made)? else {
+            return Ok(());
+        };
+        if needs_more(args, policy, &measured) {
+            output::remark(format_args!(
+                "{FIRST_PAIRS} pairs do not decide: {ALL_PAIRS} do, with these among them"
+            ));
+            made = made_here(args, chosen, policy, left, Some(made)).await?;
+            measured = judged_files(args, chosen, policy, &made)?.unwrap_or(measured);
+        }
+        let of_emulator =
+            |target: &Target| target.mistakes.iter().any(|one| one.id == "cpu_latency");
+        let is_emulated = measured.targets.iter().any(of_emulator);
+        self.latency = runs::certified(&measured.launches).filter(|_| !is_emulated);
+        if args.certify.certify.is_some()
+            && let Some(model) = model_of_runs(args, chosen, policy)?
+        {
+            let ep_version = args.certify.ep_version.as_deref();
+            self.cells = cells::cells(candidates(args, &made), &model, ep_version)?;
+        }
+        self.not_checked = measured.not_checked;
+        if !chosen.socs.is_empty() {
+            self.not_checked.retain(|part| part.id != "placement");
+        }
+        self.targets.extend(measured.targets);
+        Ok(())
+    }
+
+    /// The target of a part that ended without an answer, so that each report has the reason.
+    fn unanswered(
+        &self,
+        args: &Args,
+        chosen: &Chosen,
+        policy: &Policy,
+        error: &anyhow::Error,
+    ) -> Target {
+        let chipsets: Vec<String> = chosen.socs.iter().map(shown).collect();
+        let chipset = match chipsets.is_empty() {
+            true => UNNAMED.to_owned(),
+            false => chipsets.join(", "),
+        };
+        let mut judged = self.targets.iter();
+        let model = model_of_runs(args, chosen, policy).ok().flatten();
+        Target {
+            chipset: match judged.any(|target| target.chipset == chipset) {
+                true => with_launches(&chipset),
+                false => chipset,
+            },
+            model: model.and_then(|model| gated_model(&model).ok()),
+            runs: Vec::new(),
+            source: "unknown",
+            device: None,
+            firmware: None,
+            runtime: None,
+            against: None,
+            before: None,
+            placement: None,
+            latency: None,
+            load: None,
+            profile: None,
+            checks: vec![Check::unanswered(format!("{error:#}"))],
+            mistakes: Vec::new(),
         }
     }
 }
@@ -389,6 +467,7 @@ async fn made_here(
         qnn_version: args.qnn_version,
         ep_options: &args.ep_option,
         dims: &args.app.dim,
+        custom_ops: &args.app.custom_ops,
         shapes: &shapes,
         policy: &own,
     };
@@ -443,7 +522,7 @@ fn model_of_runs(
         Some(soc) => model_of(args, chosen, policy, &soc.chipset()).map(Some),
         None if policy.variants.is_empty() => Ok(chosen.only_model().cloned()),
         None => Err(WrongUse(
-            "--policy has [variants]: give the chipset of --runs with --soc".to_owned(),
+            "--policy has [variants]: give the chipset of the launches with --soc".to_owned(),
         )),
     }
 }

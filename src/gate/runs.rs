@@ -58,6 +58,10 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
                 .and_then(|folder| path.strip_prefix(folder).ok());
             if let Some(name) = name.map(|name| name.display().to_string()) {
                 one.file.path = name;
+                // They are removed with the folder.
+                if let Some(profile) = &mut one.run.profile {
+                    profile.files.clear();
+                }
             }
             let device = &mut one.run.target.device;
             *device = device.take().or_else(|| files.device.clone());

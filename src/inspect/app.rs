@@ -15,7 +15,8 @@ pub(crate) struct AppOptions {
     /// (AddFreeDimensionOverrideByName): batch=1. Once for each.
     #[arg(long, value_name = "NAME=SIZE")]
     pub(crate) dim: Vec<FreeDim>,
-    /// The app's library of custom ops, built for this machine (RegisterCustomOpsLibrary). Once for each.
+    /// The app's library of custom ops (RegisterCustomOpsLibrary), built for the machine that makes the session. Once for
+    /// each.
     #[arg(long, value_name = "LIB")]
     pub(crate) custom_ops: Vec<PathBuf>,
 }

@@ -3,6 +3,7 @@
 
 use epwatch_engines::QnnVersion;
 use epwatch_manifest::{CompiledElsewhere, ModelOutline};
+use epwatch_run::{lacks_custom_ops, needs_custom_ops};
 
 use super::{
     answer::{Answer, Failed},
@@ -11,9 +12,6 @@ use super::{
 
 /// ONNX Runtime's status if an EP has no kernel for an op. The model itself may be valid.
 pub(super) const NOT_IMPLEMENTED: i32 = 9;
-
-/// ONNX Runtime's texts about an op that it does not have.
-const NOT_REGISTERED: [&str; 2] = ["is not a registered function/op", "No Op registered for"];
 
 /// Why a model has no session on any chipset.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,20 +29,12 @@ pub(super) fn by_outline(outline: &ModelOutline) -> Option<Refusal> {
 
 /// Returns the refusal that the error of the CPU's EP explains.
 pub(super) fn by_cpu(error: &str, outline: Option<&ModelOutline>, has_library: bool) -> Refusal {
-    let custom = outline.map(ModelOutline::custom_ops).unwrap_or_default();
-    let is_unknown = NOT_REGISTERED.iter().any(|words| error.contains(words));
-    if !is_unknown || custom.is_empty() {
+    let Some(ops) = outline.and_then(|outline| outline.missing_ops(error)) else {
         return Refusal::Broken(plain(error));
-    }
-    let ops = custom.join(", ");
+    };
     match has_library {
-        true => Refusal::Broken(format!(
-            "{}; the libraries of --custom-ops must have {ops}",
-            plain(error)
-        )),
-        false => Refusal::NeedsLibrary(format!(
-            "the model needs a custom-op library, for {ops}; give the app's with --custom-ops LIB"
-        )),
+        true => Refusal::Broken(format!("{}; {}", plain(error), lacks_custom_ops(&ops))),
+        false => Refusal::NeedsLibrary(needs_custom_ops(&ops)),
     }
 }
 

@@ -15,7 +15,7 @@ use clap::ValueEnum;
 use epwatch_engines::Installed;
 use epwatch_manifest::{FreeDim, weights_outside};
 use epwatch_proto::{ModelManifest, PlacementSource, SideCar, placement::QNN_EP, v1};
-use epwatch_run::crash_signal;
+use epwatch_run::{crash_signal, with_custom_ops};
 use epwatch_sdk::{
     placement::{
         Inspection, PlacementInput, inspect_bytes, inspect_file, ort_version, with_built_in_ep,
@@ -349,20 +349,7 @@ fn as_the_app(
         let set = builder.with_dimension_override(dim.name(), dim.size().into());
         builder = set.map_err(|error| -> ort::Error { error.into() })?;
     }
-    for library in &args.custom_ops {
-        builder = match builder.with_operator_library(library) {
-            Ok(builder) => builder,
-            Err(error) => {
-                let error: ort::Error = error.into();
-                let shown = library.display();
-                return Ok(Err(format!(
-                    "--custom-ops {shown} cannot be used: {}; expected a library of this machine with RegisterCustomOps",
-                    error.message().trim()
-                )));
-            }
-        };
-    }
-    Ok(Ok(builder))
+    Ok(with_custom_ops(builder, &args.custom_ops).map_err(|wrong| wrong.to_string()))
 }
 
 fn inspected(args: &Args) -> anyhow::Result<Answer> {

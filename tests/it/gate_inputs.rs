@@ -4,7 +4,7 @@
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -132,6 +132,16 @@ fn data_next_to_a_link_is_found() {
     );
 }
 
+/// Builds the app's library of custom ops.
+pub(crate) fn library_of_ops(folder: &Path) -> PathBuf {
+    let library = folder.join("libfoo.so");
+    let source = format!("{GATE}/custom_op.c");
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).arg(&library);
+    check_succeeds(cc.arg(source));
+    library
+}
+
 #[test]
 fn a_model_with_ops_of_the_app_is_judged_with_its_library() {
     let model = path("custom_op");
@@ -148,14 +158,7 @@ fn a_model_with_ops_of_the_app_is_judged_with_its_library() {
         "custom-op library",
     );
     let dir = tempfile::tempdir().unwrap();
-    let library = dir.path().join("libfoo.so");
-    let source = format!("{GATE}/custom_op.c");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&library)
-        .arg(source)
-        .status();
-    assert!(built.unwrap().success());
+    let library = library_of_ops(dir.path());
     // No rule counts the MACs of the app's own op.
     let policy = dir.path().join("gate.toml");
     let limits = "[placement]\nmin_npu_macs = 0\nallowed_cpu_ops = ['Foo']";

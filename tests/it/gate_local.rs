@@ -204,6 +204,14 @@ fn a_profile_and_the_start_from_a_compiled_graph_are_in_the_report() {
     for key in ["cold_ms", "warm_ms"] {
         assert!(load[key].as_f64().unwrap() > 0.0, "{load:#}");
     }
+    // Without --keep they are gone when the report is read.
+    let soon_gone = measured(
+        "e_mixed.q8head32",
+        &format!("--soc SM8635 --policy {policy}"),
+    );
+    let profile = &soon_gone["targets"][1]["profile"];
+    assert_eq!(profile["files"], Value::from(Vec::<Value>::new()));
+    assert!(!profile["nodes"].as_array().unwrap().is_empty());
     // The profilers' own files are read as such.
     for name in names {
         let path = keep.join(name);
@@ -224,7 +232,8 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     measured("mixed_v2.head32", &words);
     let gate = |model: &str| epwatch(&format!("gate {MODELS}/{model}.onnx --local {words}"));
     let other = "candidate-look.json was made by another command: it is of another model; give another folder";
-    check_fails(&mut gate("a_cnn.qu8"), 2, other);
+    let other = format!("--keep {}: {other}", keep.display());
+    check_fails(&mut gate("a_cnn.qu8"), 2, &other);
     // Makes another runtime by content: an additional byte changes nothing else.
     let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
     let longer = folder.path().join("libonnxruntime.so");
@@ -235,12 +244,18 @@ fn a_folder_of_another_model_or_in_use_is_refused() {
     let text = "[latency]\nlaunches = 1\nruns = 22\nwarmup = 1\nmedian_ms = 60000.0\n";
     fs::write(&runs, text).unwrap();
     let (longer, runs, at) = (longer.display(), runs.display(), keep.display());
+    let look: Value =
+        serde_json::from_slice(&fs::read(keep.join("candidate-look.json")).unwrap()).unwrap();
+    let version = look["runtime"]["ort"].as_str().unwrap();
     for (words, told) in [
         (
             format!("{words} --inputs zeros"),
             "inputs: noise before, zeros now",
         ),
-        (format!("{words} --ort {longer}"), "ONNX Runtime: "),
+        (
+            format!("{words} --ort {longer}"),
+            &format!("ONNX Runtime: {version} before, another file now, {longer}"),
+        ),
         (
             format!("--policy {runs} --keep {at}"),
             "timed runs: 21 before, 22 now",
@@ -293,7 +308,12 @@ fn what_cannot_be_measured_is_told_before_a_launch() {
         (
             format!("gate {model} --local --soc SM8650,SM8635"),
             2,
-            "one chipset",
+            "launches (--local) are of one chipset: give one with --soc",
+        ),
+        (
+            format!("gate {model} {MODELS}/d_mlp.fp32.onnx --aihub phone --jobs jobs"),
+            2,
+            "launches (--aihub) are of one model: give one MODEL",
         ),
         ("gate --local".to_owned(), 2, "give MODEL"),
         (

@@ -6,6 +6,7 @@ use epwatch_engines::{Engine, ensure};
 use serde_json::Value;
 
 use crate::{
+    gate_inputs::library_of_ops,
     gate_local::{measured_file, policy},
     support::{check_ends, check_fails, check_succeeds, epwatch},
 };
@@ -30,6 +31,12 @@ fn a_crash_of_qnn_fails_the_gate_and_is_reported() {
     assert!(table.contains(why), "{table}");
     let launch = "SIGSEGV ended the placement's launch of the candidate (crash_stft.onnx)";
     assert!(told.contains(launch), "{told}");
+    // The other row names the node, and how to keep it off the NPU.
+    assert_eq!(table.matches("Replace STFT").count(), 1, "{table}");
+    assert!(
+        !table.contains("makes the session on an emulator"),
+        "{table}"
+    );
     // A reader can tell the row with launches from the other one.
     for row in ["SM8650  ", "SM8650, launches  "] {
         assert!(table.lines().any(|line| line.starts_with(row)), "{table}");
@@ -71,10 +78,137 @@ fn inputs_that_a_launch_cannot_have_are_named() {
             "input past has the shape [1,4,0,16], so that it has no elements",
         ),
     ] {
-        let words =
-            format!("gate {FIXTURES}/gate/{model}.onnx --local --soc SM8635 --policy {policy}");
-        check_fails(&mut epwatch(&words), 3, told);
+        let out = folder.path().join(model);
+        let mut gate = epwatch(&format!(
+            "gate {FIXTURES}/gate/{model}.onnx --local --soc SM8635 --policy {policy}"
+        ));
+        check_fails(gate.arg("--out").arg(&out), 3, told);
+        check_reports(&out, told);
+        let found = read(&out.join("gate.json"));
+        let session = &found["targets"][1]["checks"][0];
+        assert_eq!(session["id"], "session", "{found:#}");
+        assert_eq!(session["result"], "undecided", "{found:#}");
     }
+}
+
+/// Checks that each report of `--out` has this sentence.
+fn check_reports(out: &Path, sentence: &str) {
+    for report in [
+        "gate.json",
+        "gate.md",
+        "comment.md",
+        "gate.xml",
+        "gate.sarif",
+    ] {
+        let text = fs::read_to_string(out.join(report)).unwrap();
+        // Markdown escapes brackets.
+        assert!(
+            text.replace('\\', "").contains(sentence),
+            "{report}: {text}"
+        );
+    }
+}
+
+/// A pipeline shows the reports, and nobody reads the log of a gate that could not find out.
+#[test]
+fn a_gate_without_an_answer_writes_its_reports() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    // A library, and not ONNX Runtime.
+    let other = library_of_ops(folder.path());
+    let (policy, out, keep) = (policy(folder.path(), 1), at("out"), at("launches"));
+    let model = format!("{FIXTURES}/models/a_cnn.qu8.onnx");
+    let words = format!(
+        "gate {model} --local --policy {policy} --out {out} --keep {keep} --ort {}",
+        other.display()
+    );
+    let told = "failed to load ONNX Runtime";
+    let (_, stderr) = check_ends(&mut epwatch(&words), 3);
+    assert!(stderr.contains(told), "{stderr}");
+    check_reports(Path::new(&out), told);
+    // No launch was made, so the same command would make none either.
+    assert!(!stderr.contains("goes on"), "{stderr}");
+    let found = read(&Path::new(&out).join("gate.json"));
+    assert_eq!(found["targets"][0]["model"]["path"], model, "{found:#}");
+}
+
+#[test]
+fn launches_have_the_apps_custom_ops_as_the_emulator_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = library_of_ops(folder.path());
+    let (model, policy) = (
+        format!("{FIXTURES}/gate/custom_op.onnx"),
+        folder.path().join("gate.toml"),
+    );
+    let limits = "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\n[placement]\nmin_npu_macs = 0\nallowed_cpu_ops = ['Foo']";
+    fs::write(&policy, limits).unwrap();
+    let policy = policy.display();
+    let words = format!("--soc SM8650 --policy {policy}");
+    let needs = measured_file(&model, &words);
+    for target in needs["targets"].as_array().unwrap() {
+        let session = &target["checks"][0];
+        assert_eq!(session["result"], "undecided", "{needs:#}");
+        let why = session["why"].as_str().unwrap();
+        let told = "the model needs a custom-op library, for my.domain:Foo; give the app's with --custom-ops LIB";
+        assert!(why.contains(told), "{why}");
+    }
+    let library = library.display();
+    let found = measured_file(&model, &format!("{words} --custom-ops {library}"));
+    let [emulated, launched] = &found["targets"].as_array().unwrap()[..] else {
+        panic!("{found:#}");
+    };
+    assert!(emulated["placement"].is_object(), "{found:#}");
+    assert_eq!(emulated["placement"], launched["placement"], "{found:#}");
+    assert_eq!(launched["latency"]["launches"], 1, "{found:#}");
+    // What the library lacks is the same sentence in both.
+    let lacking =
+        format!("gate {model} --local {words} --custom-ops {FIXTURES}/gate/external.onnx");
+    check_fails(&mut epwatch(&lacking), 2, "RegisterCustomOps");
+    let farm = format!("gate {model} --aihub phone --jobs jobs --custom-ops {library}");
+    check_fails(&mut epwatch(&farm), 2, "--custom-ops does not reach AI Hub");
+    let files = format!("gate {model} --runs x.json --custom-ops {library}");
+    check_fails(&mut epwatch(&files), 2, "of sessions that are made here");
+}
+
+/// Nothing of this is a fault of the device.
+#[test]
+fn inputs_that_do_not_fit_are_wrong_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, inputs) = (policy(folder.path(), 1), folder.path().join("inputs"));
+    let model = format!("{FIXTURES}/models/d_mlp.fp32.onnx");
+    fs::create_dir(&inputs).unwrap();
+    let check = |bytes: &[u8], told: &str| {
+        fs::write(inputs.join("input_0.pb"), bytes).unwrap();
+        let mut gate = epwatch(&format!("gate {model} --local --policy {policy}"));
+        check_fails(gate.arg("--inputs").arg(&inputs), 2, told);
+    };
+    check(b"no tensor", "input_0.pb");
+    // A TensorProto of one float: dims, data_type, name, raw_data.
+    let tensor = |name: &str| {
+        let mut bytes = vec![8, 1, 16, 1, 0x42, u8::try_from(name.len()).unwrap()];
+        bytes.extend(name.bytes());
+        bytes.extend([0x4a, 4, 0, 0, 0, 0]);
+        bytes
+    };
+    check(&tensor("other"), "no tensor for the model's input x");
+    check(&tensor("x"), "do not fit the model");
+}
+
+/// Six launches before and six after would look like a change of the device.
+#[test]
+fn launches_without_their_turn_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = folder.path().join("launches").display().to_string();
+    let [new, old] =
+        ["mixed_v2.head32", "mixed_v1.int8"].map(|model| format!("{FIXTURES}/models/{model}.onnx"));
+    let words = format!("--policy {} --keep {keep}", policy(folder.path(), 2));
+    measured_file(&new, &words);
+    let told = format!(
+        "--keep {keep}: candidate-002.json is there, and baseline-001.json, which is measured before it, is not; \
+         give another folder"
+    );
+    let words = format!("gate {new} --local --baseline {old} {words}");
+    check_fails(&mut epwatch(&words), 2, &told);
 }
 
 /// `ort` gives each session a policy for its EP, for which this runtime aborts the process.

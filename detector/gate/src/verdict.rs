@@ -410,6 +410,11 @@ impl Target {
 }
 
 impl Check {
+    /// The check of a part that ended without an answer.
+    pub fn unanswered(why: String) -> Self {
+        Self::new("judged", Outcome::Undecided, why)
+    }
+
     pub(crate) fn new(id: &'static str, result: Outcome, why: impl Into<String>) -> Self {
         Self {
             id,

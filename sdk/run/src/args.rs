@@ -33,6 +33,9 @@ pub struct Command {
     /// Size of a dimension that the model leaves open: batch=1. Once for each.
     #[arg(long, value_name = "NAME=SIZE")]
     pub(crate) dim: Vec<KeyValue>,
+    /// The app's library of custom ops, built for this device (RegisterCustomOpsLibrary). Once for each.
+    #[arg(long, value_name = "LIB")]
+    pub(crate) custom_ops: Vec<PathBuf>,
     /// MACs of the model's nodes (JSON), as `epwatch manifest` writes them, for the shares of the work.
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,

@@ -37,8 +37,8 @@ pub fn crash_signal(signal: i32) -> Option<&'static str> {
 
 const SIGKILL: i32 = 9;
 
-/// The error of a launch whose process ended like this.
-pub(crate) fn without_document(job: &Job, ended: ExitStatus) -> anyhow::Error {
+/// The error of a launch whose process ended like this, with its own reason if it gave one.
+pub(crate) fn without_document(job: &Job, ended: ExitStatus, why: Option<&str>) -> anyhow::Error {
     let what = match job.task {
         Task::Look => "the placement's launch".to_owned(),
         Task::Profile => "the profile's launch".to_owned(),
@@ -61,7 +61,10 @@ pub(crate) fn without_document(job: &Job, ended: ExitStatus) -> anyhow::Error {
             "SIGKILL ended {launch}, as the system does if memory runs out; close other programs, or use a smaller model"
         ),
         Some((signal, None)) => anyhow::anyhow!("signal {signal} ended {launch}"),
-        None => anyhow::anyhow!("{launch} ended with {ended}, see above"),
+        None => match why {
+            Some(why) => anyhow::anyhow!("{launch} failed: {why}"),
+            None => anyhow::anyhow!("{launch} ended with {ended}, see above"),
+        },
     }
 }
 
@@ -75,7 +78,8 @@ impl Crashed {
         );
         let placed = Placed::failed(job.chipset(), job.ep.soc_model(), error, None);
         RunDocument {
-            placement: Some(match job.ep.is_npu() {
+            // The gate's own row of an emulated chipset names the node.
+            placement: Some(match job.ep.is_npu() && job.ep.soc_model().is_empty() {
                 true => placed.with_way_out(
                     "`epwatch gate MODEL --soc CHIPSET` makes the session on an emulator, and names the node if it crashes there \
                      too.",

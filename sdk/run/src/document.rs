@@ -112,10 +112,10 @@ impl Placed {
     }
 
     /// A session that shows nothing about the chipset.
-    pub(crate) fn unproven(chipset: &str, soc_model: &str, error: &str) -> Self {
+    pub(crate) fn unproven(chipset: &str, soc_model: &str, error: String) -> Self {
         Self {
             session: "unproven".to_owned(),
-            ..Self::failed(chipset, soc_model, error.to_owned(), None)
+            ..Self::failed(chipset, soc_model, error, None)
         }
     }
 

@@ -8,10 +8,10 @@ use std::{
 
 use anyhow::{Context, bail};
 use epwatch_sdk::self_test::{GoldenInput, ReadyInput};
-use ort::{session::Session, value::ValueType};
+use ort::{session::Session, sys::OrtErrorCode, value::ValueType};
 use serde::{Deserialize, Serialize};
 
-use crate::path_bytes;
+use crate::{measured::times, path_bytes, wrong_use::WrongUse};
 
 /// Where inputs come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,16 +59,26 @@ impl InputKind {
                 bail!("--inputs {shown}: {} is not a regular file", path.display());
             }
         }
+        GoldenInput::load(&found).with_context(expected)?;
         Ok(Self::Folder(found))
     }
 
     /// Makes the inputs that this session takes.
+    ///
+    /// # Errors
+    /// [`WrongUse`] if the folder does not fit the model; any other error if no launch can have the model's inputs.
     pub(crate) fn of(&self, session: &Session) -> anyhow::Result<GoldenInput> {
         for input in session.inputs() {
             check_input(input.name(), input.dtype())?;
         }
         let ready = match self {
-            Self::Folder(folder) => return of_folder(folder, session),
+            Self::Folder(folder) => {
+                let shown = folder.display();
+                let golden = of_folder(folder, session);
+                return Ok(
+                    golden.map_err(|error| WrongUse(format!("inputs of {shown}: {error:#}")))?
+                );
+            }
             Self::Noise => ReadyInput::Noise(1),
             Self::Zeros => ReadyInput::Zeros,
             Self::Ones => ReadyInput::Ones,
@@ -76,6 +86,32 @@ impl InputKind {
         };
         GoldenInput::ready(ready, session)
             .context("failed to make inputs for this model; give --inputs a folder")
+    }
+
+    /// Runs the model once with the inputs of a folder, because only a run compares their shapes and types with it.
+    pub(crate) fn check_by_run(
+        &self,
+        session: &mut Session,
+        golden: &GoldenInput,
+    ) -> anyhow::Result<()> {
+        let Self::Folder(folder) = self else {
+            return Ok(());
+        };
+        let Err(error) = times(session, golden, 1) else {
+            return Ok(());
+        };
+        let of_ort = error.downcast_ref::<ort::Error>();
+        match of_ort.map(|error| OrtErrorCode::from(error.code())) {
+            Some(OrtErrorCode::ORT_INVALID_ARGUMENT) => {
+                let text = format!(
+                    "inputs of {} do not fit the model: {error}",
+                    folder.display()
+                );
+                Err(WrongUse(text).into())
+            }
+            // A run that fails for another reason fails in each launch.
+            _ => Ok(()),
+        }
     }
 }
 
@@ -106,8 +142,7 @@ fn of_folder(folder: &Path, session: &Session) -> anyhow::Result<GoldenInput> {
     for input in session.inputs() {
         let name = input.name();
         if !golden.inputs().any(|(known, _)| known == name) {
-            let folder = folder.display();
-            bail!("{folder} has no tensor for the model's input {name}");
+            bail!("no tensor for the model's input {name}; expected one with this name");
         }
     }
     Ok(golden)

@@ -24,6 +24,9 @@ pub(crate) struct Job {
     /// Options of the command by name: a kept launch must have the same.
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) dims: Vec<KeyValue>,
+    /// The app's libraries of custom ops.
+    #[serde(with = "path_bytes::each")]
+    pub(crate) custom_ops: Vec<PathBuf>,
     #[serde(with = "path_bytes::maybe")]
     pub(crate) manifest: Option<PathBuf>,
     pub(crate) inputs: InputKind,

@@ -17,8 +17,9 @@ use crate::{
     document::{self, Placed, RunDocument},
     job::{Job, Task},
     measured::{begun, load_us, times},
-    session::{Builder, Runtime, manifest},
+    session::{Builder, Runtime, lacks_custom_ops, manifest, needs_custom_ops},
     untimed,
+    wrong_use::WrongUse,
 };
 
 /// Makes the launch, and writes its document.
@@ -57,16 +58,29 @@ fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
                 npu_nodes,
             )
         }),
-        Inspection::Failed { error, reason, .. } => {
-            Placed::failed(job.chipset(), soc_model, error, Some(reason.into()))
-        }
+        Inspection::Failed { error, reason, .. } => match missing_ops(job, &error) {
+            Some(ops) if job.custom_ops.is_empty() => {
+                Placed::unproven(job.chipset(), soc_model, needs_custom_ops(&ops))
+            }
+            Some(ops) => return Err(WrongUse(lacks_custom_ops(&ops)).into()),
+            None => Placed::failed(job.chipset(), soc_model, error, Some(reason.into())),
+        },
         _ => anyhow::bail!("the SDK gave an answer that this program does not know"),
     };
     let is_ok = placed.is_ok();
     document.placement = Some(placed);
     if is_ok {
         let mut session = made.builder.clone().commit_from_file(&job.model)?;
-        let golden = job.inputs.of(&session)?;
+        let golden = match job.inputs.of(&session) {
+            // No launch of this model can be made, so the session shows nothing that the gate may judge.
+            Err(error) if !error.is::<WrongUse>() => {
+                let why = format!("{error:#}");
+                document.placement = Some(Placed::unproven(job.chipset(), soc_model, why));
+                return Ok(document);
+            }
+            made => made?,
+        };
+        job.inputs.check_by_run(&mut session, &golden)?;
         let test = self_test::compared(&mut session, &golden, || -> anyhow::Result<Session> {
             Ok(runtime.cpu_builder(job)?.commit_from_file(&job.model)?)
         });
@@ -84,8 +98,15 @@ fn compiled_elsewhere(job: &Job) -> Option<Placed> {
         CompiledElsewhere::ForAnother { error, way_out } => {
             Placed::failed(job.chipset(), soc_model, error, None).with_way_out(way_out)
         }
-        CompiledElsewhere::Unnamed { error } => Placed::unproven(job.chipset(), soc_model, error),
+        CompiledElsewhere::Unnamed { error } => {
+            Placed::unproven(job.chipset(), soc_model, error.to_owned())
+        }
     })
+}
+
+/// The ops that the error is about because no library provides them.
+fn missing_ops(job: &Job, error: &str) -> Option<String> {
+    ModelOutline::of(&job.model).ok()?.missing_ops(error)
 }
 
 /// `None` if the outputs could not be compared.

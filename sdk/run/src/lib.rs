@@ -17,6 +17,7 @@ mod crash;
 mod document;
 mod inputs;
 mod job;
+mod kept;
 mod launch;
 mod measured;
 mod parent;
@@ -32,6 +33,7 @@ pub use args::Command;
 pub use crash::crash_signal;
 pub use job::PATH_OPTIONS;
 pub use parent::{exit_code, run, say};
+pub use session::{lacks_custom_ops, needs_custom_ops, with_custom_ops};
 pub use wrong_use::WrongUse;
 
 /// The runner's file name on another machine. The command `epwatch` is the runner, too, where its file has this name.

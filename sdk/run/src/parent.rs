@@ -33,15 +33,15 @@ use signal_hook::{
 use crate::{
     args::Command,
     attended::{self, StartedBy},
-    change::changed,
     conditions::output_of,
     crash::{Crashed, without_document},
     document::{self, Placed, RunDocument},
     job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
+    kept::{known, out_of_turn},
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
-    settings::{difference, settings, sha256_of, sha256_of_data, short},
+    settings::{DATA, settings, sha256_of, sha256_of_data, short},
     untimed::{UNFINISHED, WARM_STARTS},
     wrong_use::WrongUse,
 };
@@ -99,9 +99,6 @@ impl std::fmt::Display for Ended {
 
 impl std::error::Error for Ended {}
 
-/// Advice if a folder has launches of another command.
-const OTHER_FOLDER: &str = "give another folder (--out, or --keep of a gate)";
-
 /// Pause between two checks whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause before a launch is made again, for the device to cool.
@@ -118,8 +115,14 @@ pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
         // This process ends with its parent, whatever ends the parent, because nobody would read the file.
         set_parent_process_death_signal(Some(Signal::KILL))?;
         let job: Job = serde_json::from_slice(&fs::read(path)?)?;
-        launch(&job)?;
-        return Ok(ExitCode::SUCCESS);
+        let Err(error) = launch(&job) else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        // The parent reports it, so that its error names the reason.
+        return match fs::write(error_of(&job.out), format!("{error:#}")) {
+            Ok(()) => Ok(ExitCode::from(exit_code(&error))),
+            Err(_) => Err(error),
+        };
     }
     let plan = Plan::of(&command, subcommand)?;
     // One process at a time makes the launches of a folder. The system releases the lock, however the process ends.
@@ -232,6 +235,9 @@ impl Plan {
         let inputs = command.inputs.absolute();
         let inputs = inputs.map_err(|error| WrongUse(format!("{error:#}")))?;
         let ort = needed("--ort", given("--ort", &command.ort)?)?;
+        let libraries = command.custom_ops.iter();
+        let libraries = libraries.map(|library| absolute("--custom-ops", library));
+        let custom_ops = libraries.collect::<Result<Vec<_>, _>>()?;
         let job = Job {
             task: Task::Look,
             name: model
@@ -241,10 +247,11 @@ impl Plan {
                 .into_owned(),
             model,
             sha256: String::new(),
-            settings: settings(command, &ort, &ep, &inputs)?,
+            settings: settings(command, &ort, &ep, &inputs, &custom_ops)?,
             ort,
             ep,
             dims: command.dim.clone(),
+            custom_ops,
             manifest: None,
             inputs,
             warmup: command.warmup,
@@ -303,7 +310,7 @@ impl Plan {
         for side in &self.sides {
             let file = self.out.join(format!("{}-look.json", side.arm.as_str()));
             let job = self.job_of(side, Task::Look, &file);
-            let kept = known(&job)?;
+            let kept = self.known(&job)?;
             let mut document = match kept.clone() {
                 Some(document) => document,
                 None => self.look(&job)?,
@@ -321,25 +328,28 @@ impl Plan {
             if !has_session(&document) {
                 let error = document.placement.as_ref().and_then(Placed::error);
                 let error = visible(error.unwrap_or("the runtime gives no reason")).to_string();
-                if side.arm == Arm::Baseline {
-                    return Err(self.without_baseline(&error).into());
-                }
-                // One file is enough, because no launch of this model would have a run.
-                self.write(&document, &self.file(side.arm, 1))?;
                 let word = document
                     .placement
                     .as_ref()
                     .map_or("no session", Placed::word);
+                if side.arm == Arm::Baseline {
+                    return Err(self.without_baseline(word, &error).into());
+                }
+                // One file is enough, because no launch of this model would have a run.
+                self.write(&document, &self.file(side.arm, 1))?;
                 say(format_args!("{}: {word}: {error}", side.arm.as_str()));
             }
             looked.insert(side.arm, (side, document));
         }
         let order = order(self.launches, self.sides.len() > 1);
+        if looked.values().all(|(_, seen)| has_session(seen)) {
+            self.check_turns(&order)?;
+        }
         for (at, (arm, n)) in order.iter().enumerate() {
             let (side, seen) = looked.get(arm).context("each side has a model")?;
             let file = self.file(*arm, *n);
             let job = self.job_of(side, Task::Time(*n), &file);
-            if !has_session(seen) || known(&job)?.is_some() {
+            if !has_session(seen) || self.known(&job)?.is_some() {
                 continue;
             }
             self.launch(&job, seen)?;
@@ -356,6 +366,32 @@ impl Plan {
         Ok(())
     }
 
+    fn known(&self, job: &Job) -> Result<Option<RunDocument>, WrongUse> {
+        known(job).map_err(|why| self.needs_other_folder(&why))
+    }
+
+    /// Refuses launches of an earlier call that this call's launches would not take turns with.
+    fn check_turns(&self, order: &[(Arm, u32)]) -> Result<(), WrongUse> {
+        let is_there = |arm, n| self.file(arm, n).is_file();
+        let Some([missing, later]) = out_of_turn(order, is_there) else {
+            return Ok(());
+        };
+        let [missing, later] = [missing, later].map(|(arm, n)| name_of(&self.file(arm, n)));
+        let why = format!("{later} is there, and {missing}, which is measured before it, is not");
+        Err(self.needs_other_folder(&why))
+    }
+
+    /// Advice if the launches of a folder cannot be judged together with this call's launches.
+    fn needs_other_folder(&self, why: &str) -> WrongUse {
+        let option = self.caller.name_of_out();
+        // On another machine the folder is the session's, and the user has another one.
+        let folder = match self.attended {
+            true => option.to_owned(),
+            false => format!("{option} {}", self.out.display()),
+        };
+        WrongUse(format!("{folder}: {why}; give another folder"))
+    }
+
     /// The look at a model. If its process crashes twice, the model has no session here, as in the app.
     fn look(&self, job: &Job) -> anyhow::Result<RunDocument> {
         match self.child(job) {
@@ -370,11 +406,11 @@ impl Plan {
     }
 
     /// No launch could be compared with an earlier model that has no session.
-    fn without_baseline(&self, error: &str) -> WrongUse {
+    fn without_baseline(&self, word: &str, error: &str) -> WrongUse {
         let argument = self.caller.name_of_baseline();
-        let problem = match self.job.ep {
-            Ep::Cpu => "is broken",
-            Ep::Qnn { .. } => "has no session here",
+        let problem = match (word, &self.job.ep) {
+            ("no session", Ep::Cpu) => "is broken".to_owned(),
+            _ => format!("has {word} here"),
         };
         WrongUse(format!(
             "the model of {argument} {problem}: {error}; without {argument} MODEL is measured alone"
@@ -470,7 +506,7 @@ impl Plan {
     fn job_of(&self, side: &Side, task: Task, out: &Path) -> Job {
         let mut settings = self.job.settings.clone();
         let data = side.data_sha256.as_deref().map(short);
-        settings.extend(data.map(|hash| ("the model's data".to_owned(), hash)));
+        settings.extend(data.map(|hash| (DATA.to_owned(), hash)));
         Job {
             settings,
             task,
@@ -529,13 +565,19 @@ impl Plan {
             Ok(ended) if ended.success() => document::read(&answer).with_context(|| {
                 format!("failed to read {}, which a launch wrote", answer.display())
             }),
-            Ok(ended) if ended.code() == Some(2) => {
-                Err(WrongUse("no launch can be made like this, see above".to_owned()).into())
+            Ok(ended) => {
+                let why = fs::read_to_string(error_of(&answer)).ok();
+                Err(match (ended.code(), why) {
+                    (Some(2), why) => {
+                        let unknown = || "no launch can be made like this, see above".to_owned();
+                        WrongUse(why.unwrap_or_else(unknown)).into()
+                    }
+                    (_, why) => without_document(&job, ended, why.as_deref()),
+                })
             }
-            Ok(ended) => Err(without_document(&job, ended)),
             Err(error) => Err(error),
         };
-        for file in [told, answer] {
+        for file in [told, error_of(&answer), answer] {
             // If the file remains, the next launch replaces it.
             let _ = fs::remove_file(file);
         }
@@ -618,37 +660,9 @@ fn check_report(file: &Path) -> Result<(), WrongUse> {
     Err(WrongUse(format!("--report {}: {problem}", file.display())))
 }
 
-/// The launch of an earlier call; `None` if there is none.
-///
-/// # Errors
-/// Fails if the file is from another model or other options, because the launches would be judged together.
-fn known(job: &Job) -> anyhow::Result<Option<RunDocument>> {
-    if !job.out.is_file() {
-        return Ok(None);
-    }
-    let shown = name_of(&job.out);
-    let document = document::read(&job.out).map_err(|error| {
-        WrongUse(format!(
-            "{shown} is not a launch of this program: {error}; {OTHER_FOLDER}"
-        ))
-    })?;
-    let differs = if document.model.sha256.as_ref() != Some(&job.sha256) {
-        Some("it is of another model".to_owned())
-    } else if document.runtime.ep.as_deref() != Some(job.ep.name()) {
-        let (was, is) = (document.runtime.ep.as_ref(), job.ep.name().to_owned());
-        Some(changed("EP", was, Some(&is)))
-    } else {
-        document::difference(&document.target, &job.target)
-            .or_else(|| difference(&document.runtime.options, &job.options()))
-            .or_else(|| difference(&document.settings, &job.settings))
-    };
-    match differs {
-        Some(what) => {
-            let text = format!("{shown} was made by another command: {what}; {OTHER_FOLDER}");
-            Err(WrongUse(text).into())
-        }
-        None => Ok(Some(document)),
-    }
+/// The file in which a process explains why it made no launch.
+fn error_of(answer: &Path) -> PathBuf {
+    answer.with_extension("error")
 }
 
 /// A file's name without its folder, which belongs to the caller and may be temporary.

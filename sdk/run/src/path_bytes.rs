@@ -16,6 +16,27 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf,
     Vec::deserialize(from).map(|bytes| OsString::from_vec(bytes).into())
 }
 
+/// The same form for several paths.
+pub(crate) mod each {
+    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+
+    use super::{Deserialize, Deserializer, OsString, PathBuf, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+        let bytes = paths.iter().map(|path| path.as_os_str().as_bytes());
+        bytes.collect::<Vec<_>>().serialize(to)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<PathBuf>, D::Error> {
+        let paths = Vec::<Vec<u8>>::deserialize(from)?.into_iter();
+        Ok(paths
+            .map(|bytes| OsString::from_vec(bytes).into())
+            .collect())
+    }
+}
+
 /// The same form for a path that may be missing.
 pub(crate) mod maybe {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

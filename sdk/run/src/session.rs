@@ -1,5 +1,7 @@
 //! The session of a launch, as the app makes it.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use epwatch_proto::{
     ModelManifest, ReasonCode, SideCar,
@@ -89,7 +91,7 @@ impl Runtime {
             htp = htp.with_soc_model(soc_model);
         }
         let htp = plugin.session_builder(&htp)?;
-        let builder = with_dims(htp.builder, &job.dims)?;
+        let builder = as_the_app(htp.builder, job)?;
         Ok(Builder {
             builder: with_ep_options(builder, options)?,
             requested: htp.requested_eps,
@@ -103,8 +105,45 @@ impl Runtime {
             Some(plugin) => plugin.cpu_session_builder()?,
             None => SessionBuilder::new(&self.environment)?,
         };
-        with_dims(builder, &job.dims)
+        as_the_app(builder, job)
     }
+}
+
+/// Sets the session options that the app sets.
+fn as_the_app(builder: SessionBuilder, job: &Job) -> anyhow::Result<SessionBuilder> {
+    let builder = with_dims(builder, &job.dims)?;
+    Ok(with_custom_ops(builder, &job.custom_ops)?)
+}
+
+/// The sentence about a model whose ops (`domain:Op`, ..) are in a library that was not given.
+pub fn needs_custom_ops(ops: &str) -> String {
+    format!("the model needs a custom-op library, for {ops}; give the app's with --custom-ops LIB")
+}
+
+/// The sentence about libraries without the model's ops.
+pub fn lacks_custom_ops(ops: &str) -> String {
+    format!("the libraries of --custom-ops must have {ops}")
+}
+
+/// Registers the app's libraries of custom ops.
+///
+/// # Errors
+/// ONNX Runtime cannot load a library, or does not find `RegisterCustomOps` in it.
+pub fn with_custom_ops(
+    mut builder: SessionBuilder,
+    libraries: &[PathBuf],
+) -> Result<SessionBuilder, WrongUse> {
+    for library in libraries {
+        builder = builder.with_operator_library(library).map_err(|error| {
+            let error: ort::Error = error.into();
+            WrongUse(format!(
+                "--custom-ops {} cannot be used: {}; expected a library of this machine with RegisterCustomOps",
+                library.display(),
+                error.message().trim()
+            ))
+        })?;
+    }
+    Ok(builder)
 }
 
 /// Sets options of QNN's EP. A later one replaces an earlier one.
@@ -153,13 +192,22 @@ pub(crate) fn manifest(job: &Job) -> anyhow::Result<Option<ModelManifest>> {
     };
     let read = || -> anyhow::Result<ModelManifest> {
         let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
+        if side_car.model_hash()?.to_string() != job.sha256 {
+            anyhow::bail!(
+                "it is of another model, with the SHA-256 {}",
+                side_car.model_sha256
+            );
+        }
         Ok(ModelManifest::try_from(side_car)?)
     };
-    let read = read().with_context(|| {
+    let manifest = read().map_err(|error| {
         let path = path.display();
-        format!("failed to read {path}; expected JSON as `epwatch manifest` writes it")
-    });
-    read.map(Some)
+        WrongUse(format!(
+            "MACs of {path} cannot be used: {error:#}; expected JSON as `epwatch manifest` writes it for {}",
+            job.model.display()
+        ))
+    })?;
+    Ok(Some(manifest))
 }
 
 impl Ep {

@@ -31,8 +31,9 @@ pub(crate) const WARM_STARTS: usize = 3;
 const ORT_PROFILE: &str = "launching-ort";
 const QNN_PROFILE: &str = "launching-qnn.csv";
 /// Beginnings of these names, and of a launch's document. The folder belongs to the user, and may have other files.
-pub(crate) const UNFINISHED: [&str; 4] = [
+pub(crate) const UNFINISHED: [&str; 5] = [
     "launching.json",
+    "launching.error",
     "launching-ort_",
     "launching-qnn",
     "launching-cache",

@@ -11,11 +11,11 @@ mod transport;
 
 use std::{
     fs,
-    io::{self, Write},
+    io::{self, BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::Arc,
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -28,7 +28,7 @@ use epwatch_manifest::{
 use epwatch_proto::placement::QNN_EP;
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 use self::{
     call::{LIBRARIES, RunnerCall},
@@ -42,7 +42,7 @@ use crate::{
     input_file::{self, InputKind},
     inspect::{EpOption, Placed, SocModel},
     manifest,
-    output::WrongUse,
+    output::{self, WrongUse},
 };
 
 pub(super) use remote::LeftBehind;
@@ -125,6 +125,7 @@ pub(super) struct Measured<'a> {
     pub(super) qnn_version: QnnVersion,
     pub(super) ep_options: &'a [EpOption],
     pub(super) dims: &'a [FreeDim],
+    pub(super) custom_ops: &'a [PathBuf],
     pub(super) shapes: &'a [InputShape],
     pub(super) policy: &'a Policy,
 }
@@ -214,9 +215,14 @@ impl DeviceArgs {
             }
         }
         call.text(of.dims.iter().map(|dim| format!("--dim={dim}")));
+        for library in of.custom_ops {
+            call.text(["--custom-ops"]);
+            call.file(library, LIBRARIES);
+        }
         let folders = match self.devices().await? {
             devices if devices.is_empty() => {
-                local(&call, &folder).await?;
+                let made = local(&call, &folder).await;
+                made.map_err(|error| self.with_way_on(error, &folder))?;
                 vec![folder]
             }
             devices => self.elsewhere(devices, call, &folder, left).await?,
@@ -252,6 +258,18 @@ impl DeviceArgs {
         Ok(files)
     }
 
+    /// Adds what a second call could do after launches that ended early: it goes on only with launches that are kept.
+    fn with_way_on(&self, error: anyhow::Error, folder: &Path) -> anyhow::Error {
+        let made = documents(folder, "candidate-", None).unwrap_or_default();
+        match &self.keep {
+            Some(keep) if !made.is_empty() && !error.is::<WrongUse>() => anyhow::anyhow!(
+                "{error}; the same command goes on with the launches in {}",
+                keep.display()
+            ),
+            _ => error,
+        }
+    }
+
     /// Refuses files that the launches need, before anything is opened or made.
     fn check_files(&self, of: &Measured<'_>) -> Result<(), WrongUse> {
         let of_one = [
@@ -270,9 +288,12 @@ impl DeviceArgs {
             ),
             ("--runner", self.runner.as_deref(), InputKind::Library),
         ];
-        let pushed = self.push.iter();
-        let pushed = pushed.map(|path| ("--push", Some(path.as_path()), InputKind::Library));
-        for (argument, path, kind) in of_one.into_iter().chain(pushed) {
+        let pushed = self.push.iter().map(|path| ("--push", path));
+        let custom_ops = of.custom_ops.iter().map(|path| ("--custom-ops", path));
+        let of_several = pushed.chain(custom_ops);
+        let of_several =
+            of_several.map(|(argument, path)| (argument, Some(path.as_path()), InputKind::Library));
+        for (argument, path, kind) in of_one.into_iter().chain(of_several) {
             let Some(path) = path else { continue };
             let wrong = |error: &dyn std::fmt::Display| {
                 WrongUse(format!("{argument} {}: {error}", path.display()))
@@ -455,16 +476,18 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
         // The end of its standard input tells the runner that this process has ended, by whatever signal.
         .arg("--ends-with-stdin")
         .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
         .kill_on_drop(true);
-    let mut runner = command.spawn().context("failed to start `epwatch run`")?;
-    let stdin = runner.stdin.take();
-    let ended = LocalRunner { runner, stdin }.ended().await?;
+    let (ended, error) = LocalRunner::start(&mut command)
+        .context("failed to start `epwatch run`")?
+        .ended()
+        .await?;
     match ended.code() {
         Some(0) => Ok(()),
+        Some(2) if !error.is_empty() => Err(WrongUse(error).into()),
         Some(2) => Err(WrongUse("the runner cannot measure this, see above".to_owned()).into()),
-        _ => bail!(
-            "the runner ended with {ended}, see above; --keep DIR goes on with the launches that it made"
-        ),
+        _ if error.is_empty() => bail!("the runner ended with {ended}"),
+        _ => bail!("the runner ended with {ended}: {error}"),
     }
 }
 
@@ -472,13 +495,54 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
 struct LocalRunner {
     runner: Child,
     stdin: Option<ChildStdin>,
+    /// Repeats the messages of the runner, and returns its error.
+    messages: Option<JoinHandle<String>>,
 }
 
 impl LocalRunner {
-    async fn ended(mut self) -> io::Result<ExitStatus> {
-        // `wait` would close a standard input that is still in `runner`, so it was taken out.
-        self.runner.wait().await
+    fn start(command: &mut Command) -> io::Result<Self> {
+        let mut runner = command.spawn()?;
+        let stdin = runner.stdin.take();
+        let stderr = runner.stderr.take();
+        let stderr = stderr.map(ChildStderr::into_owned_fd).transpose()?;
+        Ok(Self {
+            runner,
+            stdin,
+            messages: stderr.map(|stderr| thread::spawn(|| repeat_messages(stderr.into()))),
+        })
     }
+
+    /// Waits for the end of the runner, and returns its error too.
+    async fn ended(mut self) -> io::Result<(ExitStatus, String)> {
+        // `wait` would close a standard input that is still in `runner`, so it was taken out.
+        let ended = self.runner.wait().await?;
+        Ok((ended, self.error()))
+    }
+
+    /// The error of a runner that has ended.
+    fn error(&mut self) -> String {
+        let messages = self.messages.take().map(JoinHandle::join);
+        messages.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+/// Writes the messages of the runner to standard error as they come. Its error, which is the last one, is returned instead,
+/// because reports have it too.
+fn repeat_messages(from: fs::File) -> String {
+    let mut error = String::new();
+    for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        match (
+            line.strip_prefix(output::PREFIX),
+            line.strip_prefix(output::CAUSE),
+        ) {
+            (Some(text), _) => text.clone_into(&mut error),
+            (_, Some(cause)) => error = format!("{error}: {cause}"),
+            // If stderr is closed, the text is dropped.
+            _ => _ = writeln!(io::stderr(), "{line}"),
+        }
+    }
+    error
 }
 
 impl Drop for LocalRunner {
@@ -488,6 +552,12 @@ impl Drop for LocalRunner {
         let began = Instant::now();
         while began.elapsed() < RUNNER_ENDS_WITHIN && matches!(self.runner.try_wait(), Ok(None)) {
             thread::sleep(LOOK);
+        }
+        if !matches!(self.runner.try_wait(), Ok(None)) {
+            let error = self.error();
+            if !error.is_empty() {
+                output::remark(error);
+            }
         }
     }
 }

@@ -234,10 +234,7 @@ impl DeviceSession<'_> {
         match status.code() {
             // adb also exits with 0 when the cable was pulled out.
             Some(0) if is_whole => Ok(()),
-            Some(2) => Err(WrongUse(format!(
-                "the runner on {name} cannot measure this, see above"
-            ))
-            .into()),
+            Some(2) => Err(WrongUse(format!("the runner on {name}: {}", one_line(&last))).into()),
             // The runner's own texts say nothing about the connection, so an empty text is passed.
             code if code == Some(0) || self.on.is_lost(code, "") => Err(Lost(format!(
                 "{name}: the connection broke{}",
@@ -255,7 +252,10 @@ impl DeviceSession<'_> {
                  (--workdir), and that SELinux lets it run",
                 one_line(&last)
             ),
-            _ => bail!("the runner on {name} ended with {status}, see above"),
+            _ => bail!(
+                "the runner on {name} ended with {status}: {}",
+                one_line(&last)
+            ),
         }
     }
 

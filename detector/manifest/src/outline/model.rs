@@ -24,6 +24,9 @@ const OWN_DOMAINS: [&str; 11] = [
     "org.pytorch.aten",
 ];
 
+/// ONNX Runtime's texts about an op that it does not have.
+const NOT_REGISTERED: [&str; 2] = ["is not a registered function/op", "No Op registered for"];
+
 /// A model file without its weights.
 #[derive(Debug, Default)]
 pub struct ModelOutline {
@@ -66,7 +69,7 @@ impl ModelOutline {
     }
 
     /// Ops that ONNX Runtime does not have, as `domain:Op`. A library of the app must provide them.
-    pub fn custom_ops(&self) -> Vec<String> {
+    pub(crate) fn custom_ops(&self) -> Vec<String> {
         let is_custom = |domain: &String| {
             !OWN_DOMAINS.contains(&domain.as_str()) && !self.functions.contains(domain)
         };
@@ -74,6 +77,13 @@ impl ModelOutline {
         custom
             .flat_map(|(domain, ops)| ops.iter().map(move |op| format!("{domain}:{op}")))
             .collect()
+    }
+
+    /// The ops that a runtime's error is about because no library of the app provides them; `None` for another error.
+    pub fn missing_ops(&self, error: &str) -> Option<String> {
+        let custom = self.custom_ops();
+        let is_unknown = NOT_REGISTERED.iter().any(|words| error.contains(words));
+        (is_unknown && !custom.is_empty()).then(|| custom.join(", "))
     }
 
     /// Files next to the model that hold its tensors or compiled graphs, by their paths from the model's folder. A path out
