@@ -69,6 +69,12 @@ const NOT_CHECKED: [NotChecked; 2] = [
     },
 ];
 
+/// What a gate that only has launches did not check if it could not make them.
+const NO_LAUNCHES: NotChecked = NotChecked {
+    id: Cow::Borrowed("launches"),
+    why: "they could not be made",
+};
+
 pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
     match args.command.take() {
         Some(GateCommand::Calibrate(args)) => {
@@ -129,6 +135,9 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         }
         let target = parts.unanswered(args, &chosen, &policy, &error);
         parts.targets.push(target);
+        if parts.not_checked.is_empty() {
+            parts.not_checked.push(NO_LAUNCHES);
+        }
     }
     let Parts {
         mut not_checked,
@@ -222,13 +231,13 @@ impl Parts {
         policy: &Policy,
         left: &LeftBehind,
     ) -> anyhow::Result<()> {
-        self.not_checked = NOT_CHECKED.to_vec();
-        if args.inspected_ep() != InspectedEp::Qnn {
-            for part in &mut self.not_checked {
-                part.why = "nothing is run";
-            }
-        }
         if !chosen.socs.is_empty() {
+            self.not_checked = NOT_CHECKED.to_vec();
+            if args.inspected_ep() != InspectedEp::Qnn {
+                for part in &mut self.not_checked {
+                    part.why = "nothing is run";
+                }
+            }
             self.targets = targets(args, chosen, policy, &mut self.judged).await?;
         }
         let farmed = on_farm(args, chosen, policy).await?;

@@ -8,10 +8,10 @@ use std::{
 
 use anyhow::{Context, bail};
 use epwatch_sdk::self_test::{GoldenInput, ReadyInput};
-use ort::{session::Session, sys::OrtErrorCode, value::ValueType};
+use ort::{session::Session, value::ValueType};
 use serde::{Deserialize, Serialize};
 
-use crate::{measured::times, path_bytes, wrong_use::WrongUse};
+use crate::{path_bytes, wrong_use::WrongUse};
 
 /// Where inputs come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,32 +86,6 @@ impl InputKind {
         };
         GoldenInput::ready(ready, session)
             .context("failed to make inputs for this model; give --inputs a folder")
-    }
-
-    /// Runs the model once with the inputs of a folder, because only a run compares their shapes and types with it.
-    pub(crate) fn check_by_run(
-        &self,
-        session: &mut Session,
-        golden: &GoldenInput,
-    ) -> anyhow::Result<()> {
-        let Self::Folder(folder) = self else {
-            return Ok(());
-        };
-        let Err(error) = times(session, golden, 1) else {
-            return Ok(());
-        };
-        let of_ort = error.downcast_ref::<ort::Error>();
-        match of_ort.map(|error| OrtErrorCode::from(error.code())) {
-            Some(OrtErrorCode::ORT_INVALID_ARGUMENT) => {
-                let text = format!(
-                    "inputs of {} do not fit the model: {error}",
-                    folder.display()
-                );
-                Err(WrongUse(text).into())
-            }
-            // A run that fails for another reason fails in each launch.
-            _ => Ok(()),
-        }
     }
 }
 

@@ -8,13 +8,14 @@ use epwatch_manifest::{CompiledElsewhere, ModelOutline};
 use epwatch_proto::{Placement, SelfTest, hex};
 use epwatch_sdk::{
     placement::{self, Inspection, inspect_file, record_assignment, summarise},
-    self_test,
+    self_test::{self, GoldenInput},
 };
-use ort::session::Session;
+use ort::{session::Session, sys::OrtErrorCode};
 
 use crate::{
     conditions::{battery_c, probe_us, steady_probe_us, thermal_status},
     document::{self, Placed, RunDocument},
+    inputs::InputKind,
     job::{Job, Task},
     measured::{begun, load_us, times},
     session::{Builder, Runtime, lacks_custom_ops, manifest, needs_custom_ops},
@@ -80,7 +81,7 @@ fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
             }
             made => made?,
         };
-        job.inputs.check_by_run(&mut session, &golden)?;
+        check_by_run(job, &mut session, &golden)?;
         let test = self_test::compared(&mut session, &golden, || -> anyhow::Result<Session> {
             Ok(runtime.cpu_builder(job)?.commit_from_file(&job.model)?)
         });
@@ -102,6 +103,25 @@ fn compiled_elsewhere(job: &Job) -> Option<Placed> {
             Placed::unproven(job.chipset(), soc_model, error.to_owned())
         }
     })
+}
+
+/// Runs the model once with the inputs of a folder, because only a run compares their shapes and types with it.
+fn check_by_run(job: &Job, session: &mut Session, golden: &GoldenInput) -> Result<(), WrongUse> {
+    let InputKind::Folder(folder) = &job.inputs else {
+        return Ok(());
+    };
+    let Err(error) = times(session, golden, 1) else {
+        return Ok(());
+    };
+    let of_ort = error.downcast_ref::<ort::Error>();
+    match of_ort.map(|error| OrtErrorCode::from(error.code())) {
+        Some(OrtErrorCode::ORT_INVALID_ARGUMENT) => Err(WrongUse(format!(
+            "inputs of {} do not fit the model: {error}",
+            folder.display()
+        ))),
+        // A run that fails for another reason fails in each launch.
+        _ => Ok(()),
+    }
 }
 
 /// The ops that the error is about because no library provides them.
