@@ -119,9 +119,14 @@ pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         };
         // The parent reports it, so that its error names the reason.
-        return match fs::write(error_of(&job.out), format!("{error:#}")) {
+        let told = error_of(&job.out);
+        return match fs::write(&told, format!("{error:#}")) {
             Ok(()) => Ok(ExitCode::from(exit_code(&error))),
-            Err(_) => Err(error),
+            Err(_) => {
+                // A full disk leaves an empty file.
+                let _ = fs::remove_file(told);
+                Err(error)
+            }
         };
     }
     let plan = Plan::of(&command, subcommand)?;

@@ -483,7 +483,10 @@ async fn local(call: &RunnerCall, folder: &Path) -> anyhow::Result<()> {
         .ended()
         .await?;
     match ended.code() {
-        Some(0) => Ok(()),
+        Some(0) => {
+            remark_of_runner(&error);
+            Ok(())
+        }
         Some(2) if !error.is_empty() => Err(WrongUse(error).into()),
         Some(2) => Err(WrongUse("the runner cannot measure this, see above".to_owned()).into()),
         _ if error.is_empty() => bail!("the runner ended with {ended}"),
@@ -526,8 +529,15 @@ impl LocalRunner {
     }
 }
 
-/// Writes the messages of the runner to standard error as they come. Its error, which is the last one, is returned instead,
-/// because reports have it too.
+/// Writes an error that is not the gate's own.
+fn remark_of_runner(error: &str) {
+    if !error.is_empty() {
+        output::remark(error);
+    }
+}
+
+/// Writes the messages of the runner to standard error as they come. Its last error is returned instead, because reports
+/// have it too.
 fn repeat_messages(from: fs::File) -> String {
     let mut error = String::new();
     for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
@@ -536,7 +546,10 @@ fn repeat_messages(from: fs::File) -> String {
             line.strip_prefix(output::PREFIX),
             line.strip_prefix(output::CAUSE),
         ) {
-            (Some(text), _) => text.clone_into(&mut error),
+            (Some(text), _) => {
+                remark_of_runner(&error);
+                text.clone_into(&mut error);
+            }
             (_, Some(cause)) => error = format!("{error}: {cause}"),
             // If stderr is closed, the text is dropped.
             _ => _ = writeln!(io::stderr(), "{line}"),
@@ -554,10 +567,7 @@ impl Drop for LocalRunner {
             thread::sleep(LOOK);
         }
         if !matches!(self.runner.try_wait(), Ok(None)) {
-            let error = self.error();
-            if !error.is_empty() {
-                output::remark(error);
-            }
+            remark_of_runner(&self.error());
         }
     }
 }
