@@ -82,7 +82,7 @@ fn inputs_that_a_launch_cannot_have_are_named() {
         let words = format!("gate {FIXTURES}/gate/{model}.onnx --local --policy {policy}");
         check_fails(epwatch(&words).arg("--out").arg(&out), 3, told);
         check_reports(&out, told);
-        // The emulator answers without a launch: no node of these models is on this NPU.
+        // The emulator answers without a launch: this NPU has no FP16 for the model's products.
         let found = measured_file(
             &format!("{FIXTURES}/gate/{model}.onnx"),
             &format!("--soc SM8635 --policy {policy}"),
