@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use super::cohort::{count_clean, go_back, lasts, see};
 use super::merge::merge;
 use super::mitigation::{DirectedDevices, hold_directed, settle_mitigation};
-use super::succession::{count_successor, hold_for_next_version, lasting};
+use super::succession::{self, count_successor, hold_for_next_version};
 
 /// The state of an incident's cohort in one window.
 enum Observation<'a> {
@@ -82,7 +82,7 @@ pub(crate) fn advance(
     let Some(window_end) = verdicts.iter().map(|verdict| verdict.window_end).max() else {
         return Vec::new();
     };
-    let lasting = lasting(incidents);
+    let lasting = succession::lasting(incidents);
     for incident in incidents.values_mut().filter(|open| open.state.is_open()) {
         let held = hold_directed(incident, window_end, &directed)
             | hold_for_next_version(incident, window_end, &lasting);
@@ -96,6 +96,13 @@ pub(crate) fn advance(
         }
     }
     touched.extend(merge(incidents, now));
+    // A version that is a part of an incident since this window shows its fault in this window.
+    let lasting = succession::lasting(incidents);
+    for incident in incidents.values_mut() {
+        if hold_for_next_version(incident, window_end, &lasting) {
+            touched.insert(incident.key.clone());
+        }
+    }
     let changed = touched.iter().filter_map(|key| incidents.get(key));
     changed.cloned().collect()
 }

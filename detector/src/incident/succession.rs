@@ -11,10 +11,6 @@ use jiff::Timestamp;
 
 use super::cohort::lasts;
 
-/// Share of a cohort's devices whose last report must be of a clean version. The others did not report since, and some
-/// devices never report again.
-const MOST_MOVED: f64 = 0.9;
-
 /// Below this share of its devices, the devices that still have the version are too few for a page.
 const FEW_LEFT: f64 = 0.04;
 
@@ -128,9 +124,7 @@ fn count_clean_version(
     }
     let is_held = cohort.mitigated_since.is_some();
     let all_moved = taken.is_some_and(|taken| {
-        let moved: u64 = cohort.moved_to.iter().map(|moved| moved.devices).sum();
-        moved as f64 >= MOST_MOVED * taken.devices as f64
-            && taken.left as f64 <= FEW_LEFT * taken.devices as f64
+        cohort.has_moved() && taken.left as f64 <= FEW_LEFT * taken.devices as f64
     });
     if cohort.clean_successors >= CLEAN_WINDOWS && (is_held || all_moved) {
         cohort.clean_windows = CLEAN_WINDOWS;

@@ -631,6 +631,19 @@ fn a_fix_that_is_none_is_sent_although_the_fault_was_acknowledged() {
     assert_eq!(of(&life, "segmenter", "2.0.0").0.news, 2);
 }
 
+/// The promised end counts from the last window with the fault, also if only the next version shows it there.
+#[test]
+fn a_next_version_with_the_fault_delays_the_earliest_end() {
+    let mut life = firing();
+    let next = |hour: i64| of_version("2.0.1", "2.0.0", sick(hour * WINDOW));
+    let earliest = |life: &Life| of(life, "segmenter", "2.0.0").0.cohorts[0].earliest_end();
+    assert_eq!(earliest(&life), at(3 * WINDOW));
+    life.window(&[next(1)]);
+    assert_eq!(earliest(&life), at(4 * WINDOW));
+    life.window(&[next(2)]);
+    assert_eq!(earliest(&life), at(5 * WINDOW));
+}
+
 #[test]
 fn one_driver_that_slows_two_models_is_one_page() {
     let other_model = |mut verdict: CohortVerdict| {

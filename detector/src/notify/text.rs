@@ -1,6 +1,7 @@
 //! The text of a notification for people, in the order in which they need it. Fault and size come first, in one line.
 //! The next lines say what to do, where to look, the details, and the statistics last. Every number has its unit.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use epwatch_model::numbers::{chance, counted, latency, percent};
@@ -61,10 +62,10 @@ pub(crate) fn summary(incident: &Incident) -> String {
     let is_slower = incident.class().is_some_and(VerdictClass::is_slower);
     match (lead, ratio.filter(|ratio| is_slower && *ratio >= SLOWER)) {
         (Some(lead), Some(ratio)) => {
-            let runs = match incident.state {
-                State::Resolved => "ran",
-                _ if versions.len() > 1 => "run",
-                _ => "runs",
+            let runs = match (incident.is_past(), versions.len()) {
+                (true, _) => "ran",
+                (false, 1) => "runs",
+                (false, _) => "run",
             };
             let cause = cause(lead);
             format!("{subject} {runs} {ratio:.1} times slower{place}{devices}: {cause}")
@@ -227,10 +228,8 @@ pub(super) struct MessageBody {
 
 /// Returns the text about an incident.
 pub(super) fn message_body(incident: &Incident) -> MessageBody {
-    let lead = incident.lead();
-    let next_step = lead.filter(|_| incident.state != State::Resolved);
     let mut told = MessageBody {
-        steps: next_step.map_or_else(Vec::new, |lead| steps(&lead.next_step)),
+        steps: steps(&next_step(incident)),
         details: details(incident),
         statistics: statistics(incident),
     };
@@ -239,6 +238,16 @@ pub(super) fn message_body(incident: &Incident) -> MessageBody {
         *fact = visible(fact);
     }
     told
+}
+
+/// Returns the next step: none for an incident that is over, and a sentence while it only waits for its end.
+pub(super) fn next_step(incident: &Incident) -> Cow<'_, str> {
+    if !incident.state.is_open() {
+        return "".into();
+    }
+    let of_lead = || incident.lead().map_or("", |lead| &*lead.next_step);
+    let waits = incident.nothing_to_do();
+    waits.map_or_else(|| of_lead().into(), Cow::Owned)
 }
 
 fn details(incident: &Incident) -> Vec<(&'static str, String)> {
@@ -386,11 +395,13 @@ fn ends(incident: &Incident) -> Option<String> {
         return None;
     }
     let window = Period(incident.lead()?.window);
-    let clean = incident
-        .cohorts
-        .iter()
-        .map(|cohort| cohort.clean_windows)
-        .min()?;
+    let clean = incident.clean_windows();
+    if clean >= CLEAN_WINDOWS {
+        let progress = incident.progress();
+        return Some(format!(
+            "once nearly all of its devices have a healthy version ({progress} so far)"
+        ));
+    }
     let earliest = incident
         .cohorts
         .iter()
@@ -472,11 +483,6 @@ fn cohort_details(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
         ));
     }
     details
-}
-
-/// Returns the steps of a next step as one text.
-pub(super) fn in_one_line(next_step: &str) -> String {
-    next_step.replace('\n', " ")
 }
 
 fn spread(verdict: &CohortVerdict) -> Option<String> {

@@ -1,5 +1,5 @@
 //! The night's texts as one record. A line of a speaker is recorded only if the speaker did not have it the moment
-//! before.
+//! before. A line that a page or a terminal shows no longer is recorded as such, unless another line replaced it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +20,8 @@ pub(super) struct Said {
     text: String,
     /// The real day of the night, as it is written in times.
     day: String,
-    /// For each speaker, the lines of the last text, without ages. For a channel, all lines that it was sent.
-    before: BTreeMap<String, BTreeSet<String>>,
+    /// For each speaker, the lines of the last text. For a channel, all lines that it was sent.
+    before: BTreeMap<String, Vec<String>>,
 }
 
 impl Said {
@@ -61,26 +61,31 @@ impl Said {
         for group in lines.chunk_by_mut(|a, b| is_delivery(a) && is_delivery(b)) {
             group.sort();
         }
-        let now: BTreeSet<String> = lines.iter().map(|line| without_ages(line)).collect();
         let before = self.before.entry(speaker.to_owned()).or_default();
-        let mut shown = BTreeSet::new();
-        let new = lines.iter().filter(|line| {
-            let key = without_ages(line);
-            !before.contains(&key) && !common.contains(*line) && shown.insert(key)
-        });
-        let new: Vec<&String> = new.collect();
-        // A message only has news, while a page has the whole state.
-        if !CHANNELS.contains(&speaker) {
-            before.clear();
+        let known = without_ages_of(before);
+        let new = lines.iter().filter(|line| !common.contains(*line));
+        let new: Vec<&String> = not_in(&known, new).collect();
+        let now = without_ages_of(&lines);
+        let gone = not_in(&now, before.iter());
+        let gone = gone.filter(|line| !new.iter().any(|new| begins_alike(new, line)));
+        // A message only has news, and a panel only has numbers, while a page has the whole state.
+        let has_state = ["page ", "epwatch "]
+            .iter()
+            .any(|of| speaker.starts_with(of));
+        let gone: Vec<&String> = gone.filter(|_| has_state).collect();
+        if !new.is_empty() || !gone.is_empty() {
+            _ = writeln!(self.text, "  {speaker}");
         }
-        before.extend(now);
-        if new.is_empty() {
-            return;
-        }
-        _ = writeln!(self.text, "  {speaker}");
         for line in new {
             _ = writeln!(self.text, "    {line}");
         }
+        for line in gone {
+            _ = writeln!(self.text, "    no longer: {}", clipped(line));
+        }
+        if !CHANNELS.contains(&speaker) {
+            before.clear();
+        }
+        before.extend(lines);
     }
 
     pub(super) fn text(&self) -> &str {
@@ -122,9 +127,40 @@ fn is_delivery(line: &str) -> bool {
     line.contains(" was told: ")
 }
 
-/// Returns a line without lengths of time such as `3 min 20 s`, which grow by themselves.
+/// Returns the lines that are not among these lines without ages, each once.
+fn not_in<'a>(
+    of: &BTreeSet<String>,
+    lines: impl Iterator<Item = &'a String>,
+) -> impl Iterator<Item = &'a String> {
+    let mut shown = BTreeSet::new();
+    lines.filter(move |line| {
+        let key = without_ages(line);
+        !of.contains(&key) && shown.insert(key)
+    })
+}
+
+fn without_ages_of(lines: &[String]) -> BTreeSet<String> {
+    lines.iter().map(|line| without_ages(line)).collect()
+}
+
+/// Whether a line replaced another one: both have the same first three words.
+fn begins_alike(a: &str, b: &str) -> bool {
+    let begin = |line| str::split_whitespace(line).take(3);
+    begin(a).eq(begin(b))
+}
+
+/// Returns the beginning of a line that is gone, which an earlier moment has whole.
+fn clipped(line: &str) -> String {
+    match line.char_indices().nth(80) {
+        Some((end, _)) => format!("{}\u{2026}", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+/// Returns a line without lengths of time such as `3 min 20 s`, which grow by themselves, and without the spaces that
+/// align columns.
 fn without_ages(line: &str) -> String {
-    let words: Vec<&str> = line.split(' ').collect();
+    let words: Vec<&str> = line.split_whitespace().collect();
     let is_unit = |at: usize| {
         let unit = words
             .get(at)

@@ -354,6 +354,12 @@ impl OpenIncident {
         Some(format!("{}.", visible_sentence(&moved)))
     }
 
+    /// Returns a sentence about how near its end is, if the fault is past.
+    fn progress(&self) -> Option<String> {
+        let progress = self.last_seen.and_then(|_| self.document.progress())?;
+        Some(format!("{progress}."))
+    }
+
     fn chipsets(&self) -> Vec<Name<'_>> {
         self.row
             .chipsets

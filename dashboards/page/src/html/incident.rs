@@ -176,6 +176,7 @@ impl<'a> IncidentHtml<'a> {
         if let Some(at) = self.page.last_seen {
             let at = self.frame.clock(&at);
             parts.push(format!("last seen in the window until {at}"));
+            parts.extend(self.page.document.progress());
         }
         if let Some(at) = incident.and_then(|incident| incident.fired_at) {
             parts.push(format!("fired at {}", self.frame.clock(&at)));
@@ -229,6 +230,16 @@ impl<'a> IncidentHtml<'a> {
     fn reasons(&self) -> Vec<String> {
         let reasons = self.page.reasons.iter();
         reasons.map(|reason| words::capital(reason)).collect()
+    }
+
+    fn why_heading(&self) -> String {
+        match self.page.thought_until() {
+            Some(at) => format!(
+                "Why we thought so, in the window until {}",
+                self.frame.clock(&at)
+            ),
+            None => "Why we think so".to_owned(),
+        }
     }
 
     /// Whether the page can say anything about the cause.
@@ -562,7 +573,7 @@ pub(crate) fn drawing(frame: &Frame, page: &IncidentPage, name: &str) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::incident::tests::fallback;
+    use crate::read::incident::tests::{fallback, over, past};
 
     /// A command that is copied from the page equals the detector's command, whatever characters it has.
     #[test]
@@ -595,6 +606,28 @@ mod tests {
             <span>epwatch inspect MODEL</span> <span>--soc SM8635</span></pre></li></ol>";
         assert!(text.contains(list), "{text}");
         assert!(!rendered(&fallback("")).contains("<ol"));
+    }
+
+    /// A person who follows yesterday's link must not stop a roll-out that is mended.
+    #[test]
+    fn a_past_fault_has_its_reasons_in_the_past_and_no_steps() {
+        let next_step = "On call: stop the roll-out of 2.";
+        let text = rendered(&past(next_step));
+        for part in [
+            "Why we thought so, in the window until 08:00:00</h2>",
+            "What to do</h2>\n<p>Nothing to do now: ",
+            "last seen in the window until 08:00:00; 1 of 3 clean windows",
+            "See the cohort's charts",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("stop the roll-out"), "{text}");
+        let text = rendered(&over(next_step));
+        assert!(text.contains("Why we thought so"), "{text}");
+        assert!(text.contains("See the cohort's charts"), "{text}");
+        for gone in ["What to do", "stop the roll-out", "clean windows"] {
+            assert!(!text.contains(gone), "{gone}: {text}");
+        }
     }
 
     #[test]

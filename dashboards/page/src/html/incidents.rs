@@ -33,7 +33,7 @@ impl IncidentsHtml<'_> {
         }
         let open = |severity: Severity| {
             let all = self.page.incidents.iter();
-            all.filter(|row| row.is_told() && row.severity == severity.as_str())
+            all.filter(|of| of.row.is_told() && of.row.severity == severity.as_str())
                 .count()
         };
         words::capital(&words::open(open(Severity::Page), open(Severity::Ticket)))

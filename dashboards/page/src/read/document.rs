@@ -46,6 +46,11 @@ impl IncidentDocument {
         self.incident.as_ref()?.moved()
     }
 
+    /// Returns how many of the clean windows that it needs the incident has.
+    pub(crate) fn progress(&self) -> Option<String> {
+        Some(self.incident.as_ref()?.progress())
+    }
+
     pub(crate) fn cohorts(&self) -> &[IncidentCohort] {
         self.incident
             .as_ref()

@@ -59,10 +59,20 @@ pub(crate) struct IncidentPage {
 }
 
 impl IncidentPage {
+    fn is_over(&self) -> bool {
+        self.row.state().is_some_and(|state| !state.is_open())
+    }
+
     /// Whether its fault is past: the incident is over, or the window that was judged last does not show it.
     pub(crate) fn is_past(&self) -> bool {
-        let is_over = self.row.state().is_some_and(|state| !state.is_open());
-        is_over || self.last_seen.is_some()
+        self.is_over() || self.last_seen.is_some()
+    }
+
+    /// Returns the end of the window that its reasons are about, if the fault is past.
+    pub(crate) fn thought_until(&self) -> Option<Timestamp> {
+        self.lead()
+            .filter(|_| self.is_past())
+            .map(|lead| lead.window_end)
     }
 
     /// Returns the verdict on the worst cohort.
@@ -77,11 +87,18 @@ impl IncidentPage {
         (self.row.is_open() || orders.hold.is_some()).then_some(orders.last)
     }
 
-    /// Returns the lines of the detector's next step, each a step. Names of devices in it have neither line breaks nor
-    /// backticks.
+    /// Returns the lines of the detector's next step, each a step; none once the incident is over or only waits for its
+    /// end. Names of devices in it have neither line breaks nor backticks.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {
-        let lead = self.lead();
+        let is_done = self.is_over() || self.nothing_to_do().is_some();
+        let lead = self.lead().filter(|_| !is_done);
         lead.map_or("", |lead| &*lead.next_step).lines()
+    }
+
+    /// Returns the sentence that takes the place of the steps while the incident only waits for its end.
+    pub(crate) fn nothing_to_do(&self) -> Option<String> {
+        let incident = self.document.incident.as_ref();
+        incident.filter(|_| self.is_past())?.nothing_to_do()
     }
 }
 
@@ -253,7 +270,7 @@ pub(crate) mod tests {
 
     use super::*;
     use epwatch_model::{
-        Cause, CohortKey, Incident, IncidentCohort, IncidentKey, ModelKey, Severity,
+        Cause, CohortKey, Incident, IncidentCohort, IncidentKey, ModelKey, Severity, State,
     };
 
     /// Returns an incident with a partial fallback on one chipset.
@@ -331,6 +348,44 @@ pub(crate) mod tests {
             history: IncidentHistory::default(),
             left_out: LeftOut::default(),
         }
+    }
+
+    /// Returns the page once the fault is repaired and one window is clean.
+    pub(crate) fn past(next_step: &str) -> IncidentPage {
+        let mut page = fallback(next_step);
+        let incident = page.document.incident.as_mut().unwrap();
+        incident.state = State::Firing;
+        let cohort = &mut incident.cohorts[0];
+        cohort.confirmed = Severity::Page;
+        cohort.clean_windows = 1;
+        page.last_seen = Some(cohort.verdict.window_end);
+        page.reasons = vec!["all devices are slower".to_owned()];
+        page
+    }
+
+    /// Returns the page of the same incident once it is over.
+    pub(crate) fn over(next_step: &str) -> IncidentPage {
+        let mut page = past(next_step);
+        page.document.incident.as_mut().unwrap().state = State::Resolved;
+        page.row.state = "resolved".to_owned();
+        page.last_seen = None;
+        page
+    }
+
+    #[test]
+    fn there_are_steps_only_while_the_fault_lasts() {
+        let next_step = "On call: stop the roll-out of 2.";
+        let page = fallback(next_step);
+        assert_eq!(page.steps().collect::<Vec<_>>(), [next_step]);
+        assert_eq!((page.nothing_to_do(), page.thought_until()), (None, None));
+        let page = past(next_step);
+        assert_eq!(page.steps().count(), 0);
+        assert!(page.nothing_to_do().is_some());
+        assert_eq!(page.thought_until(), page.last_seen);
+        let page = over(next_step);
+        assert_eq!(page.steps().count(), 0);
+        assert_eq!(page.nothing_to_do(), None);
+        assert!(page.thought_until().is_some());
     }
 
     #[test]

@@ -1,13 +1,18 @@
 //! Incidents: the list, and the incidents that other pages name.
 
+use std::collections::BTreeMap;
+
 use clickhouse::Row;
 use epwatch_model::{Severity, State, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::progress::time;
+use super::document::IncidentDocument;
+use super::last_seen::last_seen;
+use super::progress::{Progress, time};
 use super::scope::Scope;
-use super::store::{ReadError, StoreReader, filtered};
+use super::store::{LeftOut, ReadError, StoreReader, filtered};
+use super::windows::{self, CohortRow};
 
 /// An incident in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -114,7 +119,7 @@ pub(super) use select;
 
 /// Open incidents are shown whatever their age.
 const LIST: &str = select!(
-    "''",
+    "if(i.state IN ('firing', 'mitigated'), i.document, '')",
     "WHERE (? = 1 OR has(?, i.app_id)) AND (? = 0 OR i.app_id = ?)
        AND (i.state IN ('firing', 'mitigated', 'pending')
             OR i.state = 'resolved' AND i.changed_at > now64(3) - INTERVAL ? DAY)
@@ -135,12 +140,25 @@ const OPEN: &str = select!(
 /// Days for which resolved incidents are listed.
 pub(crate) const DAYS: u32 = 30;
 
+/// Most apps with open incidents for which the list says when faults were last seen, a query each.
+const MOST_APPS: usize = 8;
+
 /// The page of incidents.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct IncidentsPage {
     pub(crate) app: Option<String>,
     pub(crate) days: u32,
-    pub(crate) incidents: Vec<IncidentRow>,
+    pub(crate) incidents: Vec<ListedIncident>,
+    pub(crate) left_out: LeftOut,
+}
+
+/// An incident of the page.
+#[derive(Debug, Serialize)]
+pub(crate) struct ListedIncident {
+    #[serde(flatten)]
+    pub(crate) row: IncidentRow,
+    /// End of the last window that shows the fault of an open incident; `None` if the window that was judged last does.
+    pub(crate) last_seen: Option<Timestamp>,
 }
 
 impl IncidentsPage {
@@ -185,16 +203,39 @@ impl IncidentRow {
 
 pub(crate) async fn read(
     store: &StoreReader,
+    progress: &Progress,
     app: Option<&str>,
     scope: &Scope,
 ) -> Result<IncidentsPage, ReadError> {
     let rows: Vec<IncidentSelect> = store
         .rows(LIST, |query| filtered(scope.bind(query), app).bind(DAYS))
         .await?;
+    let mut left_out = LeftOut::default();
+    let mut latest: BTreeMap<(String, String), Option<Vec<CohortRow>>> = BTreeMap::new();
+    let mut incidents = Vec::new();
+    for row in rows {
+        let document = IncidentDocument::read(&row.document);
+        let row = IncidentRow::from(row);
+        let of = (row.app.clone(), row.environment.clone());
+        let is_new = !latest.contains_key(&of) && latest.len() < MOST_APPS;
+        if let Some(until) = progress.judged_until.filter(|_| row.is_open() && is_new) {
+            let cohorts = windows::latest(store, (&of.0, &of.1), None, until).await;
+            let cohorts = left_out.part("last sights", cohorts.map(Some));
+            latest.insert(of.clone(), cohorts);
+        }
+        let cohorts = latest.get(&of).and_then(Option::as_ref);
+        let cohorts = cohorts.filter(|_| row.is_open());
+        incidents.push(ListedIncident {
+            last_seen: cohorts
+                .and_then(|cohorts| last_seen((&row, &document), cohorts, progress.judged_until)),
+            row,
+        });
+    }
     Ok(IncidentsPage {
         app: app.map(str::to_owned),
         days: DAYS,
-        incidents: rows.into_iter().map(IncidentRow::from).collect(),
+        incidents,
+        left_out,
     })
 }
 

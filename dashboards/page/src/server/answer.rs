@@ -100,7 +100,8 @@ impl Page {
         match self {
             Self::Fleet(page) => Some(&page.left_out),
             Self::Cohort(page) => Some(&page.left_out),
-            Self::Incidents(_) | Self::Orders(_) | Self::Rollout(_) => None,
+            Self::Orders(_) | Self::Rollout(_) => None,
+            Self::Incidents(page) => Some(&page.left_out),
             Self::Incident(page) => Some(&page.left_out),
             Self::Ledger(page) => Some(&page.left_out),
             Self::Health(page) => Some(&page.left_out),
@@ -455,7 +456,7 @@ impl Pages {
                 Page::Cohort(Box::new(page.ok_or(Missing::Unknown)?))
             }
             Target::Incidents { app } => {
-                Page::Incidents(incidents::read(store, app.as_deref(), scope).await?)
+                Page::Incidents(incidents::read(store, progress, app.as_deref(), scope).await?)
             }
             Target::Incident { id } => {
                 let page = incident::read(store, progress, &id, scope).await?;

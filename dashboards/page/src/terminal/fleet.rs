@@ -103,7 +103,7 @@ pub(super) fn versions(document: &IncidentDocument, own: &str) -> String {
     }
 }
 
-/// Returns when a past fault was last seen, and which versions its devices run by now.
+/// Returns when a past fault was last seen, how near the end is, and which versions its devices run by now.
 pub(super) fn past(last_seen: Option<Timestamp>, document: &IncidentDocument) -> String {
     let Some(at) = last_seen else {
         return String::new();
@@ -112,7 +112,9 @@ pub(super) fn past(last_seen: Option<Timestamp>, document: &IncidentDocument) ->
     let moved = moved.map_or_else(String::new, |moved| {
         format!("; {}", visible_sentence(&moved))
     });
-    format!(", last seen in the window until {at:.0}{moved}")
+    let progress = document.progress();
+    let progress = progress.map_or_else(String::new, |progress| format!(", {progress}"));
+    format!(", last seen in the window until {at:.0}{progress}{moved}")
 }
 
 /// Names the chipsets. An incident about all chipsets lists none.

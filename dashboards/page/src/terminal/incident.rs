@@ -28,7 +28,13 @@ pub(super) fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
     let mut rows = vec![head(&[
         "STATE", "SEVERITY", "MODEL", "VERSION", "CHIPSETS", "HIT", "STARTED", "ORDERS", "ID",
     ])];
-    rows.extend(page.incidents.iter().map(|row| {
+    rows.extend(page.incidents.iter().map(|listed| {
+        let row = &listed.row;
+        let began = row.started_at.map(|at| ago(at, now));
+        let seen = listed
+            .last_seen
+            .map(|at| format!("last seen {}", ago(at, now)));
+        let times: Vec<String> = began.into_iter().chain(seen).collect();
         let chipsets: Vec<String> = row.chipsets.iter().map(|name| visible(name)).collect();
         vec![
             match row.part_of {
@@ -44,7 +50,7 @@ pub(super) fn incidents(page: &IncidentsPage, now: Timestamp) -> String {
                 number::count(row.devices_hit),
                 number::count(row.devices_seen)
             ),
-            row.started_at.map_or_else(String::new, |at| ago(at, now)),
+            times.join(", "),
             row.orders(&now),
             visible(&row.incident),
         ]
@@ -102,6 +108,9 @@ pub(super) fn incident(
             "Part of incident {whole}, which is sent in its place: the same cause"
         );
     }
+    if let Some(said) = page.nothing_to_do() {
+        _ = writeln!(text, "\n## What to do\n\n{said}");
+    }
     for (n, step) in (1..).zip(page.steps()) {
         if n == 1 {
             text.push_str("\n## What to do\n\n");
@@ -109,7 +118,9 @@ pub(super) fn incident(
         _ = writeln!(text, "{n}. {}", text_of.step(step));
     }
     if !page.reasons.is_empty() {
-        text.push_str("\n## Why\n\n");
+        let until = page.thought_until();
+        let until = until.map_or_else(String::new, |at| format!(", in the window until {at:.0}"));
+        _ = writeln!(text, "\n## Why{until}\n");
         for reason in &page.reasons {
             _ = writeln!(text, "- {}", text_of.sentence(reason));
         }
@@ -274,7 +285,8 @@ impl TextForm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::incident::tests::fallback;
+    use crate::read::incident::tests::{fallback, over, past};
+    use crate::read::incidents::ListedIncident;
 
     #[test]
     fn what_to_do_is_numbered() {
@@ -287,6 +299,33 @@ mod tests {
         assert!(text.contains(seen), "{text}");
         let text = incident(&fallback(""), None, true, Timestamp::UNIX_EPOCH);
         assert!(!text.contains("What to do"), "{text}");
+    }
+
+    #[test]
+    fn a_past_fault_has_its_reasons_in_the_past_and_no_steps() {
+        let next_step = "On call: stop the roll-out of 2.";
+        let now = Timestamp::from_second(1_800_003_600).unwrap();
+        let text = incident(&past(next_step), None, false, now);
+        for part in [
+            ", last seen in the window until 2027-01-15T08:00:00Z, 1 of 3 clean windows; incident i-1\n",
+            "\n## What to do\n\nNothing to do now: the incident ends by itself ",
+            "\n## Why, in the window until 2027-01-15T08:00:00Z\n\n- all devices are slower\n",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let text = incident(&over(next_step), None, false, now);
+        assert!(text.contains("\n## Why, in the window until "), "{text}");
+        assert!(!text.contains("What to do"), "{text}");
+        let page = past(next_step);
+        let list = IncidentsPage {
+            incidents: vec![ListedIncident {
+                row: page.row,
+                last_seen: page.last_seen,
+            }],
+            ..IncidentsPage::default()
+        };
+        let text = incidents(&list, now);
+        assert!(text.contains("1 h ago, last seen 1 h ago"), "{text}");
     }
 
     #[test]

@@ -240,9 +240,8 @@ mod tests {
         let text = operator::health(&health, Progress::default(), now);
         assert_eq!(count(&Page::Health(health), text), 1);
         let incidents = IncidentsPage {
-            app: None,
             days: 30,
-            incidents: Vec::new(),
+            ..IncidentsPage::default()
         };
         let text = incident::incidents(&incidents, now);
         assert_eq!(count(&Page::Incidents(incidents), text), 1);

@@ -12,6 +12,10 @@ use crate::verdict::CohortVerdict;
 /// Number of clean windows that clear a cohort.
 pub const CLEAN_WINDOWS: u32 = 3;
 
+/// Share of a cohort's devices whose last report must be of a clean version. The others did not report since, and some
+/// devices never report again.
+const MOST_MOVED: f64 = 0.9;
+
 /// A cohort inside an incident.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -88,14 +92,42 @@ impl IncidentCohort {
         self.clean_windows >= CLEAN_WINDOWS || pending_over
     }
 
+    /// Whether nearly all of its devices have a clean version.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        let moved: u64 = self.moved_to.iter().map(|moved| moved.devices).sum();
+        let last = self.moved_to.last();
+        last.is_some_and(|last| moved as f64 >= MOST_MOVED * last.of as f64)
+    }
+
+    /// Whether its devices have a clean version, or are under a directive, and no window has shown the fault since.
+    pub(super) fn is_left(&self) -> bool {
+        (self.has_moved() || self.mitigated_since.is_some()) && self.clean_of_next() > 0
+    }
+
+    /// Returns the clean windows since the fault was last seen, its own or the next version's.
+    pub(super) fn clean_so_far(&self) -> u32 {
+        let most = self.clean_windows.max(self.clean_of_next());
+        most.min(CLEAN_WINDOWS)
+    }
+
+    fn clean_of_next(&self) -> u32 {
+        let seen_until = self.verdict.window_end;
+        let is_later = self.successor_until.is_some_and(|until| until > seen_until);
+        if is_later { self.clean_successors } else { 0 }
+    }
+
     /// Returns the end of the window that clears it if all windows from now on are clean.
     #[must_use]
     pub fn earliest_end(&self) -> Timestamp {
-        let left = CLEAN_WINDOWS.saturating_sub(self.clean_windows);
-        let wait = signed(self.verdict.window).saturating_mul(left.cast_signed());
-        self.counted_until
-            .saturating_add(wait)
-            .unwrap_or(Timestamp::MAX)
+        let end = |counted: u32, until: Timestamp| {
+            let left = CLEAN_WINDOWS.saturating_sub(counted).cast_signed();
+            let wait = signed(self.verdict.window).saturating_mul(left);
+            until.saturating_add(wait).unwrap_or(Timestamp::MAX)
+        };
+        let own = end(self.clean_windows, self.counted_until);
+        let of_next = self.successor_until;
+        of_next.map_or(own, |until| own.min(end(self.clean_successors, until)))
     }
 }
 

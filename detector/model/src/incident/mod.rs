@@ -1,6 +1,7 @@
 //! An incident as it is stored and shown: its key, its state, its headline and its cohorts.
 
 mod cohort;
+mod end;
 mod order;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -90,6 +90,30 @@ fn resolved() -> Incident {
     incident_after(&[&[sick], &[hour(1)], &[hour(2)], &[hour(3)]])
 }
 
+/// The fault was repaired, and one window is clean.
+fn past() -> Incident {
+    let sick = verdict(&Fleet::with_fallback(1.0), "SM8635", 0);
+    incident_after(&[&[sick], &[verdict(&Fleet::default(), "SM8635", 3600)]])
+}
+
+/// Checks [O3]: channels that repeat an incident do so until its end, which may be days after the repair.
+#[test]
+fn a_past_fault_is_told_in_the_past_tense_and_asks_for_nothing() {
+    let text = text::text_of(&past());
+    let headline = "segmenter 2.0.0 ran 2.9 times slower on SM8635, 60 of 60 devices: ";
+    assert!(text.starts_with(headline), "{text}");
+    let step = "\nnext 1: Nothing to do now: the incident ends by itself after 3 clean windows, 1 so far.\n";
+    assert!(text.contains(step) && !text.contains("next 2"), "{text}");
+    assert!(!text.contains("epwatch directive"), "{text}");
+    let end = "(1 so far): 2027-01-15 11:00:00 UTC at the earliest";
+    assert!(text.contains(end), "{text}");
+    let document = document::document(&past(), &links());
+    let next_step = document["next_step"].as_str().unwrap();
+    assert!(next_step.starts_with("Nothing to do now: "), "{next_step}");
+    let document = document::document(&resolved(), &links());
+    assert_eq!(document["next_step"], "");
+}
+
 /// A directive took the devices off the NPU an hour later.
 fn mitigated() -> Incident {
     let gone = Fleet {
