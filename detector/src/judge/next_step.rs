@@ -607,6 +607,7 @@ mod tests {
             let mut window = Fleet::with_fallback(1.0).window();
             (window.key.model.model_id, window.key.model_version) = (name.clone(), name.clone());
             window.key.model.app_id = name.clone();
+            window.key.chipset = name.clone();
             let next = judged(&window, None, &reference()).next_step;
             assert!(next.lines().count() <= 4, "{next}");
             // The shown text has no invisible characters.
@@ -616,11 +617,13 @@ mod tests {
             );
             let commands = commands(&next);
             assert_eq!(commands.len(), 3, "{next}");
-            for command in &commands[..2] {
+            for command in &commands {
                 script += &format!("{command}\n");
-                for option in ["--app", "--model", "--model-version"] {
-                    expected.push(format!("{option}={name}"));
-                }
+                let named: &[&str] = match command.starts_with("epwatch inspect ") {
+                    true => &["--soc"],
+                    false => &["--app", "--model", "--model-version", "--chipset"],
+                };
+                expected.extend(named.iter().map(|option| format!("{option}={name}")));
             }
         }
         let ran = std::process::Command::new("bash")
@@ -630,7 +633,13 @@ mod tests {
             .unwrap();
         assert!(ran.status.success() && ran.stderr.is_empty(), "{ran:?}");
         let arguments = String::from_utf8(ran.stdout).unwrap();
-        let options = ["--app=", "--model=", "--model-version="];
+        let options = [
+            "--app=",
+            "--model=",
+            "--model-version=",
+            "--chipset=",
+            "--soc=",
+        ];
         let given = arguments.split('\0');
         let given = given.filter(|arg| options.iter().any(|option| arg.starts_with(option)));
         assert!(given.eq(expected.iter()), "{script}");
