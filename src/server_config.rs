@@ -3,7 +3,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use epwatch_collector::config::CollectorConfig;
+use epwatch_collector::{Collector, config::CollectorConfig};
 use epwatch_detector::{Detector, DetectorConfig};
 use epwatch_page::{PageConfig, PageServer};
 use epwatch_server::Problems;
@@ -136,6 +136,7 @@ impl ServerConfig {
         }
         if matches!(runs, Runs::Both | Runs::Collector) {
             add("collector", self.collector.validate());
+            add("collector", Collector::check_findings(&self.collector));
         }
         let collector = &self.collector;
         if collector.listen == collector.http_listen && collector.listen.port() != 0 {

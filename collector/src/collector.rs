@@ -90,6 +90,15 @@ pub struct Collector {
 }
 
 impl Collector {
+    /// Checks what an earlier run found and the config does not answer yet. It changes nothing, and each start does the
+    /// same.
+    ///
+    /// # Errors
+    /// The problem of the key that must answer it.
+    pub fn check_findings(config: &CollectorConfig) -> Result<(), Problems> {
+        proxy_watch::check(config)
+    }
+
     /// Starts a collector on the machine's clock, over a migrated store. If the store is away, reports wait in the WAL.
     /// Stops when `stop` is cancelled.
     ///
@@ -130,6 +139,7 @@ impl Collector {
     ) -> BoxFuture<'static, Result<Self, StartError>> {
         Box::pin(async move {
             config.validate().map_err(StartError::Config)?;
+            Self::check_findings(&config).map_err(StartError::Config)?;
             config.connections.max = open_files::room_for_connections(config.connections.max);
             let mut metrics = Metrics::new();
             let access = AccessControl::new(&config, metrics.keys.clone())?;
@@ -138,8 +148,7 @@ impl Collector {
             let (listener, listen) = bind(config.listen, "collector.listen").await?;
             let (http_listener, http_listen) =
                 bind(config.http_listen, "collector.http_listen").await?;
-            let refusal = proxy_watch::refusal(&config, listen, access.keys.has_public());
-            refusal.map_err(StartError::Config)?;
+            proxy_watch::begin(&config);
             let sink = Sink::new(store);
             let Opened {
                 wal,

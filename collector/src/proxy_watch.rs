@@ -3,7 +3,7 @@
 //! made-up installations can cause a page.
 //!
 //! Only uploads reveal it, not the start. So the finding is written into the WAL's folder. The next start on an address
-//! beyond loopback is refused until the config says what the address is ([`refusal`]). Nothing is refused while the
+//! beyond loopback is refused until the config says what the address is ([`check`]). Nothing is refused while the
 //! collector runs, because devices that had to retry for hours would fill their spools.
 
 use std::fs;
@@ -133,31 +133,15 @@ fn is_in_question(config: &CollectorConfig, listen: SocketAddr) -> bool {
     !listen.ip().is_loopback() && config.new_installations.trusted_proxies.is_none()
 }
 
-/// Refuses a start after a finding, unless the config sets `trusted_proxies`. Warns if the config does not set it and
-/// nothing was found yet. `has_public_keys` is true if a key of kind `app` is in force.
+/// Refuses a start after a finding, unless the config sets `trusted_proxies`. Changes nothing.
 ///
 /// # Errors
 /// The problem of `trusted_proxies`.
-pub(crate) fn refusal(
-    config: &CollectorConfig,
-    listen: SocketAddr,
-    has_public_keys: bool,
-) -> Result<(), Problems> {
-    let file = config.wal.dir.join(FILE);
-    if config.new_installations.trusted_proxies.is_some() {
-        // The config answers the finding. A file that cannot be removed matters only if the setting is removed later.
-        let _ = forget(&file);
+pub(crate) fn check(config: &CollectorConfig) -> Result<(), Problems> {
+    if !is_in_question(config, config.listen) || !config.has_public_keys() {
         return Ok(());
     }
-    if !has_public_keys || !is_in_question(config, listen) {
-        return Ok(());
-    }
-    let Ok(peer) = fs::read_to_string(&file) else {
-        tracing::warn!(
-            "new_installations.trusted_proxies is not set: if a proxy or load balancer is in front of the collector, all \
-             devices have its address, one request can use up an app's names (they become __other__), and made-up \
-             installations page. Name it, or set [] if devices connect themselves"
-        );
+    let Ok(peer) = fs::read_to_string(config.wal.dir.join(FILE)) else {
         return Ok(());
     };
     let peer = peer.trim();
@@ -167,6 +151,20 @@ pub(crate) fn refusal(
          request can use up an app's names and that made-up installations page"
     );
     Err(Problems::one(KEY.to_owned(), text))
+}
+
+/// Forgets a finding that the config answers. Without an answer, warns at a start that [`check`] did not refuse.
+pub(crate) fn begin(config: &CollectorConfig) {
+    if config.new_installations.trusted_proxies.is_some() {
+        // A file that cannot be removed matters only if the setting is removed later.
+        let _ = forget(&config.wal.dir.join(FILE));
+    } else if is_in_question(config, config.listen) && config.has_public_keys() {
+        tracing::warn!(
+            "new_installations.trusted_proxies is not set: if a proxy or load balancer is in front of the collector, all \
+             devices have its address, one request can use up an app's names (they become __other__), and made-up \
+             installations page. Name it, or set [] if devices connect themselves"
+        );
+    }
 }
 
 #[cfg(test)]

@@ -161,22 +161,24 @@ fn devices_are_given_an_address_that_they_can_use() {
         plain,
         format!("http://{}", addresses["collector"].as_str().unwrap())
     );
+    assert!(addresses["endpoint_warning"].is_null(), "{addresses}");
+    // The certificate is for localhost, and not for the machine's name.
     let mut command =
-        epwatch("collector --clickhouse http://127.0.0.1:9 --json --listen 0.0.0.0:0 --data-dir");
+        epwatch("serve --clickhouse http://127.0.0.1:9 --json --listen 0.0.0.0:0 --data-dir");
     command
-        .arg(dir.path().join("collector"))
+        .arg(dir.path().join("second"))
         .env("EPWATCH_COLLECTOR__HTTP_LISTEN", "127.0.0.1:0")
+        .env("EPWATCH_PAGE__LISTEN", "127.0.0.1:0")
         .env("EPWATCH_COLLECTOR__KEYS_FILE", dir.path().join("keys.toml"))
         .env("EPWATCH_COLLECTOR__TLS__CERT_FILE", tls("server.pem"))
         .env("EPWATCH_COLLECTOR__TLS__KEY_FILE", tls("server.key"));
     let key = format!("[[keys]]\nsha256 = \"{}\"\napp = \"a\"\n", "0".repeat(64));
     std::fs::write(dir.path().join("keys.toml"), key).unwrap();
-    let (_collector, addresses) = Running::start(&mut command);
+    let (_second, addresses) = Running::start(&mut command);
     let with_tls = addresses["endpoint"].as_str().unwrap();
-    assert!(
-        with_tls.starts_with("https://") && !with_tls.contains("0.0.0.0"),
-        "{with_tls}"
-    );
+    assert!(with_tls.starts_with("https://localhost:"), "{with_tls}");
+    let warning = addresses["endpoint_warning"].as_str().unwrap();
+    assert!(warning.contains(" is not for "), "{warning}");
 }
 
 #[test]
@@ -298,6 +300,32 @@ const MISTAKES: &[Mistake] = &[
         says: "PEM",
     },
     Mistake {
+        config: "data_dir = \".\"\n[collector]\nlisten = \"0.0.0.0:0\"\n[collector.wal]\ndir = \".\"\n\
+                 [[collector.keys]]\napp = \"a\"\n\
+                 sha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
+        file: Some(("unnamed-proxy", "10.0.0.1")),
+        key: "collector.new_installations.trusted_proxies",
+        says: "all reports with public keys came from 10.0.0.1",
+    },
+    Mistake {
+        config: "[collector]\nlisten = \"0.0.0.0:0\"",
+        file: None,
+        key: "collector.keys",
+        says: "without an app key only a loopback address may listen",
+    },
+    Mistake {
+        config: "[page]\nlisten = \"0.0.0.0:0\"\nhosts = [\"epwatch.example\"]",
+        file: None,
+        key: "page.listen",
+        says: "page.token_file",
+    },
+    Mistake {
+        config: "[page]\nlisten = \"0.0.0.0:0\"\ntoken_file = \"secret\"",
+        file: Some(("secret", "0123456789abcdef")),
+        key: "page.listen",
+        says: "page.hosts must list the names",
+    },
+    Mistake {
         config: "data_dir = \"secret\"",
         file: Some(("secret", "")),
         key: "data_dir",
@@ -319,7 +347,9 @@ fn what_a_start_refuses_without_the_network_a_check_finds_too() {
         let serve = format!("serve --config {}", config.display());
         for words in [check, serve] {
             let mut command = epwatch(&words);
-            command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+            if !mistake.config.contains("[collector]\nlisten") {
+                command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+            }
             let (_, stderr) = check_ends(command.current_dir(dir.path()), 2);
             for part in [mistake.key, mistake.says] {
                 assert!(stderr.contains(part), "{words}: {part}: {stderr}");

@@ -230,6 +230,14 @@ impl CollectorConfig {
         problems.into_result()
     }
 
+    /// True if a key of kind `app` is in force, which anyone may have.
+    pub(crate) fn has_public_keys(&self) -> bool {
+        let of_file = self.keys_file.as_deref().map(read_keys_file);
+        let of_file = of_file.and_then(Result::ok).unwrap_or_default();
+        let mut all = inline_keys(&self.keys).into_iter().chain(of_file);
+        all.any(|entry| entry.config.kind == KeyKind::App && !entry.config.revoked)
+    }
+
     fn check_periods(&self, problems: &mut Problems) {
         const HOUR: u64 = 3_600_000;
         const DAY: u64 = 24 * HOUR;

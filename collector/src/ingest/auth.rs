@@ -234,13 +234,6 @@ impl AppKeys {
         Ok(())
     }
 
-    /// True if a key of kind `app` is in force, which anyone may have.
-    pub(crate) fn has_public(&self) -> bool {
-        let table = self.table.read().clone();
-        let is_public = |entry: &Entry| !entry.is_revoked && entry.scope.is_public();
-        table.by_prefix.values().flatten().any(is_public)
-    }
-
     /// Returns the scope of the call's key. If no keys are configured, which only a loopback address allows, any call
     /// has the widest scope. `has_certificate` is true if the connection's client presented a certificate of
     /// `tls.client_ca`.
