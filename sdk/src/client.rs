@@ -516,9 +516,9 @@ impl Watch {
         let mut explanation = shared.core().explanation(shared.clock.now());
         shared.driver().explain(&mut explanation);
         explanation.failed_checks = shared.checks().iter().map(Into::into).collect();
-        explanation.internal_errors = shared.n_panics();
+        explanation.internal_errors = shared.faults.n_panics();
         explanation.runtime_telemetry = RuntimeTelemetry::of(&explanation.ort_version);
-        if let Some(problem) = shared.rest_problem() {
+        if let Some(problem) = shared.faults.problem(Instant::now()) {
             explanation.last_problem = Some(problem);
         }
         explanation
@@ -528,5 +528,30 @@ impl Watch {
     /// session is closed.
     pub fn explain_session(&self, uid: SessionUid) -> Option<ExplainedSession> {
         self.here().core().explained_session(uid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host that asks why nothing arrives is told, also if the cause is the SDK.
+    #[test]
+    fn a_rest_after_panics_is_explained() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path());
+        let watch = Watch::start(config.with_consent(true).build().unwrap()).unwrap();
+        assert_eq!(watch.explain().internal_errors, 0);
+        for _ in 0..3 {
+            watch.here().faults.note(Instant::now());
+        }
+        let explanation = watch.explain();
+        assert_eq!(explanation.internal_errors, 3);
+        let problem = explanation.last_problem.as_deref().unwrap_or_default();
+        let expected = "the SDK's thread rests for 24 h after internal errors: ";
+        assert!(problem.starts_with(expected), "{problem}");
+        let text = explanation.to_string();
+        assert!(text.contains("\ninternal errors: 3\n"), "{text}");
+        watch.stop(Duration::from_secs(60)).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use crate::{
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     pub(crate) consent: Arc<ConsentSwitch>,
     /// The queue of commands; `None` only while this value is dropped.
     commands: Option<QueueSender<Command>>,
-    faults: Arc<Faults>,
+    pub(crate) faults: Arc<Faults>,
     is_stopping: Arc<AtomicBool>,
     opened: Arc<OpenedSignal>,
     /// The process that has the SDK's thread; 0 if there is none.
@@ -204,16 +204,6 @@ impl Shared {
     /// Waits at most `timeout` until the folder is read or turns out to be unusable; returns whether it happened.
     pub(crate) fn wait_until_opened(&self, timeout: Duration) -> bool {
         self.opened.wait(timeout)
-    }
-
-    /// Panics of the SDK that were caught.
-    pub(crate) fn n_panics(&self) -> u64 {
-        self.faults.n_panics()
-    }
-
-    /// The sentence about a rest of the SDK's thread after panics.
-    pub(crate) fn rest_problem(&self) -> Option<String> {
-        self.faults.problem(Instant::now())
     }
 
     /// Ends a call to the collector that is under way.

@@ -62,10 +62,13 @@ impl Faults {
 }
 
 async fn until_not_ready(http: &str, task: &str) {
-    let text = format!("the task {task} ended by itself");
-    until(&format!("/readyz names {task}"), async || {
+    until_readyz_has(http, &format!("the task {task} ended by itself")).await;
+}
+
+async fn until_readyz_has(http: &str, text: &str) {
+    until(&format!("/readyz has: {text}"), async || {
         let page = get(&format!("http://{http}/readyz")).await;
-        page.is_ok_and(|page| page.status == 503 && page.text.contains(&text))
+        page.is_ok_and(|page| page.status == 503 && page.text.contains(text))
     })
     .await;
 }
@@ -102,6 +105,33 @@ async fn serve_ends_with_a_code_after_the_end_of_a_task_that_it_needs() {
         let dir = tempfile::tempdir().unwrap();
         let mut command = server("serve", &dir.path().join("data"));
         check_ends_with_a_code(&mut command, dir.path(), task).await;
+    }
+}
+
+/// Reports are taken and judged without these tasks, so the process goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_starts_its_page_and_a_watchdog_again() {
+    for task in ["page", "watchdog:alertmanager"] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("epwatch.toml");
+        let channel = "[[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n";
+        fs::write(&config, channel).unwrap();
+        let mut command = server("serve", &dir.path().join("data"));
+        command.arg("--config").arg(&config);
+        let (faults, command) = Faults::of(dir.path(), &mut command);
+        let (mut running, addresses): (Running, Value) = Running::start(command);
+        let http = addresses["http"].as_str().unwrap();
+        faults.panic_in(task);
+        until_not_ready(http, task).await;
+        let again = format!("the task {task} ended by itself and runs again");
+        until_readyz_has(http, &again).await;
+        let page = format!("http://{}/health", addresses["page"].as_str().unwrap());
+        until("the page answers", async || {
+            get(&page).await.is_ok_and(|page| page.status == 200)
+        })
+        .await;
+        assert_eq!(running.0.try_wait().unwrap(), None, "{task}");
+        faults.check_log(task);
     }
 }
 

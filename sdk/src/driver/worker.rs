@@ -83,7 +83,8 @@ impl Faults {
         ))
     }
 
-    fn note(&self, now: Instant) {
+    /// Counts a panic.
+    pub(crate) fn note(&self, now: Instant) {
         let mut state = lock(&self.state);
         let is_healthy = |last| now.saturating_duration_since(last) >= self.rest;
         if state.last.is_none_or(is_healthy) {

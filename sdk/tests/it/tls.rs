@@ -69,6 +69,30 @@ fn an_unknown_ca_is_refused_and_counted_as_that() {
 }
 
 #[test]
+fn an_expired_certificate_of_the_collector_costs_no_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let trusting = |collector: &Collector| {
+        config(dir.path(), &collector.endpoint())
+            .with_root_certificate(pem("ca.pem") + &pem("expired.pem"))
+    };
+    let expired = Collector::start_secured(KEY, &pem("expired.pem"), &pem("server.key"));
+    let watch = start_and_run(trusting(&expired));
+    watch.flush(TIMEOUT).unwrap_err();
+    let failures = watch.health().upload_failures;
+    assert_eq!(failures, [(UploadFailureKind::Tls, 1)].into());
+    for says in ["expired", "spool: 1 report,"] {
+        support::check_explains(&watch, says);
+    }
+    assert!(expired.calls().is_empty());
+    watch.stop(TIMEOUT).unwrap();
+    // The certificate is renewed.
+    let collector = collector();
+    let watch = support::start(trusting(&collector));
+    watch.flush(TIMEOUT).unwrap();
+    assert_eq!(collector.reports().len(), 1);
+}
+
+#[test]
 fn a_certificate_that_cannot_be_parsed_is_named_where_it_is_used() {
     let dir = tempfile::tempdir().unwrap();
     let collector = collector();
