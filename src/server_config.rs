@@ -138,11 +138,6 @@ impl ServerConfig {
             add("collector", self.collector.validate());
             add("collector", Collector::check_findings(&self.collector));
         }
-        let collector = &self.collector;
-        if collector.listen == collector.http_listen && collector.listen.port() != 0 {
-            let text = "must be another address than collector.listen";
-            add("collector", Err(Problems::one("http_listen", text)));
-        }
         if matches!(runs, Runs::Both | Runs::Detector) {
             add("detector", self.detector.validate());
             add("detector", Detector::check_files(&self.detector));
@@ -159,7 +154,40 @@ impl ServerConfig {
         problems.check("data_dir", !is_file, || {
             format!("must be a folder, and {} is none", self.data_dir.display())
         });
+        for (key, other) in self.shared_addresses(runs) {
+            problems.push(key, format!("must be another address than {other}"));
+        }
         sources.refuse(&problems)
+    }
+
+    /// Returns each key of an address that is also the address of another key, with that key. Port 0 is any free port.
+    fn shared_addresses(&self, runs: Runs) -> Vec<(&'static str, &'static str)> {
+        let of_collector = matches!(runs, Runs::Both | Runs::Collector);
+        let of_both = runs == Runs::Both;
+        let collector = &self.collector;
+        let ports = [
+            (of_collector, "collector.listen", Some(collector.listen)),
+            (
+                of_collector,
+                "collector.http_listen",
+                Some(collector.http_listen),
+            ),
+            (of_both, "page.listen", Some(self.page.listen)),
+            (of_both, "store.reader.listen", self.store.reader.listen),
+        ];
+        let opened = ports.into_iter().filter(|(is_opened, ..)| *is_opened);
+        let opened = opened.filter_map(|(_, key, listen)| Some((key, listen?)));
+        let opened: Vec<_> = opened.filter(|(_, listen)| listen.port() != 0).collect();
+        let is_same = |a: &SocketAddr, b: &SocketAddr| {
+            let is_wild = a.ip().is_unspecified() || b.ip().is_unspecified();
+            a.port() == b.port() && (is_wild || a.ip() == b.ip())
+        };
+        let mut shared = Vec::new();
+        for (n, (key, listen)) in opened.iter().enumerate() {
+            let other = opened[..n].iter().find(|(_, other)| is_same(listen, other));
+            shared.extend(other.map(|(other, _)| (*key, *other)));
+        }
+        shared
     }
 }
 

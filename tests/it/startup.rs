@@ -314,6 +314,18 @@ const MISTAKES: &[Mistake] = &[
         says: "without an app key only a loopback address may listen",
     },
     Mistake {
+        config: "[collector]\nlisten = \"0.0.0.0:4718\"\nhttp_listen = \"127.0.0.1:4718\"\nkeys_file = \"keys\"",
+        file: Some(("keys", "")),
+        key: "collector.http_listen",
+        says: "must be another address than collector.listen",
+    },
+    Mistake {
+        config: "[page]\nlisten = \"127.0.0.1:4718\"",
+        file: None,
+        key: "page.listen",
+        says: "must be another address than collector.http_listen",
+    },
+    Mistake {
         config: "[page]\nlisten = \"0.0.0.0:0\"\nhosts = [\"epwatch.example\"]",
         file: None,
         key: "page.listen",
