@@ -5,7 +5,7 @@ use epwatch_model::summary::IncidentSummary;
 use serde_json::{Map, Value, json};
 
 use super::links::Links;
-use super::text::{description, next_step, summary};
+use super::text::{description, summary};
 
 /// Fields of a summary that the document lacks or has under another name.
 const NOT_IN_DOCUMENTS: [&str; 3] = ["incident", "devices_compared", "cv"];
@@ -24,7 +24,7 @@ pub(super) fn document(incident: &Incident, links: &Links) -> Map<String, Value>
         ("cause", json!(incident.key.cause.as_str())),
         // Chance of the deciding count in a healthy cohort.
         ("p", json!(lead.map(|lead| lead.p))),
-        ("next_step", json!(next_step(incident).replace('\n', " "))),
+        ("next_step", json!(incident.next_step().replace('\n', " "))),
         ("summary", json!(summary(incident))),
         ("description", json!(description(incident))),
         ("runbook_url", json!(links.runbook_of(incident))),

@@ -1,7 +1,6 @@
 //! The text of a notification for people, in the order in which they need it. Fault and size come first, in one line.
 //! The next lines say what to do, where to look, the details, and the statistics last. Every number has its unit.
 
-use std::borrow::Cow;
 use std::fmt::Write;
 
 use epwatch_model::numbers::{chance, counted, latency, percent};
@@ -229,7 +228,7 @@ pub(super) struct MessageBody {
 /// Returns the text about an incident.
 pub(super) fn message_body(incident: &Incident) -> MessageBody {
     let mut told = MessageBody {
-        steps: steps(&next_step(incident)),
+        steps: steps(&incident.next_step()),
         details: details(incident),
         statistics: statistics(incident),
     };
@@ -238,16 +237,6 @@ pub(super) fn message_body(incident: &Incident) -> MessageBody {
         *fact = visible(fact);
     }
     told
-}
-
-/// Returns the next step: none for an incident that is over, and a sentence while it only waits for its end.
-pub(super) fn next_step(incident: &Incident) -> Cow<'_, str> {
-    if !incident.state.is_open() {
-        return "".into();
-    }
-    let of_lead = || incident.lead().map_or("", |lead| &*lead.next_step);
-    let waits = incident.nothing_to_do();
-    waits.map_or_else(|| of_lead().into(), Cow::Owned)
 }
 
 fn details(incident: &Incident) -> Vec<(&'static str, String)> {
@@ -316,7 +305,7 @@ fn details(incident: &Incident) -> Vec<(&'static str, String)> {
         details.push(("devices", format!("{hit} hit of {seen} seen ({share})")));
     }
     if let Some(lead) = incident.lead() {
-        details.extend(cohort_details(lead));
+        details.extend(cohort_details(lead, incident.is_past()));
         details.extend(others(incident, lead));
     }
     if !incident.parts.is_empty() {
@@ -448,7 +437,8 @@ fn others(incident: &Incident, lead: &CohortVerdict) -> Vec<(&'static str, Strin
     told.collect()
 }
 
-fn cohort_details(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
+/// Returns the facts of a cohort. The reasons of a past fault begin with their window.
+fn cohort_details(verdict: &CohortVerdict, is_past: bool) -> Vec<(&'static str, String)> {
     let numbers = &verdict.numbers;
     let mut details = Vec::new();
     let medians = numbers.hit_p50_us.zip(numbers.reference_p50_us);
@@ -476,11 +466,16 @@ fn cohort_details(verdict: &CohortVerdict) -> Vec<(&'static str, String)> {
         details.push(("on the CPU", format!("{ops}{share}")));
     }
     let others = verdict.reasons.iter().filter(|reason| !is_late(reason));
-    for (at, reason) in others.enumerate() {
-        details.push((
-            if at == 0 { "why" } else { "and" },
-            verdict.key.in_words(&reason.to_string()),
-        ));
+    for (n, reason) in others.enumerate() {
+        let reason = verdict.key.in_words(&reason.to_string());
+        details.push(match (n, is_past) {
+            (0, true) => {
+                let until = at(verdict.window_end);
+                ("why", format!("in the window until {until}: {reason}"))
+            }
+            (0, false) => ("why", reason),
+            _ => ("and", reason),
+        });
     }
     details
 }

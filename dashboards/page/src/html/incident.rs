@@ -250,7 +250,8 @@ impl<'a> IncidentHtml<'a> {
 
     /// Returns the steps to take, each split into parts.
     fn steps(&self) -> Vec<Vec<StepPart>> {
-        self.page.steps().map(parts).collect()
+        let steps = self.page.steps();
+        steps.iter().map(|step| parts(step)).collect()
     }
 
     fn cohort(&self, chipset: &str) -> Link {
@@ -615,7 +616,7 @@ mod tests {
         let text = rendered(&past(next_step));
         for part in [
             "Why we thought so, in the window until 08:00:00</h2>",
-            "What to do</h2>\n<p>Nothing to do now: ",
+            "What to do</h2>\n<ol class=\"steps\"><li><bdi class=\"say\">Nothing to do now: ",
             "last seen in the window until 08:00:00; 1 of 3 clean windows",
             "See the cohort's charts",
         ] {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use clickhouse::Row;
-use epwatch_model::{CohortVerdict, VerdictClass};
+use epwatch_model::{CohortVerdict, Incident, VerdictClass};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -59,13 +59,10 @@ pub(crate) struct IncidentPage {
 }
 
 impl IncidentPage {
-    fn is_over(&self) -> bool {
-        self.row.state().is_some_and(|state| !state.is_open())
-    }
-
     /// Whether its fault is past: the incident is over, or the window that was judged last does not show it.
     pub(crate) fn is_past(&self) -> bool {
-        self.is_over() || self.last_seen.is_some()
+        let is_over = self.row.state().is_some_and(|state| !state.is_open());
+        is_over || self.last_seen.is_some()
     }
 
     /// Returns the end of the window that its reasons are about, if the fault is past.
@@ -87,18 +84,12 @@ impl IncidentPage {
         (self.row.is_open() || orders.hold.is_some()).then_some(orders.last)
     }
 
-    /// Returns the lines of the detector's next step, each a step; none once the incident is over or only waits for its
-    /// end. Names of devices in it have neither line breaks nor backticks.
-    pub(crate) fn steps(&self) -> impl Iterator<Item = &str> {
-        let is_done = self.is_over() || self.nothing_to_do().is_some();
-        let lead = self.lead().filter(|_| !is_done);
-        lead.map_or("", |lead| &*lead.next_step).lines()
-    }
-
-    /// Returns the sentence that takes the place of the steps while the incident only waits for its end.
-    pub(crate) fn nothing_to_do(&self) -> Option<String> {
+    /// Returns the lines of the incident's next step, each a step. Names of devices in it have neither line breaks nor
+    /// backticks.
+    pub(crate) fn steps(&self) -> Vec<String> {
         let incident = self.document.incident.as_ref();
-        incident.filter(|_| self.is_past())?.nothing_to_do()
+        let next_step = incident.map(Incident::next_step).unwrap_or_default();
+        next_step.lines().map(str::to_owned).collect()
     }
 }
 
@@ -269,9 +260,7 @@ pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use epwatch_model::{
-        Cause, CohortKey, Incident, IncidentCohort, IncidentKey, ModelKey, Severity, State,
-    };
+    use epwatch_model::{Cause, CohortKey, IncidentCohort, IncidentKey, ModelKey, Severity, State};
 
     /// Returns an incident with a partial fallback on one chipset.
     fn incident(next_step: &str) -> Incident {
@@ -373,27 +362,19 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn there_are_steps_only_while_the_fault_lasts() {
-        let next_step = "On call: stop the roll-out of 2.";
-        let page = fallback(next_step);
-        assert_eq!(page.steps().collect::<Vec<_>>(), [next_step]);
-        assert_eq!((page.nothing_to_do(), page.thought_until()), (None, None));
-        let page = past(next_step);
-        assert_eq!(page.steps().count(), 0);
-        assert!(page.nothing_to_do().is_some());
+    fn reasons_of_a_past_fault_have_their_window() {
+        assert_eq!(fallback("").thought_until(), None);
+        let page = past("");
         assert_eq!(page.thought_until(), page.last_seen);
-        let page = over(next_step);
-        assert_eq!(page.steps().count(), 0);
-        assert_eq!(page.nothing_to_do(), None);
-        assert!(page.thought_until().is_some());
+        assert!(over("").thought_until().is_some());
     }
 
     #[test]
     fn an_incident_without_a_next_step_or_cohort_has_no_steps() {
         let mut page = fallback("On call: wait.\nThe model's owner: look.");
-        assert_eq!(page.steps().count(), 2);
-        assert_eq!(fallback("").steps().count(), 0);
+        assert_eq!(page.steps().len(), 2);
+        assert_eq!(fallback("").steps().len(), 0);
         page.document.incident.as_mut().unwrap().cohorts.clear();
-        assert_eq!(page.steps().count(), 0);
+        assert_eq!(page.steps().len(), 0);
     }
 }

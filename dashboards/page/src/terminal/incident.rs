@@ -108,14 +108,11 @@ pub(super) fn incident(
             "Part of incident {whole}, which is sent in its place: the same cause"
         );
     }
-    if let Some(said) = page.nothing_to_do() {
-        _ = writeln!(text, "\n## What to do\n\n{said}");
-    }
     for (n, step) in (1..).zip(page.steps()) {
         if n == 1 {
             text.push_str("\n## What to do\n\n");
         }
-        _ = writeln!(text, "{n}. {}", text_of.step(step));
+        _ = writeln!(text, "{n}. {}", text_of.step(&step));
     }
     if !page.reasons.is_empty() {
         let until = page.thought_until();
@@ -308,7 +305,7 @@ mod tests {
         let text = incident(&past(next_step), None, false, now);
         for part in [
             ", last seen in the window until 2027-01-15T08:00:00Z, 1 of 3 clean windows; incident i-1\n",
-            "\n## What to do\n\nNothing to do now: the incident ends by itself ",
+            "\n## What to do\n\n1. Nothing to do now: the incident ends by itself ",
             "\n## Why, in the window until 2027-01-15T08:00:00Z\n\n- all devices are slower\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");

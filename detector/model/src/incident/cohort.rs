@@ -100,9 +100,9 @@ impl IncidentCohort {
         last.is_some_and(|last| moved as f64 >= MOST_MOVED * last.of as f64)
     }
 
-    /// Whether its devices have a clean version, or are under a directive, and no window has shown the fault since.
+    /// Whether its devices have a clean version, and no window has shown the fault since.
     pub(super) fn is_left(&self) -> bool {
-        (self.has_moved() || self.mitigated_since.is_some()) && self.clean_of_next() > 0
+        self.has_moved() && self.clean_of_next() > 0
     }
 
     /// Returns the clean windows since the fault was last seen, its own or the next version's.

@@ -1,20 +1,27 @@
 //! How near an open incident is to its end. Notifications, pages and a terminal say it in the same words.
 
+use std::borrow::Cow;
+
 use super::cohort::{CLEAN_WINDOWS, IncidentCohort};
 use super::{Incident, State};
 use crate::class::Severity;
 
+/// The beginning of the sentence while an incident only waits for its end.
 const ENDS: &str = "Nothing to do now: the incident ends by itself";
 
+/// The beginning of the commands of a step that makes a directive.
+const DIRECTIVE: &str = "`epwatch directive make ";
+
 impl Incident {
-    /// Whether its fault is past: the incident is over, or no confirmed cohort shows the fault any more. If the next
-    /// version had the fault too, clean windows of its own version do not suffice.
+    /// Whether its fault is past: the incident is over or mitigated, or no confirmed cohort shows the fault any more. If
+    /// the next version had the fault too, clean windows of its own version do not suffice.
     #[must_use]
     pub fn is_past(&self) -> bool {
         let is_alone = self.versions().len() == 1;
         let is_past = |of: &IncidentCohort| of.is_left() || (is_alone && of.clean_windows > 0);
         let has_any = self.confirmed().next().is_some();
-        !self.state.is_open() || (has_any && self.confirmed().all(is_past))
+        let is_away = !self.state.is_open() || self.state == State::Mitigated;
+        is_away || (has_any && self.confirmed().all(is_past))
     }
 
     /// Returns the clean windows since the fault was last seen, of the confirmed cohort with the fewest.
@@ -30,17 +37,29 @@ impl Incident {
         format!("{} of {CLEAN_WINDOWS} clean windows", self.clean_windows())
     }
 
-    /// Returns the sentence that takes the place of the steps while the incident only waits for its end.
+    /// Returns the next steps, one per line. There are none once the incident is over. While it only waits for its end, a
+    /// sentence says so. While a directive mitigates it, no step makes a directive.
     #[must_use]
-    pub fn nothing_to_do(&self) -> Option<String> {
-        if self.state != State::Firing || !self.is_past() {
-            return None;
+    pub fn next_step(&self) -> Cow<'_, str> {
+        let of_lead = self.lead().map_or("", |lead| &*lead.next_step);
+        match self.state {
+            State::Inactive | State::Resolved => "".into(),
+            State::Firing if self.is_past() => self.waits().into(),
+            State::Mitigated => {
+                let makes_none = |line: &&str| !line.contains(DIRECTIVE);
+                let lines: Vec<&str> = of_lead.lines().filter(makes_none).collect();
+                lines.join("\n").into()
+            }
+            State::Pending | State::Firing => of_lead.into(),
         }
+    }
+
+    fn waits(&self) -> String {
         let n = self.clean_windows();
-        Some(match n >= CLEAN_WINDOWS {
+        match n >= CLEAN_WINDOWS {
             true => format!("{ENDS} once nearly all of its devices have a healthy version."),
             false => format!("{ENDS} after {CLEAN_WINDOWS} clean windows, {n} so far."),
-        })
+        }
     }
 
     fn confirmed(&self) -> impl Iterator<Item = &IncidentCohort> {
@@ -61,6 +80,8 @@ mod tests {
     use crate::cohort::{CohortKey, ModelKey};
     use crate::verdict::CohortVerdict;
 
+    const STEPS: &str = "On call: keep version 1.\nOn call: `epwatch directive make --npu-off`\nThe owner: ask why.";
+
     const WINDOW: Duration = Duration::from_secs(3_600);
 
     fn at(hour: i64) -> Timestamp {
@@ -77,7 +98,10 @@ mod tests {
             firmware: None,
         };
         let class = VerdictClass::PartialFallback;
-        let verdict = CohortVerdict::new(key, (at(0), WINDOW), class, Severity::Page);
+        let verdict = CohortVerdict {
+            next_step: STEPS.to_owned(),
+            ..CohortVerdict::new(key, (at(0), WINDOW), class, Severity::Page)
+        };
         let cohort = IncidentCohort {
             confirmed: Severity::Page,
             ..IncidentCohort::new(&verdict)
@@ -110,7 +134,7 @@ mod tests {
     fn check(incident: &Incident, is_past: bool, progress: &str, end: i64) {
         assert_eq!(incident.is_past(), is_past);
         assert_eq!(incident.progress(), progress);
-        assert_eq!(incident.nothing_to_do().is_some(), is_past);
+        assert_eq!(incident.next_step() == STEPS, !is_past);
         assert_eq!(incident.cohorts[0].earliest_end(), at(end));
     }
 
@@ -122,7 +146,7 @@ mod tests {
         cohort.clean_windows = 2;
         cohort.counted_until = at(2);
         check(&incident, true, "2 of 3 clean windows", 3);
-        let said = incident.nothing_to_do().unwrap();
+        let said = incident.next_step();
         assert!(said.ends_with("after 3 clean windows, 2 so far."), "{said}");
         // Every confirmed cohort counts.
         let mut other = incident.cohorts[0].clone();
@@ -149,7 +173,7 @@ mod tests {
         incident.cohorts[0].counted_until = at(1);
         check(&incident, true, "1 of 3 clean windows", 3);
         next_version_is_clean(&mut incident, 3, 27, 3);
-        let said = incident.nothing_to_do().unwrap();
+        let said = incident.next_step();
         assert!(said.contains("once nearly all of its devices"), "{said}");
     }
 
@@ -159,23 +183,19 @@ mod tests {
         let mut incident = firing();
         incident.parts.insert("scenes 3".to_owned());
         incident.cohorts[0].clean_windows = 1;
-        assert!(!incident.is_past() && incident.nothing_to_do().is_none());
+        assert!(!incident.is_past());
         next_version_is_clean(&mut incident, 1, 30, 1);
-        assert!(incident.is_past() && incident.nothing_to_do().is_some());
+        assert!(incident.is_past());
     }
 
     #[test]
-    fn a_mitigated_incident_keeps_its_steps_and_one_that_is_over_needs_no_sentence() {
+    fn a_mitigated_incident_makes_no_directive_and_one_that_is_over_asks_for_nothing() {
         let mut incident = firing();
         incident.state = State::Mitigated;
-        incident.cohorts[0].mitigated_since = Some(at(1));
-        assert!(!incident.is_past());
-        incident.cohorts[0].clean_successors = 1;
-        incident.cohorts[0].successor_until = Some(at(2));
-        assert!(incident.is_past() && incident.nothing_to_do().is_none());
-        incident.state = State::Resolved;
-        assert!(incident.is_past() && incident.nothing_to_do().is_none());
-        incident.cohorts.clear();
         assert!(incident.is_past());
+        let steps = "On call: keep version 1.\nThe owner: ask why.";
+        assert_eq!(incident.next_step(), steps);
+        incident.state = State::Resolved;
+        assert!(incident.is_past() && incident.next_step().is_empty());
     }
 }
