@@ -72,6 +72,58 @@ fn messages_have_no_phrase_that_hides_a_noun() {
     assert!(problems.is_empty(), "\n{}", problems.join("\n"));
 }
 
+/// Messages of the SDK reach C, Kotlin and Python too. So they have no path of a Rust type, and no method of a builder.
+#[test]
+fn messages_of_the_sdk_have_no_names_of_rust() {
+    let mut problems = Vec::new();
+    for (name, source) in files(&["rs"]) {
+        let is_of_sdk = ["sdk/src/", "sdk/ffi/src/", "sdk/python/src/", "proto/src/"]
+            .iter()
+            .any(|folder| name.starts_with(folder));
+        if !is_of_sdk || name.ends_with("tests.rs") {
+            continue;
+        }
+        let (product, _) = source.split_once("#[cfg(test)]").unwrap_or((&source, ""));
+        for (line, literal) in literals(product) {
+            problems.extend(
+                literal
+                    .split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+                    .filter(|word| is_name_of_rust(word))
+                    .map(|word| format!("{name}:{line}: {word}")),
+            );
+        }
+    }
+    assert!(problems.is_empty(), "\n{}", problems.join("\n"));
+    assert!(is_name_of_rust("Watch::flush") && is_name_of_rust("with_root_certificate"));
+    let source = "// \"a\"\nlet x = f('\"', \"b \\\"c\\\" \\\n   d\");";
+    let expected = [(2, "b 'c' \\".to_owned()), (3, "   d".to_owned())];
+    assert_eq!(literals(source), expected);
+}
+
+fn is_name_of_rust(word: &str) -> bool {
+    let is_path = word.contains("::") && word.starts_with(char::is_uppercase);
+    is_path || word.starts_with("with_")
+}
+
+/// Returns the literals of a Rust file, line by line, with the numbers of their lines. Comments are left out.
+fn literals(source: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut is_literal = false;
+    for (at, line) in source.lines().enumerate() {
+        if !is_literal && line.trim_start().starts_with("//") {
+            continue;
+        }
+        let line = line.replace("'\"'", "' '").replace("\\\"", "'");
+        for (i, part) in line.split('"').enumerate() {
+            is_literal ^= i > 0;
+            if is_literal {
+                found.push((at + 1, part.to_owned()));
+            }
+        }
+    }
+    found
+}
+
 /// Proves that the check really reads text, because it could also find nothing for lack of input.
 #[test]
 fn made_up_sentences_have_their_problems() {

@@ -232,9 +232,9 @@ fn endpoint_of(
     endpoint.tls_config(tls).map_err(|error| {
         let check = match identity {
             Some(_) => {
-                "check with_client_certificate, with_trusted_roots and with_root_certificate"
+                "check the client's certificate and key, the root certificates and the trusted roots"
             }
-            None => "check with_trusted_roots and with_root_certificate",
+            None => "check the root certificates and the trusted roots",
         };
         let message = format!("no TLS: {}; {check}", error_chain(&error));
         UploadError::new(UploadFailureKind::Tls, message)
