@@ -234,7 +234,7 @@ fn fact(document: &Value, part: &str) -> (bool, String) {
     (fact["is_fine"].as_bool().unwrap(), text)
 }
 
-/// Sends one report, and returns the id that the SDK's `explain()` prints.
+/// Sends one report with failures, and returns the id that the SDK's `explain()` prints.
 fn send_a_report(endpoint: &str, folder: &std::path::Path) -> String {
     let config = SdkConfig::builder("look", endpoint, KEY, folder).with_consent(true);
     let watch = Watch::start(config.build().unwrap()).unwrap();
@@ -242,6 +242,14 @@ fn send_a_report(endpoint: &str, folder: &std::path::Path) -> String {
     let model = ModelInfo::new("segmenter", "3").unwrap();
     let session = watch.simulated_session(model, placement, SessionOptions::default());
     session.run(|| thread::sleep(Duration::from_micros(100)));
+    for _ in 0..3 {
+        session.recorder().record_error(11);
+    }
+    for _ in 0..2 {
+        let refiner = ModelInfo::new("refiner", "4").unwrap();
+        let message = "Load model from refiner.onnx failed: File doesn't exist";
+        watch.attach(refiner, None).failed(3, message);
+    }
     watch.flush(Duration::from_secs(60)).unwrap();
     let explained = watch.explain();
     let id = explained.installation.clone().unwrap();
@@ -251,6 +259,36 @@ fn send_a_report(endpoint: &str, folder: &std::path::Path) -> String {
             .contains(&format!("installation: {id}\n"))
     );
     id
+}
+
+/// Checks that a device's page has the failures of `send_a_report`.
+#[track_caller]
+fn check_failures(device: &Value, text: &str) {
+    assert_eq!(device["left_out"], serde_json::json!([]), "{device:#}");
+    let (failure, error) = (&device["start_failures"][0], &device["run_errors"][0]);
+    let expected = [
+        (failure, "model", Value::from("refiner")),
+        (failure, "version", "4".into()),
+        (failure, "phase", "session_creation".into()),
+        (failure, "ort_status", 3.into()),
+        (failure, "failures", 2.into()),
+        (error, "model", "segmenter".into()),
+        (error, "version", "3".into()),
+        (error, "ort_status", 11.into()),
+        (error, "errors", 3.into()),
+    ];
+    for (row, key, value) in expected {
+        assert_eq!(row[key], value, "{key}: {device:#}");
+    }
+    let (_, text) = text
+        .split_once("\nSessions that could not be made:\n")
+        .unwrap();
+    let (sessions, runs) = text.split_once("\nRuns that failed:\n").unwrap();
+    assert!(sessions.contains("\nrefiner  4        2      "), "{text}");
+    assert!(sessions.contains("  3       Load model from "), "{text}");
+    assert!(sessions.contains(" File doesn't exist"), "{text}");
+    assert!(runs.contains("\nsegmenter  3        3      "), "{text}");
+    assert!(runs.contains("  11\n"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -293,6 +331,8 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     .await;
     let device = json(at(dir.path(), "devices").arg(&id));
     assert_eq!(device["installation"]["id"], *id, "{device:#}");
+    let text = check_succeeds(at(dir.path(), "devices").arg(&id));
+    check_failures(&device, &text);
     // The report does not have the plugin's version.
     let runtime = device["installation"]["runtime"].as_str().unwrap();
     assert!(!runtime.contains('/'), "{device:#}");

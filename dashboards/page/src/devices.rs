@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::read::installations::{self, DAYS, InstallationPage, InstallationRow, MOST};
 use crate::read::store::StoreReader;
 use crate::terminal::{TerminalAnswer, TerminalError, head, table};
-use crate::text::name::visible;
+use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::ago;
 
@@ -186,8 +186,48 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
     }));
     text.push_str("\n\n");
     text.push_str(&table(&rows));
+    text.push_str(&failures(page, now));
     for line in page.left_out.lines() {
         _ = writeln!(text, "{line}");
+    }
+    text
+}
+
+/// Returns the sessions that could not be made and the runs that failed, or nothing.
+fn failures(page: &InstallationPage, now: Timestamp) -> String {
+    let mut text = String::new();
+    if !page.start_failures.is_empty() {
+        let mut rows = vec![head(&[
+            "MODEL", "VERSION", "TIMES", "LAST", "STEP", "REASON", "STATUS", "MESSAGE",
+        ])];
+        rows.extend(page.start_failures.iter().map(|of| {
+            vec![
+                visible(&of.model),
+                visible(&of.version),
+                number::count(of.failures),
+                received(of.last_received_ms, now),
+                visible(&of.phase),
+                visible(&of.reason),
+                of.ort_status.to_string(),
+                visible_sentence(&of.text),
+            ]
+        }));
+        text.push_str("\nSessions that could not be made:\n");
+        text.push_str(&table(&rows));
+    }
+    if !page.run_errors.is_empty() {
+        let mut rows = vec![head(&["MODEL", "VERSION", "TIMES", "LAST", "STATUS"])];
+        rows.extend(page.run_errors.iter().map(|of| {
+            vec![
+                given(&of.model, "-"),
+                given(&of.version, "-"),
+                number::count(of.errors),
+                received(of.last_received_ms, now),
+                of.ort_status.to_string(),
+            ]
+        }));
+        text.push_str("\nRuns that failed:\n");
+        text.push_str(&table(&rows));
     }
     text
 }
@@ -218,12 +258,16 @@ mod tests {
             installation,
             models: Vec::new(),
             latencies: Vec::new(),
+            start_failures: Vec::new(),
+            run_errors: Vec::new(),
             left_out: Default::default(),
         };
         let line = "camera without a version, production; unnamed device on SM8650, firmware unknown; runtime unknown, \
                     SDK 0.1.0\n";
         let text = shown(&page, Timestamp::UNIX_EPOCH);
         assert!(text.contains(line), "{text}");
+        assert!(!text.contains("could not be made"), "{text}");
+        assert!(!text.contains("failed"), "{text}");
     }
 
     #[test]

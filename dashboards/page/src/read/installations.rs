@@ -17,6 +17,8 @@ pub(crate) struct InstallationPage {
     pub(crate) installation: InstallationRow,
     pub(crate) models: Vec<ModelSessions>,
     pub(crate) latencies: Vec<ModelRuns>,
+    pub(crate) start_failures: Vec<StartFailures>,
+    pub(crate) run_errors: Vec<RunErrors>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -129,14 +131,63 @@ GROUP BY s.model_id, s.model_version
 ORDER BY model, version
 LIMIT 100";
 
+/// Sessions of one model's version that could not be made for one reason. The text is the newest failure's.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct StartFailures {
+    pub(crate) model: String,
+    pub(crate) version: String,
+    pub(crate) phase: String,
+    pub(crate) reason: String,
+    pub(crate) ort_status: i32,
+    pub(crate) text: String,
+    pub(crate) failures: u64,
+    pub(crate) last_received_ms: i64,
+}
+
+const START_FAILURES: &str = "
+SELECT toString(f.model_id) AS model, toString(f.model_version) AS version, toString(f.start_phase) AS phase,
+    toString(f.start_reason) AS reason, f.ort_status AS ort_status, argMax(f.start_text, f.received_at) AS text,
+    toUInt64(sum(f.failures)) AS failures, toUnixTimestamp64Milli(max(f.received_at)) AS last_received_ms
+FROM start_failures_v1 AS f
+WHERE f.bucket >= now('UTC') - toIntervalDay(?) AND f.installation = unhex(?)
+GROUP BY f.model_id, f.model_version, f.start_phase, f.start_reason, f.ort_status
+ORDER BY last_received_ms DESC, model, version, phase, reason, ort_status
+LIMIT 100";
+
+/// Runs of one model's version that ONNX Runtime ended with one status.
+#[derive(Debug, Clone, PartialEq, Eq, Row, Serialize, Deserialize)]
+pub(crate) struct RunErrors {
+    pub(crate) model: String,
+    pub(crate) version: String,
+    pub(crate) ort_status: i32,
+    pub(crate) errors: u64,
+    pub(crate) last_received_ms: i64,
+}
+
+const RUN_ERRORS: &str = "
+SELECT toString(e.model_id) AS model, toString(e.model_version) AS version, e.ort_status AS ort_status,
+    toUInt64(sum(e.errors)) AS errors, toUnixTimestamp64Milli(max(e.received_at)) AS last_received_ms
+FROM run_errors_v1 AS e
+WHERE e.bucket >= now('UTC') - toIntervalDay(?) AND e.installation = unhex(?)
+GROUP BY e.model_id, e.model_version, e.ort_status
+ORDER BY last_received_ms DESC, model, version, ort_status
+LIMIT 100";
+
 /// Returns the data that an installation sent.
 pub(crate) async fn read(store: &StoreReader, installation: InstallationRow) -> InstallationPage {
     let mut left_out = LeftOut::default();
     let of = |sql: clickhouse::query::Query| sql.bind(DAYS).bind(&*installation.id);
-    let (models, latencies) = tokio::join!(store.rows(SESSIONS, of), store.rows(RUNS, of));
+    let (models, latencies, start_failures, run_errors) = tokio::join!(
+        store.rows(SESSIONS, of),
+        store.rows(RUNS, of),
+        store.rows(START_FAILURES, of),
+        store.rows(RUN_ERRORS, of),
+    );
     InstallationPage {
         models: left_out.part("sessions", models),
         latencies: left_out.part("latencies", latencies),
+        start_failures: left_out.part("sessions that could not be made", start_failures),
+        run_errors: left_out.part("failed runs", run_errors),
         left_out,
         installation,
     }
