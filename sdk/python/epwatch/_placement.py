@@ -130,6 +130,13 @@ def model_of(session: Any) -> tuple[Any, bytes | None]:
     return path, getattr(session, "_model_bytes", None)
 
 
+def side_car_of(session: Any) -> str | None:
+    """Returns the path of the side-car that an observed session was made with."""
+    described = getattr(session, "_described", None) or {}
+    path = described.get("side_car_file")
+    return None if path is None else str(path)
+
+
 def listed(argument: str, names: Iterable[str], example: str) -> list[str]:
     """Returns the names of an argument. Refuses a text, which would count as a list of its letters."""
     if isinstance(names, (str, bytes)):

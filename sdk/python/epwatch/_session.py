@@ -364,6 +364,8 @@ def _describe(
         "performance_mode": str(options.get("htp_performance_mode", "")),
         "soc_model": str(options.get("soc_model", "")),
         "htp_arch": str(options.get("htp_arch", "")),
+        # For `epwatch.testing`.
+        "side_car_file": None if side_car is None else os.path.abspath(os.fsdecode(side_car)),
         "selection_policy": selection_policy,
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,

@@ -22,7 +22,8 @@ from typing import Any, Collection, Mapping
 
 from . import _native, _placement
 
-_EDGES = ("QuantizeLinear", "DequantizeLinear")
+# Without the model's graph their place is not known. The gate excuses them only at the graph's edges, or next to a CPU node.
+_CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 # The first runs on an NPU cost up to 20 times a later one.
 _COLD_RUNS = 3
 # Below this share of MACs that were found, the session's nodes are called others than the side-car's.
@@ -41,9 +42,10 @@ def assert_on_npu(
 ) -> None:
     """Fails unless the NPU runs every op that computes, in at most so many partitions: one, if `max_partitions` is None.
 
-    Conversions at the edges of the NPU's graph may be on the CPU, and the op types of `allowed_cpu_ops`. With `min_macs`
+    Any QuantizeLinear or DequantizeLinear may be on the CPU, and the op types of `allowed_cpu_ops`. With `min_macs`
     any op may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
-    the file that `epwatch manifest` writes of the session's model file. Ops elsewhere split the NPU's graph, so then the
+    the file that `epwatch manifest` writes of the session's model file. Without it the session's own is read, which
+    `epwatch.InferenceSession` or `attach` was given. Ops elsewhere split the NPU's graph, so then the
     number of partitions is judged only if `max_partitions` is given. `session` is of `epwatch.InferenceSession`, or of
     onnxruntime with the option `session.record_ep_graph_assignment_info` at "1".
     """
@@ -62,8 +64,10 @@ def assert_on_npu(
         max_partitions = 1 if max_partitions is None else max_partitions
     elif not 0 <= min_macs <= 1:
         raise ValueError(f"min_macs: expected a share, 0 to 1, got {min_macs!r}")
-    elif side_car is None:
-        raise ValueError("min_macs needs side_car: the file that `epwatch manifest MODEL` writes")
+    else:
+        side_car = _placement.side_car_of(session) if side_car is None else side_car
+        if side_car is None:
+            raise ValueError("min_macs needs side_car, here or for the session: the file that `epwatch manifest MODEL` writes")
     listed = _placement.subgraphs(session)
     if listed is None:
         raise AssertionError(
@@ -79,7 +83,7 @@ def assert_on_npu(
         for ep, nodes in listed
         if not _native.is_on_npu(ep)
         for name, op_type, _ in nodes
-        if op_type not in _EDGES and op_type not in allowed
+        if op_type not in _CONVERSIONS and op_type not in allowed
     ]
     if min_macs is not None and side_car is not None:
         _assert_macs(session, listed, min_macs, side_car)

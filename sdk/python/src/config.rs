@@ -36,6 +36,7 @@ pub(crate) struct Config {
     report_interval: Option<f64>,
     upload_interval: Option<f64>,
     metered_bytes_per_day: Option<u64>,
+    unmetered_bytes_per_day: Option<u64>,
     /// PEM texts.
     root_certificates: Vec<String>,
     trusted_roots: String,
@@ -118,6 +119,9 @@ impl Config {
         }
         if let Some(bytes) = self.metered_bytes_per_day {
             config = config.with_metered_bytes_per_day(bytes);
+        }
+        if let Some(bytes) = self.unmetered_bytes_per_day {
+            config = config.with_unmetered_bytes_per_day(bytes);
         }
         if let Some(listener) = self.on_health {
             let is_ending = Arc::clone(is_ending);

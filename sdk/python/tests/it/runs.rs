@@ -127,6 +127,21 @@ fn an_app_is_told_of_runs_that_cannot_be_kept() {
     assert_eq!(printed, "as expected\n");
 }
 
+/// Regression test: Python had no setting for it.
+#[test]
+fn reports_beyond_a_days_budget_wait() {
+    let (printed, reports) = run("budget.py", &[&model("d_mlp.fp32.onnx")]);
+    assert_eq!(printed, "as expected\n");
+    assert_eq!(n_runs(&reports), 1);
+}
+
+/// `cargo test --release -p epwatch-python --test it costs -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn costs_beside_a_bare_run() {
+    println!("{}", run("cost.py", &[]).0);
+}
+
 #[test]
 fn a_program_that_ends_sends_its_runs() {
     let (printed, reports) = run("exit.py", &[&model("d_mlp.fp32.onnx")]);

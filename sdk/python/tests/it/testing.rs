@@ -35,7 +35,7 @@ fn the_assertions_hold_under_pytest() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success() && said.contains("11 passed"), "{said}");
+    assert!(ran.status.success() && said.contains("12 passed"), "{said}");
 }
 
 /// The plugin has no conftest, and a failure shows the test's own line.

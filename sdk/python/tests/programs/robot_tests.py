@@ -27,10 +27,10 @@ def device():
     return next(device for device in onnxruntime.get_ep_devices() if device.ep_name == QNN)
 
 
-def session_on(device, soc_model, model=os.environ["MODEL"]):
+def session_on(device, soc_model, model=os.environ["MODEL"], **arguments):
     options = onnxruntime.SessionOptions()
     options.add_provider_for_devices([device], {"backend_path": os.environ["BACKEND"], "soc_model": soc_model})
-    return epwatch.InferenceSession(model, options)
+    return epwatch.InferenceSession(model, options, **arguments)
 
 
 def test_a_chipset_with_fp16_takes_every_op(device):
@@ -93,6 +93,20 @@ def test_a_side_car_is_of_the_sessions_model(device, tmp_path):
                 assert_on_npu(session, min_macs=0.73, side_car=path)
             for part in (str(path), hash_in_file, shown, found):
                 assert part in str(failure.value), failure.value
+
+
+def test_the_sessions_own_side_car_counts_its_macs(device, tmp_path):
+    own = session_on(device, "68", side_car=os.environ["SIDE_CAR"])
+    assert_on_npu(own, min_macs=0.73)
+    with pytest.raises(AssertionError, match=r"the NPU has 73\.91% of the MACs instead of at least 98\.00%$"):
+        assert_on_npu(own, min_macs=0.98)
+    # An argument counts before the session's own.
+    of_another = tmp_path / "macs.json"
+    of_another.write_text(json.dumps({**json.loads(Path(os.environ["SIDE_CAR"]).read_text()), "model_sha256": "ab" * 32}))
+    with pytest.raises(ValueError, match="is of a model with the SHA-256"):
+        assert_on_npu(own, min_macs=0.73, side_car=of_another)
+    with pytest.raises(ValueError, match="is of a model with the SHA-256"):
+        assert_on_npu(session_on(device, "68", side_car=of_another), min_macs=0.73)
 
 
 class Placed:
