@@ -199,52 +199,14 @@ def error_code(error: BaseException | str) -> int:
     return ort_code(error) or otherwise
 
 
-class Shapes:
-    """Keys of the input shapes of a model with free dimensions, for example `ids:1x77,mask:1x77`."""
-
-    # A model with more shapes has arbitrary sizes; its report holds eight shapes.
-    _MOST_KNOWN = 64
-    _MAX_KEY = 128
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = tuple(names)
-        self._known: dict[Any, str] = {}
-
-    @classmethod
-    def of(cls, session: Any) -> Shapes | None:
-        """None if every input is a tensor of fixed shape."""
-        try:
-            inputs = session.get_inputs()
-        except Exception:
-            return None
-        is_fixed = all(
-            str(node.type).startswith("tensor(") and all(isinstance(dim, int) and dim >= 0 for dim in node.shape)
-            for node in inputs
-        )
-        return None if is_fixed else cls([node.name for node in inputs])
-
-    def key(self, feed: Mapping[str, Any]) -> str:
-        """Returns the key of a run's inputs; empty if one is not a tensor."""
-        try:
-            shapes = tuple([getattr(feed.get(name), "shape", None) for name in self._names])
-            known = self._known.get(shapes)
-            return known if known is not None else self._made(shapes, feed)
-        except Exception:
-            return ""
-
-    def _made(self, shapes: tuple[Any, ...], feed: Mapping[str, Any]) -> str:
-        is_kept = len(self._known) < self._MOST_KNOWN
-        parts = []
-        for name, shape in zip(self._names, shapes):
-            if name not in feed:
-                continue
-            if callable(shape):
-                # An OrtValue's.
-                shape, is_kept = shape(), False
-            if shape is None:
-                return ""
-            parts.append(f"{name}:{'x'.join(str(dim) for dim in shape)}")
-        key = ",".join(parts).encode()[: self._MAX_KEY].decode(errors="ignore")
-        if is_kept:
-            self._known[shapes] = key
-        return key
+def free_inputs(session: Any) -> list[str] | None:
+    """Returns the names of the model's inputs; None if every input is a tensor of fixed shape."""
+    try:
+        inputs = session.get_inputs()
+    except Exception:
+        return None
+    is_fixed = all(
+        str(node.type).startswith("tensor(") and all(isinstance(dim, int) and dim >= 0 for dim in node.shape)
+        for node in inputs
+    )
+    return None if is_fixed else [str(node.name) for node in inputs]

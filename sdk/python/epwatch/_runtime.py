@@ -131,5 +131,6 @@ def session_of(
         "subgraphs": subgraphs,
         "ep_compatibility": "",
         "creation_ns": max(0, round(creation_seconds * 1e9)),
+        "free_inputs": None,
     }
     return RuntimeSession(described, read)

@@ -19,7 +19,7 @@ _EP_FAIL = 11
 # Infinity cannot be converted to nanoseconds.
 _LONGEST_RUN = 1e6
 _OWN = frozenset(
-    ("_session", "_run", "_c_session", "_observed", "_record", "_record_shape", "_shapes", "_described", "_creation_ns", "_refused", "__weakref__")
+    ("_session", "_run", "_c_session", "_observed", "_record", "_described", "_creation_ns", "_refused", "__weakref__")
 )
 
 
@@ -42,9 +42,7 @@ class InferenceSession:
     _run: Callable[..., Any]
     _c_session: Any
     _observed: _native.Session | None
-    _record: Callable[[int], None] | None
-    _record_shape: Callable[[int, str], None]
-    _shapes: _placement.Shapes | None
+    _record: Callable[[int, Any], None] | None
     _described: dict[str, Any]
     _creation_ns: int
     # The SDK's error, once it refused to observe the session.
@@ -100,7 +98,6 @@ class InferenceSession:
         self._run = session.run
         self._c_session = getattr(session, "_sess", None)
         self._forget()
-        self._shapes = _placement.Shapes.of(session)
         # Without a list of requested EPs, the session's actual EPs were requested, by its options or by default.
         described["requested"] = list(asked) if asked is not None else _placement.used(session)
         options = _placement.npu_options(session, given)
@@ -128,10 +125,8 @@ class InferenceSession:
         record = self._record
         if record is None or getattr(self._session, "_sess", None) is not self._c_session:
             self._ended(began, input_feed)
-        elif self._shapes is None:
-            record(began)
         else:
-            self._record_shape(began, self._shapes.key(input_feed))
+            record(began, input_feed)
         return outputs
 
     def run_with_ort_values(self, output_names: Any, input_dict_ort_values: Any, run_options: Any = None) -> Any:
@@ -194,8 +189,7 @@ class InferenceSession:
             # This may be another process now, or `start` was called after the session was made.
             self._observe()
         if self._observed is not None:
-            shape = None if self._shapes is None else self._shapes.key(feed) if feed else ""
-            self._observed.record_latency(began, latency, shape)
+            self._observed.record_latency(began, latency, feed)
 
     def _failed(self, error: BaseException | str | None) -> None:
         if self._observed is None:
@@ -230,6 +224,7 @@ class InferenceSession:
                     "subgraphs": listed,
                     "ep_compatibility": _placement.ep_compatibility(self._session),
                     "creation_ns": self._creation_ns,
+                    "free_inputs": _placement.free_inputs(self._session),
                 }
                 observed = watch.observe(self._described, read)
                 _check_side_car(self._described, listed)
@@ -237,7 +232,6 @@ class InferenceSession:
                 self._refused = refused(self._described, error)
                 return
             self._observed = observed
-            self._record_shape = observed.record_shape
             self._record = observed.record
         _log_placement(observed)
 
@@ -364,14 +358,14 @@ def _describe(
         "performance_mode": str(options.get("htp_performance_mode", "")),
         "soc_model": str(options.get("soc_model", "")),
         "htp_arch": str(options.get("htp_arch", "")),
-        # For `epwatch.testing`.
-        "side_car_file": None if side_car is None else os.path.abspath(os.fsdecode(side_car)),
         "selection_policy": selection_policy,
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": variant,
         "after_run_error": after_run_error,
         "side_car": None if side_car is None else _placement.side_car(side_car),
+        # For `epwatch.testing`.
+        "side_car_file": None if side_car is None else os.path.abspath(os.fsdecode(side_car)),
     }
 
 

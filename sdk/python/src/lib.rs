@@ -8,6 +8,7 @@ mod config;
 mod failure;
 mod self_test;
 mod session;
+mod shape;
 mod side_car;
 mod watch;
 

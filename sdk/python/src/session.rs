@@ -8,11 +8,15 @@ use std::{
 
 use epwatch_proto::{Accelerator, DeviceType};
 use epwatch_sdk::{AttachedSession, Watch};
-use pyo3::{PyResult, Python, exceptions::PyValueError, pyclass, pyfunction, pymethods};
+use pyo3::{
+    Bound, Py, PyAny, PyResult, Python, exceptions::PyValueError, pyclass, pyfunction, pymethods,
+    types::PyString,
+};
 
 use crate::{
     failure::guarded,
     self_test::{self, Begun, Tensor},
+    shape,
 };
 
 /// A session whose runs the package measures. Closed when it is dropped.
@@ -22,14 +26,21 @@ pub(crate) struct Session {
     /// `None` once `drop` has taken it.
     attached: Option<AttachedSession>,
     watch: Option<Watch>,
+    /// The model's inputs, if dimensions are free; `None` if all runs have one shape.
+    inputs: Option<Vec<Py<PyString>>>,
     pid: u32,
 }
 
 impl Session {
-    pub(crate) fn new(attached: AttachedSession, watch: Watch) -> Self {
+    pub(crate) fn new(
+        attached: AttachedSession,
+        watch: Watch,
+        inputs: Option<Vec<Py<PyString>>>,
+    ) -> Self {
         Self {
             attached: Some(attached),
             watch: Some(watch),
+            inputs,
             pid: std::process::id(),
         }
     }
@@ -40,6 +51,14 @@ impl Session {
         if let Some(attached) = &self.attached {
             let _ = catch_unwind(AssertUnwindSafe(|| record(attached)));
         }
+    }
+
+    #[inline]
+    fn keep(&self, began: Duration, latency: Duration, feed: &Bound<'_, PyAny>) {
+        self.with(|session| match &self.inputs {
+            None => session.record(began, latency),
+            Some(inputs) => session.record_shape(began, latency, &shape::key(inputs, feed)),
+        });
     }
 }
 
@@ -64,25 +83,15 @@ fn elapsed(began: Duration) -> Duration {
 
 #[pymethods]
 impl Session {
-    /// Records a run that began at `began_ns` and ends now.
-    fn record(&self, began_ns: u64) {
+    /// Records a run that began at `began_ns` and ends now. `feed` has its inputs by name, or is None.
+    fn record(&self, began_ns: u64, feed: &Bound<'_, PyAny>) {
         let began = ns(began_ns);
-        self.with(|session| session.record(began, elapsed(began)));
-    }
-
-    /// Does the same as `record`, for a model with free dimensions.
-    fn record_shape(&self, began_ns: u64, shape: &str) {
-        let began = ns(began_ns);
-        self.with(|session| session.record_shape(began, elapsed(began), shape));
+        self.keep(began, elapsed(began), feed);
     }
 
     /// Records a run that ended.
-    fn record_latency(&self, began_ns: u64, latency_ns: u64, shape: Option<&str>) {
-        let (began, latency) = (ns(began_ns), ns(latency_ns));
-        self.with(|session| match shape {
-            None => session.record(began, latency),
-            Some(shape) => session.record_shape(began, latency, shape),
-        });
+    fn record_latency(&self, began_ns: u64, latency_ns: u64, feed: &Bound<'_, PyAny>) {
+        self.keep(ns(began_ns), ns(latency_ns), feed);
     }
 
     /// Counts a run that failed with this code of ONNX Runtime.

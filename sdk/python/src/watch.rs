@@ -20,6 +20,7 @@ use epwatch_sdk::{
 };
 use pyo3::{
     FromPyObject, Py, PyErr, PyResult, Python, exceptions::PyValueError, pyclass, pymethods,
+    types::PyString,
 };
 
 use crate::{
@@ -78,6 +79,8 @@ struct Read {
     subgraphs: Option<Vec<Listed>>,
     ep_compatibility: String,
     creation_ns: u64,
+    /// The names of the model's inputs, if dimensions are free.
+    free_inputs: Option<Vec<Py<PyString>>>,
 }
 
 impl Read {
@@ -205,6 +208,7 @@ impl Watch {
         guarded(|| {
             let mut read = read;
             let assignment = read.assignment()?;
+            let inputs = read.free_inputs.take();
             let read_by_host = HostAssignment {
                 runtime: read.runtime,
                 assignment,
@@ -216,7 +220,7 @@ impl Watch {
                 let request = self.request(&described)?;
                 Ok(request.observe_assignment(read_by_host, creation))
             });
-            Ok(Session::new(attached?, self.inner()?.clone()))
+            Ok(Session::new(attached?, self.inner()?.clone(), inputs))
         })
     }
 
