@@ -38,8 +38,9 @@
 //!
 //! The SDK records, writes and sends nothing without consent ([`Watch::set_consent`]). Uploads stay within a byte
 //! budget per day and kind of network ([`ByteBudget`]). Except where a function says so, no call touches disk or
-//! network on the caller's thread. A run never waits, no panic reaches the app, and no tensor, user identifier or
-//! text of a user leaves the device. Dropped data is counted and reported.
+//! network on the caller's thread. A run never waits, and no tensor, user identifier or text of a user leaves the device.
+//! No panic reaches the app, as long as panics unwind: with `panic = "abort"` in the app's profile a panic of the SDK ends
+//! it. Dropped data is counted and reported.
 
 #![cfg_attr(
     not(feature = "simulation"),

@@ -59,9 +59,13 @@ static N_SHARDS: AtomicUsize = AtomicUsize::new(policy::MIN_SHARDS);
 
 /// Gives sessions from now on a shard for each processor, rounded up to a power of two. It reads files, so the SDK's thread calls it.
 pub(crate) fn count_processors() {
-    let n = thread::available_parallelism().map_or(1, usize::from);
-    let n = n.clamp(policy::MIN_SHARDS, policy::MAX_SHARDS);
-    N_SHARDS.store(n.next_power_of_two(), Relaxed);
+    let n_processors = thread::available_parallelism().map_or(1, usize::from);
+    N_SHARDS.store(shards_for(n_processors), Relaxed);
+}
+
+fn shards_for(n_processors: usize) -> usize {
+    let n = n_processors.clamp(policy::MIN_SHARDS, policy::MAX_SHARDS);
+    n.next_power_of_two()
 }
 
 impl Default for Shards {
@@ -227,5 +231,31 @@ impl Shard {
         change(&mut live);
         drop(live);
         self.swaps.fetch_add(1, AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_sessions_have_a_shard_for_each_processor_within_bounds() {
+        for (n_processors, expected) in [
+            (1, 4),
+            (4, 4),
+            (5, 8),
+            (8, 8),
+            (12, 16),
+            (17, 32),
+            (32, 32),
+            (256, 32),
+        ] {
+            assert_eq!(shards_for(n_processors), expected, "{n_processors}");
+        }
+        count_processors();
+        let n_processors = thread::available_parallelism().unwrap().get();
+        let n = Shards::default().len();
+        assert!(n >= n_processors.min(32), "{n} for {n_processors}");
+        assert!(n.is_power_of_two(), "{n}");
     }
 }
