@@ -44,6 +44,7 @@ public object ExplainedApp {
         val facts = PreflightFacts().apply {
             modelQairt = "2.31.0"
             runtimeQairt = "2.20.0"
+            rpcLibrary = true
         }
         println("preflight ${Epwatch.preflight(facts)}")
         repeat(uploads.toInt()) { upload() }

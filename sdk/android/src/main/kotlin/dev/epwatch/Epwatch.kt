@@ -362,7 +362,7 @@ public object Epwatch {
     @WorkerThread
     @JvmStatic
     public fun preflight(facts: PreflightFacts): Int =
-        handle(1000) { Native.preflight(it, facts.texts(), facts.rpcLibrary).toLong() }.toInt()
+        handle(1000) { Native.preflight(it, facts.texts(), facts.declaresRpcLibrary()).toLong() }.toInt()
 
     /**
      * Ends the SDK of this process, within `timeoutMs`. It cannot be started again. Runs are written to the folder on this

@@ -119,8 +119,16 @@ public class PreflightFacts {
     /** Version of the QNN plugin. */
     @JvmField public var pluginVersion: String = ""
 
-    /** Whether the manifest asks for `libcdsprpc.so`: 1 yes, -1 no, 0 not known. */
-    @JvmField public var rpcLibrary: Int = 0
+    /** Whether the manifest asks for `libcdsprpc.so`; null if that is not known. */
+    @JvmField public var rpcLibrary: Boolean? = null
+
+    /** As in C: 1 yes, -1 no, 0 not known. */
+    internal fun declaresRpcLibrary(): Int =
+        when (rpcLibrary) {
+            true -> 1
+            false -> -1
+            null -> 0
+        }
 
     internal fun texts(): Array<ByteArray> =
         texts(backendPath, socModel, nativeLibraryDir, modelQairt, runtimeQairt, pluginVersion)
