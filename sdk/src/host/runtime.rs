@@ -10,6 +10,8 @@ use std::path::Path;
 use std::path::PathBuf;
 
 #[cfg(feature = "ort")]
+use epwatch_proto::error_chain;
+#[cfg(feature = "ort")]
 use ort::{LoadDynamicError, environment::EnvironmentBuilder};
 
 use crate::placement;
@@ -50,13 +52,13 @@ pub enum RuntimeError {
         /// Its version, for example `1.22.1`.
         found: String,
     },
-    /// The library does not exist for this platform, or is not ONNX Runtime.
+    /// The library does not exist for this platform, or is not ONNX Runtime. Holds the dynamic linker's reason.
     #[error(
-        "failed to load ONNX Runtime; give the path of libonnxruntime.so (Android: of the app's \
-         onnxruntime AAR; Linux: of the release or the Python wheel)"
+        "failed to load ONNX Runtime: {0}; give the path of libonnxruntime.so (Android: of the app's onnxruntime AAR; Linux: of \
+         the release or the Python wheel)"
     )]
     #[cfg(feature = "ort")]
-    Load(#[source] LoadDynamicError),
+    Load(String),
 }
 
 /// Loads ONNX Runtime for this process, once. Returns the builder of the environment, as `ort::init_from` does.
@@ -80,7 +82,11 @@ pub fn load(library: impl AsRef<Path>) -> Result<EnvironmentBuilder, RuntimeErro
             found: version_str,
             library: path,
         },
-        error => RuntimeError::Load(error),
+        // `ort` does not return the linker's reason as a source.
+        LoadDynamicError::Dlopen { error, path } => {
+            RuntimeError::Load(format!("{}: {}", path.display(), error_chain(&error)))
+        }
+        error => RuntimeError::Load(error.to_string()),
     })
 }
 
@@ -124,6 +130,22 @@ mod tests {
             ("nightly", false),
         ] {
             assert_eq!(has_assignment_api(version), expected, "{version}");
+        }
+    }
+
+    /// Regression test: the message ended with "dlopen failed".
+    #[cfg(feature = "ort")]
+    #[test]
+    fn a_library_that_is_missing_has_the_linkers_reason() {
+        let Err(error) = load("/nowhere/libonnxruntime.so") else {
+            panic!("a missing library was loaded");
+        };
+        let text = error.to_string();
+        for part in [
+            "failed to load ONNX Runtime: /nowhere/libonnxruntime.so",
+            "No such file or directory",
+        ] {
+            assert!(text.contains(part), "{text}");
         }
     }
 
