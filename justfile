@@ -17,7 +17,7 @@ demo *ARGS:
 dist *ARGS:
     .ci/dist {{ARGS}}
 
-# The wheels epwatch-cli alone, `just wheel x86_64` for one.
+# The wheels epwatch-cli and epwatch alone, `just wheel x86_64` for one processor.
 wheel *ARGS:
     .ci/dist --wheels {{ARGS}}
 

@@ -4,7 +4,8 @@
 Without LIBRARY cargo builds the extension first (profile `mobile`: small and stripped). With WHEEL_TARGET, for example
 aarch64-unknown-linux-gnu.2.17, `cargo-zigbuild` does (`pip install cargo-zigbuild ziglang`), for another processor or an
 older glibc than this machine's. The wheel's tag is what the library needs: the newest version of glibc that it names. The
-same commit and toolchain give the same bytes in any folder. It is pip's build backend, too (PEP 517).
+same commit and toolchain give the same bytes in any folder. It is pip's build backend, too (PEP 517). `.ci/dist` sets
+WHEEL_VERSION, and WHEEL_LICENCES, a file with the licences of the crates in the extension.
 """
 
 import base64
@@ -43,7 +44,8 @@ CLASSIFIERS = (
 
 
 def version():
-    return re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.M).group(1)
+    given = os.environ.get("WHEEL_VERSION")
+    return given or re.search(r'^version = "(.+)"', (ROOT / "Cargo.toml").read_text(), re.M).group(1)
 
 
 def built():
@@ -84,13 +86,16 @@ def packed(out, library):
     library = Path(library).read_bytes()
     tag = f"cp39-abi3-{platform(library)}"
     info = f"epwatch-{version()}.dist-info"
+    licences = {"LICENSE": ROOT / "LICENSE"}
+    if "WHEEL_LICENCES" in os.environ:
+        licences["THIRD-PARTY-LICENCES.txt"] = Path(os.environ["WHEEL_LICENCES"])
     metadata = [
         "Metadata-Version: 2.4",
         "Name: epwatch",
         f"Version: {version()}",
         f"Summary: {SUMMARY}",
         "License-Expression: Apache-2.0",
-        "License-File: LICENSE",
+        *(f"License-File: {name}" for name in licences),
         "Requires-Python: >=3.9",
         *(f"Classifier: {classifier}" for classifier in CLASSIFIERS),
         "Description-Content-Type: text/markdown",
@@ -103,7 +108,8 @@ def packed(out, library):
     files[f"{info}/METADATA"] = "\n".join(metadata).encode()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: epwatch\nRoot-Is-Purelib: false\nTag: {tag}\n".encode()
     files[f"{info}/entry_points.txt"] = ENTRY_POINTS.encode()
-    files[f"{info}/licenses/LICENSE"] = (ROOT / "LICENSE").read_bytes()
+    for name, path in licences.items():
+        files[f"{info}/licenses/{name}"] = path.read_bytes()
 
     def line(name, content):
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

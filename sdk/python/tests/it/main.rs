@@ -16,3 +16,4 @@ mod runs;
 mod self_test;
 mod testing;
 mod types;
+mod wheel;
