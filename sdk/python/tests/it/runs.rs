@@ -31,6 +31,7 @@ fn check_runs(reports: &[Report]) {
         (("free", "x:1x3x32x32"), 1),
         (("free", "x:2x3x32x32"), 2),
         (("free", "x:3x3x32x32"), 1),
+        (("free", "x:4x3x32x32"), 1),
         // Runs by each call of onnxruntime, the block, the function, one that the app measured, four threads, and one
         // after `set_providers`.
         (("mlp", "static"), 12),

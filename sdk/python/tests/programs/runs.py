@@ -3,6 +3,7 @@
 import logging
 import sys
 import threading
+import types
 from pathlib import Path
 
 import numpy
@@ -117,6 +118,8 @@ free = epwatch.InferenceSession(MODELS / "a_cnn_dynbatch.fp32.onnx", providers=C
 for batch in (1, 2, 2):
     free.run(None, {"x": zeros(batch, 3, 32, 32)})
 free.run_with_ort_values(None, {"x": onnxruntime.OrtValue.ortvalue_from_numpy(zeros(3, 3, 32, 32))})
+by_name = {"x": onnxruntime.OrtValue.ortvalue_from_numpy(zeros(4, 3, 32, 32))}
+free.run_with_ort_values(None, types.MappingProxyType(by_name))
 
 # A session that other code made: without the option there is no placement.
 attached = epwatch.attach(onnxruntime.InferenceSession(MODELS / "d_mlp.fp32.onnx", providers=CPU), model="attached", version="1")
