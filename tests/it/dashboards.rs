@@ -33,6 +33,9 @@ const HOSTILE: [&str; 6] = [
 /// A name that exists, with everything that an encoding may miss.
 const ODD: &str = r#"odd {a,b} '\"%27 $app / ü 🦀"#;
 
+/// A firmware whose first sight is after the fleet's first bucket.
+const NEW_FIRMWARE: &str = "0123456789abcdef";
+
 /// Percent-encodes like Grafana's format `percentencode`.
 fn encoded(text: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.~".contains(&b);
@@ -313,8 +316,17 @@ pub(crate) async fn put_the_rest(store: &Client) {
         ),
         format!(
             "INSERT INTO cohort_windows (window_end, window_seconds, app_id, environment, model_id, model_version,
-                chipset, devices, verdict, severity, judged_at)
-            SELECT now64(3), 1, '{odd}', '{odd}', '{odd}', '{odd}', '{odd}', 1, 'healthy', 'none', now64(3)"
+                chipset, devices, deadline_us, late_share, verdict, severity, judged_at)
+            SELECT now64(3), 1, '{odd}', '{odd}', '{odd}', '{odd}', '{odd}', 1, 33300, 0.375, 'healthy', 'none', now64(3)"
+        ),
+        // A firmware that no device has before the second bucket. Nothing builds that bucket's summary again.
+        format!(
+            "INSERT INTO cohort_sessions (app_id, environment, bucket, slice, revision, model_id, model_version, chipset,
+                firmware, sessions)
+            SELECT app_id, environment, bucket, slice, revision, '{MODEL}', '2', 'SM8635', '{NEW_FIRMWARE}', 1
+            FROM bucket_revisions
+            WHERE app_id = '{APP}' AND bucket > (SELECT min(bucket) FROM cohort_sessions WHERE app_id = '{APP}')
+            ORDER BY bucket, slice, revision DESC LIMIT 1"
         ),
         // A window of a length that no other window has.
         "INSERT INTO judged_windows (window_end, window_seconds, step_seconds, cohorts, judged_at)
@@ -389,6 +401,29 @@ async fn check_missing_window(
     }
 }
 
+/// Checks that each firmware that devices had from a later bucket on is mentioned, and none of the first bucket.
+async fn check_new_firmwares(
+    fleet: &WatchedFleet,
+    reader: &Reader,
+    queries: &[(String, String)],
+    names: &Names<'_>,
+) {
+    let store = fleet.store.client();
+    let old = "SELECT DISTINCT toString(firmware) FROM cohort_sessions_closed_v1
+        WHERE bucket = (SELECT min(bucket) FROM cohort_sessions_closed_v1)";
+    let old = store.query(old).fetch_all::<String>().await.unwrap();
+    assert!(!old.is_empty() && old.iter().all(|firmware| firmware != NEW_FIRMWARE));
+    let of = |name: &str| name.contains("New firmwares");
+    assert_eq!(queries.iter().filter(|(name, _)| of(name)).count(), 7);
+    for (name, sql) in queries.iter().filter(|(name, _)| of(name)) {
+        let rows = reader.rows(name, &Range::now().expanded(sql, names)).await;
+        let text = format!("Firmware {NEW_FIRMWARE} first seen on SM8635");
+        assert!(rows.iter().any(|row| row.contains(&text)), "{rows:?}");
+        let is_old = |row: &String| old.iter().any(|firmware| row.contains(firmware));
+        assert!(!rows.iter().any(is_old), "{old:?}: {rows:?}");
+    }
+}
+
 /// Checks, with Grafana's rules of matching, that each column of a table has a heading or is hidden.
 async fn check_headings(reader: &Reader, names: &Names<'_>) {
     let mut tables = 0;
@@ -444,6 +479,7 @@ async fn every_panel_answers_over_the_readers_port() {
         fleet.stop_detector().await;
     }
     check_headings(&reader, &several).await;
+    check_new_firmwares(&fleet, &reader, &queries, &several).await;
     check_missing_window(&fleet, &reader, &queries, &several).await;
     // Until the first value of a variable is known, Grafana sends an empty one.
     for (name, sql) in &queries {
@@ -476,7 +512,11 @@ async fn every_panel_answers_over_the_readers_port() {
                 !is_variable || found.iter().any(|row| row.contains(&code)),
                 "{name}: {found:?}"
             );
-            assert!(!found.is_empty(), "{name}");
+            let has_deadline = |row: &String| row.contains(",33.3,0.375,");
+            assert!(
+                is_variable || found.iter().any(has_deadline),
+                "{name}: {found:?}"
+            );
         }
     }
     fleet.stop().await;

@@ -23,7 +23,8 @@ LIMIT 100
 -- panel: Latest verdict on each chipset
 -- as: table 24x6
 -- about: The detector's latest verdict and the numbers behind it; its link opens epwatch's page. The devices hit decide. The
---     spread is standard deviation over mean. The sign of two groups is Hartigan's dip statistic of the latencies: near 0
+--     deadline is the one of the detector's config; without one its two columns are empty. The spread is standard deviation
+--     over mean. The sign of two groups is Hartigan's dip statistic of the latencies: near 0
 --     for one group, larger for a slow and a fast one.
 -- none: No window of this model was judged in this range
 SELECT
@@ -33,6 +34,8 @@ SELECT
     argMax(cohort_windows_v1.npu_share, window_end) AS npu_share,
     argMax(p50_us, window_end) / 1000 AS p50_ms, argMax(p95_us, window_end) / 1000 AS p95_ms,
     argMax(latency_ratio, window_end) AS times_slower,
+    argMax((deadline_us, cohort_windows_v1.late_share), window_end).1 / 1000 AS deadline_ms,
+    argMax((deadline_us, cohort_windows_v1.late_share), window_end).2 AS late_share,
     argMax(cohort_windows_v1.cv_within, window_end) AS cv_within, argMax(cohort_windows_v1.cv_between, window_end) AS cv_between,
     argMax(cohort_windows_v1.dip, window_end) AS dip, argMax(arrayStringConcat(reasons, '; '), window_end) AS why,
     max(window_end) AS judged,

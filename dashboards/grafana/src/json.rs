@@ -19,7 +19,11 @@ pub(crate) fn dashboard(dashboard: &Dashboard) -> anyhow::Result<Value> {
     let source = Source::of(dashboard);
     let head = &dashboard.head;
     let annotations = match source {
-        Source::ClickHouse => vec![incidents(&source)?, missing_windows(&source)],
+        Source::ClickHouse => vec![
+            incidents(&source)?,
+            new_firmwares(&source)?,
+            missing_windows(&source),
+        ],
         Source::Prometheus => Vec::new(),
     };
     let others = json!({
@@ -163,6 +167,26 @@ fn incidents(source: &Source) -> anyhow::Result<Value> {
     )?;
     Ok(json!({
         "name": "Incidents", "enable": true, "hide": false, "iconColor": "red",
+        "datasource": source.reference(), "target": source.sql(&sql, false),
+    }))
+}
+
+/// Shows the first sight of the commonest new firmwares. A firmware of the first stored bucket need not be new. A firmware
+/// that was not reported in the 14 days before the range is new again.
+fn new_firmwares(source: &Source) -> anyhow::Result<Value> {
+    let sql = panels::expand(
+        "SELECT min(bucket) AS time, 'firmware' AS tags,\n    \
+         concat('Firmware ', firmware, ' first seen on ', arrayStringConcat(arraySort(groupUniqArray(chipset)), ', ')) AS text\n\
+         FROM cohort_sessions_closed_v1\n\
+         WHERE {scope} AND firmware != '' AND bucket >= $__fromTime - INTERVAL 14 DAY AND bucket <= $__toTime\n\
+         GROUP BY firmware\n\
+         HAVING time >= $__fromTime AND time > (\n    \
+         SELECT min(bucket) FROM cohort_sessions_closed_v1\n    \
+         WHERE {scope} AND bucket >= $__fromTime - INTERVAL 14 DAY)\n\
+         ORDER BY sum(cohort_sessions_closed_v1.sessions) DESC, firmware\nLIMIT 200",
+    )?;
+    Ok(json!({
+        "name": "New firmwares", "enable": true, "hide": false, "iconColor": "blue",
         "datasource": source.reference(), "target": source.sql(&sql, false),
     }))
 }
