@@ -76,7 +76,7 @@ pub use placement::{CpuNode, EpShare, GraphKind, Placement, PlacementSource};
 pub use reason::{ReasonCode, Scope as SignScope, Sign, node_sign, signs_of, whole_sign};
 pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
-pub use session::{Model, SelectionPolicy, Session, SessionOptions};
+pub use session::{Model, SelectionPolicy, Session, SessionOptions, asked_for};
 pub use stratum::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 pub use text::{clipped, error_chain, hex, push_visible, unhex, visible};
 pub use upload::{Attestation, ReportResult, SendClock, UploadRequest, UploadResponse};

@@ -103,6 +103,22 @@ impl SelectionPolicy {
     }
 }
 
+/// Returns what a session asked for: its EPs, or the policy in capitals, as ONNX Runtime has it, with the EPs for which
+/// the session counts. `None` without either.
+pub fn asked_for(eps: &[String], policy: Option<SelectionPolicy>) -> Option<String> {
+    let mut in_request = eps.iter().filter_map(|ep| SelectionPolicy::of_request(ep));
+    let policy = policy.or_else(|| in_request.next());
+    let eps = eps.iter().map(String::as_str);
+    let eps = eps.filter(|ep| SelectionPolicy::of_request(ep).is_none());
+    let eps = eps.collect::<Vec<_>>().join(", ");
+    let policy = policy.map(|policy| policy.as_str().to_ascii_uppercase());
+    match policy {
+        None => (!eps.is_empty()).then_some(eps),
+        Some(policy) if eps.is_empty() => Some(policy),
+        Some(policy) => Some(format!("{policy} ({eps})")),
+    }
+}
+
 impl SessionOptions {
     /// Clips texts to the lengths of a report.
     pub fn normalised(mut self) -> Self {
@@ -188,6 +204,22 @@ impl<'a> LastSession<'a> {
 mod tests {
     use super::*;
     use crate::Accelerator;
+
+    #[test]
+    fn a_request_is_named_by_its_policy_before_its_eps() {
+        let npu = Some(SelectionPolicy::PreferNpu);
+        for (eps, policy, expected) in [
+            (&[][..], None, None),
+            (&["QNN", "XNNPACK"][..], None, Some("QNN, XNNPACK")),
+            (&["QNN"][..], npu, Some("PREFER_NPU (QNN)")),
+            (&["policy:prefer_npu"][..], npu, Some("PREFER_NPU")),
+            (&["policy:prefer_npu"][..], None, Some("PREFER_NPU")),
+            (&[][..], npu, Some("PREFER_NPU")),
+        ] {
+            let eps: Vec<String> = eps.iter().map(|ep| (*ep).to_owned()).collect();
+            assert_eq!(asked_for(&eps, policy).as_deref(), expected);
+        }
+    }
 
     #[test]
     fn a_policy_is_known_by_the_name_of_each_binding() {

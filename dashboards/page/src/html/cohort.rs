@@ -21,7 +21,7 @@ use crate::read::evidence::PlottedEvidence;
 use crate::read::gaps;
 use crate::read::sessions::PlacementRow;
 use crate::read::windows::{CohortRow, SignalRow, Slot};
-use crate::text::name::{Link, Name, Sentence, visible};
+use crate::text::name::{Link, Name, Sentence, visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::length;
 use crate::text::words::{self, Icon, Tone};
@@ -422,8 +422,8 @@ impl<'a> CohortHtml<'a> {
             n if n == now.n_nodes => self.said("the NPU for every node"),
             _ => self.said("the NPU and the CPU"),
         };
-        let asked = match asked_for(now) {
-            Some(asked) => format!(" Asked for: {asked}. Got: {got}."),
+        let asked = match now.asked_for() {
+            Some(asked) => format!(" Asked for: {}. Got: {got}.", visible_sentence(&asked)),
             None => String::new(),
         };
         format!(
@@ -589,20 +589,6 @@ fn moved_as_a_whole(cohort: &CohortRow, evidence: &PlottedEvidence) -> Option<St
     })
 }
 
-/// Returns the EPs that the sessions of a placement asked for, with the app's policy; `None` for the CPU.
-fn asked_for(placement: &PlacementRow) -> Option<String> {
-    let eps: Vec<String> = placement
-        .requested_eps
-        .iter()
-        .map(|ep| visible(ep))
-        .collect();
-    let policy = match placement.selection_policy.as_str() {
-        "" => String::new(),
-        policy => format!(" (policy {})", visible(policy)),
-    };
-    (!eps.is_empty()).then(|| eps.join(", ") + &policy)
-}
-
 /// Returns the share on the NPU: of MACs if they are known, else of nodes.
 fn share_of(placement: &PlacementRow) -> Option<f64> {
     let of_nodes = (placement.n_nodes > 0)
@@ -705,18 +691,5 @@ mod tests {
             valley_depth: 0.9,
         });
         assert!(!is_said(&cohort(99, "page"), &evidence));
-    }
-    #[test]
-    fn a_policy_stands_next_to_the_eps_that_it_chose() {
-        let mut placement = PlacementRow {
-            selection_policy: "prefer_npu".to_owned(),
-            ..PlacementRow::default()
-        };
-        assert_eq!(asked_for(&placement), None);
-        placement.requested_eps = vec!["QNN".to_owned(), "XNNPACK".to_owned()];
-        let asked = asked_for(&placement).unwrap();
-        assert_eq!(asked, "QNN, XNNPACK (policy prefer_npu)");
-        placement.selection_policy = String::new();
-        assert_eq!(asked_for(&placement).unwrap(), "QNN, XNNPACK");
     }
 }

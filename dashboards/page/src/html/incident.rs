@@ -148,6 +148,11 @@ impl<'a> IncidentHtml<'a> {
         self.said(&words::fault(&self.page.row.verdict))
     }
 
+    /// Returns what the app asked for on the worst cohort's chipset.
+    fn asked_for(&self) -> Option<Sentence<'a>> {
+        Some(Sentence(self.page.asked_for.as_deref()?))
+    }
+
     fn chipsets(&self) -> Vec<Name<'a>> {
         self.page
             .row

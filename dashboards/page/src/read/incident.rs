@@ -19,7 +19,7 @@ use super::orders::{self, OrderRow};
 use super::period::Period;
 use super::progress::Progress;
 use super::scope::Scope;
-use super::sessions::SessionsAsked;
+use super::sessions::{PlacementRow, SessionsAsked};
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, SeenIn, Slot, Slower};
 
@@ -50,6 +50,8 @@ pub(crate) struct IncidentPage {
     pub(crate) evidence: Option<PlottedEvidence>,
     /// Golden outputs of the version by chipset, if the incident is about outputs.
     pub(crate) golden: Vec<GoldenRow>,
+    /// What the version's sessions on the worst cohort's chipset asked for, in the commonest placement.
+    pub(crate) asked_for: Option<String>,
     /// The same version on chipsets that are fine.
     pub(crate) fine: Vec<String>,
     /// Orders of people, the oldest first.
@@ -147,7 +149,7 @@ pub(crate) async fn read(
     let began = began.min().or(row.started_at);
     let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
     let chipset = lead.map_or("", |lead| &*lead.key.chipset);
-    let (orders, history, reasons, golden, slots, gaps, evidence, latest, changes) = tokio::join!(
+    let (orders, history, reasons, golden, slots, gaps, evidence, latest, sessions) = tokio::join!(
         orders::of_incident(store, id),
         history::read(store, id),
         reasons(store, &row, lead),
@@ -182,7 +184,7 @@ pub(crate) async fn read(
         },
         async {
             let Some(period) = period else {
-                return Ok(Vec::new());
+                return None;
             };
             let asked = SessionsAsked {
                 app: &row.app,
@@ -193,7 +195,7 @@ pub(crate) async fn read(
                 to: period.to,
                 placed_since: period.from,
             };
-            changes::read(store, asked).await.changes
+            Some(changes::read(store, asked).await)
         },
     );
     let name = (row.model.clone(), chipset.to_owned(), row.version.clone());
@@ -204,6 +206,12 @@ pub(crate) async fn read(
     let slots = left_out.part("growth", slots).remove(&name);
     let slots = slots.unwrap_or_default();
     let gaps = left_out.part("missing windows", gaps);
+    let (changes, placements) = match sessions {
+        Some(read) => (read.changes, read.placements.unwrap_or_default()),
+        None => (Ok(Vec::new()), HashMap::new()),
+    };
+    let placement = placements.get(&row.version);
+    let asked_for = placement.and_then(PlacementRow::asked_for);
     let changes = left_out.part("changes", changes);
     let evidence = left_out.part("evidence", evidence);
     let latest = left_out.part("other chipsets", latest);
@@ -227,6 +235,7 @@ pub(crate) async fn read(
         changes,
         evidence,
         golden,
+        asked_for,
         fine,
         orders,
         history,
@@ -332,6 +341,7 @@ pub(crate) mod tests {
             slower: None,
             evidence: None,
             golden: Vec::new(),
+            asked_for: None,
             fine: Vec::new(),
             orders: Vec::new(),
             history: IncidentHistory::default(),

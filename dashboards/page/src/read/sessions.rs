@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use clickhouse::Row;
+use epwatch_proto::{SelectionPolicy, asked_for};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,14 @@ pub(crate) struct PlacementRow {
     pub(crate) macs_attributed: Option<f64>,
     pub(crate) fingerprint: u64,
     pub(crate) algorithm: u32,
+}
+
+impl PlacementRow {
+    /// Returns what the sessions with it asked for; `None` for the CPU alone.
+    pub(crate) fn asked_for(&self) -> Option<String> {
+        let policy = SelectionPolicy::from_name(&self.selection_policy);
+        asked_for(&self.requested_eps, policy)
+    }
 }
 
 /// The commonest placement of each version.

@@ -101,6 +101,9 @@ pub(super) fn incident(
         text_of.name(&row.environment),
         link.map_or_else(String::new, |link| format!("; {link}"))
     );
+    if let Some(asked) = &page.asked_for {
+        _ = writeln!(text, "Asked for {}", text_of.sentence(asked));
+    }
     if let Some(whole) = &row.part_of {
         let whole = text_of.name(whole);
         _ = writeln!(
