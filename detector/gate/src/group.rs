@@ -1,5 +1,7 @@
 //! Judges the launches of one device, of a chipset's recorded sessions, or of one row of a table.
 
+use std::collections::BTreeSet;
+
 use epwatch_stats::order_stat::median;
 
 use crate::{
@@ -27,6 +29,8 @@ const DEFAULT_WARMUP: usize = 3;
 /// Number of first runs that show a warm-up, and the ratio by which they are longer.
 const FIRST_RUNS: usize = 3;
 const WARM_UP: f64 = 1.25;
+/// Most different requests that a target lists.
+const MOST_REQUESTS: usize = 8;
 /// Share of healthy models that a limit may fail without a note.
 const FREE_OF_COST: f64 = 0.01;
 
@@ -74,8 +78,18 @@ pub(crate) fn target(
         device: same(|target| target.device.as_ref()),
         firmware: same(|target| target.firmware.as_ref()),
         runtime: same(|target| target.runtime.as_ref()),
+        asked_for: asked_for(candidate),
         ..Target::default()
     }
+}
+
+/// Returns each request of the launches once.
+fn asked_for(candidate: &[MeasuredFile]) -> Vec<String> {
+    let each = candidate.iter();
+    let each: BTreeSet<&String> = each
+        .filter_map(|one| one.run.target.asked_for.as_ref())
+        .collect();
+    each.into_iter().take(MOST_REQUESTS).cloned().collect()
 }
 
 /// Judges a group.

@@ -92,6 +92,8 @@ pub struct RunTarget {
     pub model_id: Option<String>,
     /// SHA-256 of the model, hexadecimal.
     pub model_sha256: Option<String>,
+    /// EPs or selection policy that the session asked for.
+    pub asked_for: Option<String>,
 }
 
 /// A side of a comparison.

@@ -129,6 +129,9 @@ pub struct MeasuredRuntime {
     /// The EP that the session asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ep: Option<String>,
+    /// The selection policy that the session asked for, by ONNX Runtime's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
     /// Version of the EP's plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ep_version: Option<String>,

@@ -115,6 +115,8 @@ pub struct Target {
     pub firmware: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,
+    /// EPs or selection policies that the launches asked for, each once, as far as the files name them.
+    pub asked_for: Vec<String>,
     /// The earlier model, if it was given.
     pub before: Option<Before>,
     /// Where the nodes are; `None` without a session.

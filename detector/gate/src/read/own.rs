@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 
+use epwatch_proto::{SelectionPolicy, asked_for};
 use serde_json::Value;
 
 use super::input::{ReadError, malformed, micros, run_times};
@@ -57,8 +58,14 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
     // A session may give nodes to other EPs than the requested one. But a session that requests the CPU gives none to
     // an NPU.
     let runtime = document.runtime.parts();
-    let asked = document.runtime.ep.as_ref();
-    eps.extend(asked.filter(|ep| Unit::of_ep(ep) == Unit::Cpu).cloned());
+    let ep = document.runtime.ep.as_ref();
+    eps.extend(ep.filter(|ep| Unit::of_ep(ep) == Unit::Cpu).cloned());
+    let requested = placed.map_or(&[][..], |placed| &placed.requested);
+    let requested = match requested {
+        [] => ep.map_or(&[][..], std::slice::from_ref),
+        of_session => of_session,
+    };
+    let asked = asked_for(requested, document.runtime.policy()?);
     let nodes = document.per_op.into_iter().map(|op| RunNode {
         unit: Unit::of_ep(&op.ep),
         name: op.name,
@@ -79,6 +86,7 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
             model_id: document.model.name.clone(),
             model: document.model.name,
             model_sha256: document.model.sha256.map(|hex| hex.to_ascii_lowercase()),
+            asked_for: asked,
         },
         runs_us,
         warmup: document.warmup,
@@ -99,6 +107,23 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
 }
 
 impl MeasuredRuntime {
+    /// The selection policy, which must be one that ONNX Runtime has.
+    fn policy(&self) -> Result<Option<SelectionPolicy>, ReadError> {
+        match self
+            .policy
+            .as_deref()
+            .map(|text| (text, SelectionPolicy::of_text(text)))
+        {
+            None => Ok(None),
+            Some((_, Some(known))) if known != SelectionPolicy::Unknown => Ok(Some(known)),
+            Some((text, _)) => {
+                let what = format!("runtime.policy is {text:?}");
+                let expected = "a name of OrtExecutionProviderDevicePolicy, for example PREFER_NPU";
+                Err(malformed(SCHEMA, what, expected))
+            }
+        }
+    }
+
     fn parts(&self) -> RuntimeParts {
         RuntimeParts {
             ort_version: self.ort.clone(),
@@ -121,6 +146,7 @@ impl MeasuredRuntime {
         let mut parts = Vec::from_iter(with("ONNX Runtime", &self.ort));
         parts.extend(ep);
         parts.extend(with("QNN", &self.qnn_sdk));
+        parts.extend(with("policy", &self.policy));
         parts.extend(
             self.options
                 .iter()
@@ -225,13 +251,48 @@ mod tests {
         assert_eq!(run(r#", "thermal_after": 1, "battery_c": 30"#).mistakes, []);
     }
 
+    #[test]
+    fn the_request_is_the_policy_or_the_eps() {
+        let asked = |fields: &str| {
+            let text = format!(r#"{{"schema": "epwatch.run/1", "runs_us": [1], {fields}}}"#);
+            only(&text).target.asked_for
+        };
+        let placement = r#""placement": {"chipset": "SM8650", "soc_model": "57", "session": "ok", "error": null,
+            "requested": ["QNNExecutionProvider", "XnnpackExecutionProvider"], "eps": {}, "cpu_nodes": [],
+            "fingerprint_normalised": null, "reasons": []}"#;
+        for (fields, expected) in [
+            (r#""warmup": 0"#, None),
+            (r#""runtime": {"ep": "QNN"}"#, Some("QNN")),
+            (r#""runtime": {"policy": "PREFER_NPU"}"#, Some("PREFER_NPU")),
+            (
+                r#""runtime": {"policy": "OrtExecutionProviderDevicePolicy.PREFER_NPU", "ep": "QNN"}"#,
+                Some("PREFER_NPU (QNN)"),
+            ),
+            (
+                placement,
+                Some("QNNExecutionProvider, XnnpackExecutionProvider"),
+            ),
+        ] {
+            assert_eq!(asked(fields).as_deref(), expected, "{fields}");
+        }
+        for policy in ["", "PREFER_TPU"] {
+            let fields = format!(r#""runs_us": [1], "runtime": {{"policy": "{policy}"}}"#);
+            let text = format!(r#"{{"schema": "epwatch.run/1", {fields}}}"#);
+            let error = read(text.as_bytes(), ReadOptions::default()).unwrap_err();
+            assert!(
+                error.to_string().contains("for example PREFER_NPU"),
+                "{error}"
+            );
+        }
+    }
+
     /// The whole document, as docs/gate.md lists it.
     #[test]
     fn every_field_of_the_document_is_read() {
         let run = only(
             r#"{"schema": "epwatch.run/1", "model": {"sha256": "ab", "name": "scene"},
                 "target": {"chipset": "SM8650", "device": "Galaxy S24", "firmware": "f1", "os": "Android 15"},
-                "runtime": {"ort": "1.23.0", "ep": "QNNExecutionProvider", "ep_version": "2.7.0", "qnn_sdk": "2.40",
+                "runtime": {"ort": "1.23.0", "ep": "QNNExecutionProvider", "policy": "PREFER_NPU", "ep_version": "2.7.0", "qnn_sdk": "2.40",
                     "options": {"htp_performance_mode": "burst"}},
                 "source": "bench 3", "launch": 4, "arm": "candidate", "started_unix_ms": 1790000000000, "load_us": 412000, "load_warm_us": 31000,
                 "profile": {"files": ["candidate-ort-profile.json"],
@@ -249,7 +310,7 @@ mod tests {
         assert_eq!(
             runtime.as_deref(),
             Some(
-                "ONNX Runtime 1.23.0, QNNExecutionProvider 2.7.0, QNN 2.40, htp_performance_mode=burst, measured by bench 3"
+                "ONNX Runtime 1.23.0, QNNExecutionProvider 2.7.0, QNN 2.40, policy PREFER_NPU, htp_performance_mode=burst, measured by bench 3"
             )
         );
         assert_eq!((run.warmup, run.arm), (Some(1), Some(Arm::Candidate)));

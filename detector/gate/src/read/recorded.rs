@@ -14,6 +14,7 @@ use std::{
 use epwatch_proto::{
     EpBackend, GraphKind, InstallationId, LatencySeries, Model, Phase, Placement, PlacementSource,
     ReasonCode, Report, ReportKey, SelfTest, Session, SessionUid, SparseHistogram, StartFailure,
+    asked_for,
     histogram::{bucket_high_us, bucket_low_us},
     recorded::{MAX_RECORDED_BYTES, RecordedReader},
 };
@@ -199,7 +200,8 @@ impl Sessions {
             self.failed.len(),
             report.key.sequence.get()
         );
-        let target = target(report, &failure.model, chipset, row);
+        let asked = asked_for(&failure.requested_eps, None);
+        let target = target(report, &failure.model, chipset, row, asked);
         let text = format!("{} starts: {}", failure.count, failure.text);
         let placed = InspectedChipset {
             chipset: chipset.to_owned(),
@@ -229,7 +231,6 @@ impl Sessions {
         session: &Session,
         chipset: &str,
     ) -> Result<Launched, ReadError> {
-        let target = target(report, &session.model, chipset, session.uid.to_string());
         let placement = &session.placement;
         let is_precompiled = placement.graph_kind == GraphKind::EpContext;
         let is_known = placement.source != PlacementSource::Unavailable && !is_precompiled;
@@ -238,6 +239,9 @@ impl Sessions {
             true => &placement.requested_eps,
             false => &session.requested_eps,
         };
+        let asked = asked_for(requested, session.options.selection_policy);
+        let row = session.uid.to_string();
+        let target = target(report, &session.model, chipset, row, asked);
         let placed = is_known.then(|| InspectedChipset {
             requested: requested.clone(),
             backend: report.runtime.backend,
@@ -280,7 +284,13 @@ fn too_many(most: usize, of_what: &str) -> ReadError {
     malformed(KIND, what, expected)
 }
 
-fn target(report: &Report, model: &Model, chipset: &str, row: String) -> RunTarget {
+fn target(
+    report: &Report,
+    model: &Model,
+    chipset: &str,
+    row: String,
+    asked_for: Option<String>,
+) -> RunTarget {
     let device = &report.device;
     let name = format!("{} {}", device.manufacturer, device.model);
     let some = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -295,6 +305,7 @@ fn target(report: &Report, model: &Model, chipset: &str, row: String) -> RunTarg
         model: Some(format!("{} {}", model.id, model.version)),
         model_id: Some(model.id.clone()),
         model_sha256: model.sha256.map(|sha256| sha256.to_string()),
+        asked_for,
     }
 }
 

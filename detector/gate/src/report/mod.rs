@@ -34,9 +34,9 @@ fn not_checked(verdict: &Verdict) -> String {
 /// Number of nodes of a profile that a report for people names; the JSON has more.
 const SHOWN_SHARES: usize = 3;
 
-/// Figures of launches that no limit judges: the start of a compiled graph, and the nodes that take longest.
+/// What launches show and no limit judges: what they asked for, how a compiled graph starts, and which nodes take longest.
 fn facts(target: &Target) -> Vec<(&'static str, String)> {
-    let mut facts = Vec::new();
+    let mut facts = vec![("asked for", target.asked_for.join("; "))];
     let is_off_npu = target.mistakes.iter().any(|one| one.id == "cpu_latency");
     let load = target.load.filter(|_| !is_off_npu).unwrap_or_default();
     if let (Some(cold), Some(warm)) = (load.cold_ms, load.warm_ms) {

@@ -233,6 +233,7 @@ fn target(
         model: Some(file(model)),
         source: "emulator",
         runtime: Some("1.31.1/2.7.0".to_owned()),
+        asked_for: Vec::new(),
         before: before.map(|before| Before {
             model: file("base/scene.onnx"),
             placement: before.numbers(),
