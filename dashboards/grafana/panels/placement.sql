@@ -89,14 +89,14 @@ LIMIT 100
 -- panel: Execution providers asked for and used
 -- as: table 16x8
 -- about: Execution providers (EPs) that sessions asked for against those that ran. Asked for the NPU and got the CPU only is a total fallback;
---     by a directive it is meant so.
+--     by a directive it is meant so. The policy is the app's, if it let ONNX Runtime choose devices.
 -- none: No session in this range
-SELECT arrayStringConcat(requested_eps, ' + ') AS asked_for,
+SELECT arrayStringConcat(requested_eps, ' + ') AS asked_for, upper(selection_policy) AS policy,
     multiIf(npu_nodes = 0, 'CPU only', cpu_nodes <= cpu_benign_nodes, concat({accelerator chipset}, ' only'), concat({accelerator chipset}, ' and CPU')) AS got, {words graph_kind} AS graph,
     {words placement_source} AS source, sum(cohort_sessions_closed_v1.sessions) AS sessions, sum(directed_sessions) AS by_directive
 FROM cohort_sessions_closed_v1
 WHERE {scope} AND {model} AND {version} AND {chipset} AND $__timeFilter(bucket)
-GROUP BY asked_for, got, graph_kind, placement_source
+GROUP BY asked_for, policy, got, graph_kind, placement_source
 ORDER BY sessions DESC
 LIMIT 100
 

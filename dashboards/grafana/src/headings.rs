@@ -78,6 +78,7 @@ pub(crate) const HEADINGS: &[(&str, &str)] = &[
     ("npu_share", "Work on the NPU"),
     ("op", "Op"),
     ("partitions", "Partitions"),
+    ("policy", "Policy"),
     ("sessions", "Sessions"),
     ("source", "Placement read from"),
     ("without_npu_share", "Sessions without the NPU"),
