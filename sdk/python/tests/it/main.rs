@@ -8,6 +8,7 @@ mod compiled_model;
 mod directives;
 mod environment;
 mod examples;
+mod executorch;
 mod fork;
 mod guide;
 mod litert;
