@@ -103,8 +103,8 @@ impl SelectionPolicy {
     }
 }
 
-/// Returns what a session asked for: its EPs, or the policy in capitals, as ONNX Runtime has it, with the EPs for which
-/// the session counts. `None` without either.
+/// Returns what a session asked for: its EPs, or its policy in capitals, as ONNX Runtime names it. A policy comes with the
+/// EPs for which the session counts, if there are any. `None` without either.
 pub fn asked_for(eps: &[String], policy: Option<SelectionPolicy>) -> Option<String> {
     let mut in_request = eps.iter().filter_map(|ep| SelectionPolicy::of_request(ep));
     let policy = policy.or_else(|| in_request.next());

@@ -235,6 +235,11 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     assert!(incident.text.contains("What happened"), "{}", incident.text);
     check_drawings(&page, &incident.text).await;
     page_when(&page, link, "; seen in ").await;
+    json_when(&page, &json_of(link), |document| {
+        let asked = document["asked_for"].as_str().unwrap_or_default();
+        asked.contains("QNNExecutionProvider")
+    })
+    .await;
     // The page has the next step once, as numbered steps with separate commands.
     assert!(incident.text.contains("<ol class=\"steps\"><li>"));
     let command = "<pre class=\"cmd\" tabindex=\"0\"><span>epwatch inspect MODEL</span> <span>--soc=SM8635</span></pre>";

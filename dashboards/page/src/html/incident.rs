@@ -637,6 +637,16 @@ mod tests {
     }
 
     #[test]
+    fn what_the_app_asked_for_stands_next_to_the_verdict() {
+        let mut page = fallback("");
+        assert!(!rendered(&page).contains("asked for"));
+        page.asked_for = Some("PREFER_NPU (<QNN>)".to_owned());
+        let text = rendered(&page);
+        let words = "; asked for <bdi class=\"say\">PREFER_NPU (&lt;QNN&gt;)</bdi>; ";
+        assert!(text.contains(words), "{text}");
+    }
+
+    #[test]
     fn outputs_are_drawn_by_chipset_where_there_are_any() {
         let mut page = fallback("");
         assert!(!rendered(&page).contains("Outputs against the CPU"));
