@@ -123,8 +123,8 @@ pub const ACCELERATORS: [Row; 20] = {
         row(A::Acl, "Arm Compute Library", D::Cpu, &["acl", "armnn"], CONSTANTS),
         row(A::MiGraphX, "MIGraphX", D::Gpu, &["migraphx", "rocm"], CONSTANTS),
         row(A::Cann, "CANN", D::Npu, &["cann"], "onnxruntime docs, CANN EP: Huawei's Ascend NPU"),
-        row(A::Npu, "NPU", D::Npu, &["npu", "rknpu", "vsinpu", "snpe", "neuron", "neuropilot", "enn", "ethosu"], "OrtHardwareDeviceType_NPU; public apps register plugins as npu0; ExecuTorch's back ends of MediaTek, Samsung and Arm"),
-        row(A::Gpu, "GPU", D::Gpu, &["gpu", "vulkan", "mps"], "OrtHardwareDeviceType_GPU; LiteRT's GPU delegate; ExecuTorch's Vulkan and MPS back ends"),
+        row(A::Npu, "NPU", D::Npu, &["npu", "rknpu", "vsinpu", "snpe", "neuron", "neuropilot", "enn", "ethosu", "neutron"], "OrtHardwareDeviceType_NPU; public apps register plugins as npu0; ExecuTorch's back ends of MediaTek, Samsung, Arm and NXP"),
+        row(A::Gpu, "GPU", D::Gpu, &["gpu", "vulkan", "mps", "metal", "mlx"], "OrtHardwareDeviceType_GPU; LiteRT's GPU delegate; ExecuTorch's Vulkan, MPS, Metal and MLX back ends"),
     ]
 };
 
