@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_proto::{ReasonCode, SdkHealth, SessionUid, StartFailure, StartPhase, StreamId};
+use epwatch_proto::{SdkHealth, StartFailure, StreamId};
 #[cfg(feature = "ort")]
 use ort::session::builder::SessionBuilder;
 
@@ -29,6 +29,7 @@ use crate::{
     recorder::conditions::Conditions,
     session::{AttachRequest, AttachedSession, HostAssignment, HostPlacement},
     shared::Shared,
+    types,
     upload::{FlushError, UploadBatch, UploadError, budget::NetworkKind},
 };
 
@@ -286,16 +287,16 @@ impl Watch {
         &self,
         model: ModelInfo,
         requested_eps: &[&str],
-        phase: StartPhase,
-        reason: ReasonCode,
+        phase: types::StartPhase,
+        reason: types::ReasonCode,
         error: &str,
     ) {
         let requested: Vec<_> = requested_eps.iter().map(|ep| (*ep).to_owned()).collect();
         let failure = StartFailure {
             model: model.into(),
             requested_eps: placement::requested(&requested),
-            phase,
-            reason,
+            phase: phase.into(),
+            reason: reason.into(),
             ort_status_code: 0,
             text: placement::scrubbed(error),
             count: 1,
@@ -391,11 +392,13 @@ impl Watch {
     }
 
     /// Returns the stream that this process reports in.
+    #[doc(hidden)]
     pub fn stream(&self) -> StreamId {
         self.here().core().stream()
     }
 
     /// Returns the SDK's own counters as of the last seal.
+    #[doc(hidden)]
     pub fn health(&self) -> SdkHealth {
         self.here().core().health().clone()
     }
@@ -526,8 +529,8 @@ impl Watch {
 
     /// Does the same as [`Self::explain`] for one session, by its id. Never waits for the disk. `None` after the
     /// session is closed.
-    pub fn explain_session(&self, uid: SessionUid) -> Option<ExplainedSession> {
-        self.here().core().explained_session(uid)
+    pub fn explain_session(&self, uid: types::SessionUid) -> Option<ExplainedSession> {
+        self.here().core().explained_session(uid.0)
     }
 }
 

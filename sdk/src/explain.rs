@@ -249,7 +249,7 @@ impl ExplainedSession {
 
 impl ExplainedReason {
     /// Reasons of a placement, in the words of the accelerator that the session asked for.
-    fn all_of(placement: &Placement) -> Vec<Self> {
+    pub(crate) fn all_of(placement: &Placement) -> Vec<Self> {
         let accelerator = placement
             .asked()
             .map_or(Accelerator::Npu, |asked| asked.accelerator);
@@ -281,6 +281,7 @@ impl ExplainedReason {
 
 impl ExplainedEp {
     /// Shares of a placement, by the EP's name.
+    #[doc(hidden)]
     pub fn all_of(placement: &Placement) -> BTreeMap<String, Self> {
         let eps = placement.eps.iter().map(|share| {
             let ep = Self {
@@ -296,11 +297,13 @@ impl ExplainedEp {
 
 impl ExplainedNode {
     /// CPU nodes of a placement, in ORT's order.
+    #[doc(hidden)]
     pub fn all_of(placement: &Placement) -> Vec<Self> {
         Self::each_of(&placement.cpu_nodes)
     }
 
     /// Each of these nodes.
+    #[doc(hidden)]
     pub fn each_of(nodes: &[CpuNode]) -> Vec<Self> {
         nodes.iter().map(Self::of).collect()
     }
@@ -318,6 +321,7 @@ impl ExplainedNode {
     }
 }
 
+#[doc(hidden)]
 impl From<&StartFailure> for ExplainedStartFailure {
     fn from(failure: &StartFailure) -> Self {
         Self {
@@ -333,12 +337,13 @@ impl From<&StartFailure> for ExplainedStartFailure {
 impl From<&Check> for FailedCheck {
     fn from(check: &Check) -> Self {
         Self {
-            reason: check.reason.into(),
+            reason: ReasonCode::from(check.reason).into(),
             seen: check.seen.clone(),
         }
     }
 }
 
+#[doc(hidden)]
 impl From<ReasonCode> for ExplainedReason {
     fn from(reason: ReasonCode) -> Self {
         Self {

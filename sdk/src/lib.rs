@@ -41,6 +41,9 @@
 //! network on the caller's thread. A run never waits, and no tensor, user identifier or text of a user leaves the device.
 //! No panic reaches the app, as long as panics unwind: with `panic = "abort"` in the app's profile a panic of the SDK ends
 //! it. Dropped data is counted and reported.
+//!
+//! Items that this documentation does not show are for the programs of epwatch's own repository. They return the wire's
+//! types (`epwatch-proto`), and change without notice.
 
 #![cfg_attr(
     not(feature = "simulation"),
@@ -52,6 +55,7 @@ pub mod policy;
 pub mod self_test;
 #[cfg(feature = "simulation")]
 pub mod simulation;
+pub mod types;
 
 mod baselines;
 mod client;
@@ -83,17 +87,9 @@ mod spool;
 mod time;
 mod upload;
 
-/// Types of calls and answers that are also in reports.
-pub mod types {
-    pub use epwatch_proto::{
-        CpuNode, Device, EpShare, GraphKind, ModelHash, ModelManifest, Outcome, Placement,
-        PlacementSource, PowerSave, ReasonCode, Runtime, SdkHealth, SelectionPolicy, SelfTest,
-        SessionOptions, SessionUid, StartPhase, StreamId, Thermal, UploadFailureKind,
-    };
-}
-
 /// Reads a device's description and thermal status, for programs that measure on it. Needs no [`Watch`], and nothing is
 /// recorded or sent.
+#[doc(hidden)]
 pub mod desk {
     pub use crate::host::{device::read_linux as device, thermal_zones::read as thermal};
 }

@@ -1,6 +1,8 @@
 //! The side-car of a model: the MACs of its nodes, which `epwatch manifest` counts.
 
-use epwatch_proto::{ModelManifest, SideCar};
+use epwatch_proto::SideCar;
+
+use crate::types::ModelManifest;
 
 /// Longest side-car, which holds the most nodes with the longest names.
 const MAX_BYTES: usize = 64 << 20;
@@ -27,7 +29,10 @@ pub fn read_side_car(json: &[u8]) -> Result<ModelManifest, SideCarError> {
     }
     let side_car: SideCar =
         serde_json::from_slice(json).map_err(|error| SideCarError(error.to_string()))?;
-    ModelManifest::try_from(side_car).map_err(|error| SideCarError(error.to_string()))
+    match epwatch_proto::ModelManifest::try_from(side_car) {
+        Ok(manifest) => Ok(manifest.into()),
+        Err(error) => Err(SideCarError(error.to_string())),
+    }
 }
 
 #[cfg(test)]
@@ -41,7 +46,7 @@ mod tests {
         };
         let hash = "ab".repeat(32);
         let read = read_side_car(with("9", &hash).as_bytes()).unwrap();
-        assert_eq!((read.total_macs, read.nodes[0].macs), (9, 7));
+        assert_eq!((read.total_macs(), read.wire().nodes[0].macs), (9, 7));
         for (wrong, cause) in [
             (with("6", &hash), "at least 7"),
             (with("-1", &hash), "-1"),

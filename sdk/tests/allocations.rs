@@ -38,7 +38,7 @@ fn placement() -> Placement {
 fn watch(dir: &tempfile::TempDir) -> Watch {
     let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
         .with_consent(true)
-        .with_device(simulated_device("SM8650"))
+        .with_device(simulated_device("SM8650").into())
         .with_report_interval(Duration::from_secs(36_000))
         .build()
         .unwrap();

@@ -102,8 +102,8 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let config = SdkConfig::builder(APP, endpoint, app_key, dir)
         .with_consent(true)
         .with_environment(ENVIRONMENT)
-        .with_device(simulated_device(&orders.chipset))
-        .with_runtime(runtime(&orders.qnn_version))
+        .with_device(simulated_device(&orders.chipset).into())
+        .with_runtime(runtime(&orders.qnn_version).into())
         .with_report_interval(REPORT_INTERVAL)
         .with_upload_interval(REPORT_INTERVAL)
         .build()?;
@@ -173,13 +173,13 @@ fn open(
     let side_car: SideCar = serde_json::from_slice(&side_car)?;
     let session = watch
         .htp_session(ModelInfo::new(MODEL, version)?, htp)
-        .with_manifest(ModelManifest::try_from(side_car)?)
+        .with_manifest(ModelManifest::try_from(side_car)?.into())
         .commit_from_file(path)?;
     Ok(session)
 }
 
 fn tell(session: &ObservedSession, version: &str) -> anyhow::Result<()> {
-    let placement = v1::Placement::from(session.placement());
+    let placement = v1::Placement::from(session.placement().wire());
     let line = SessionLine {
         version: version.to_owned(),
         placement: placement.encode_to_vec(),

@@ -364,7 +364,10 @@ fn inspected(args: &Args) -> anyhow::Result<Answer> {
             let backend = args.qnn_backend.clone().unwrap_or_default();
             let htp = HtpOptions::new(backend).with_soc_model(&args.soc_model);
             let htp = plugin.session_builder(&htp)?;
-            (htp.builder, htp.reasons)
+            (
+                htp.builder,
+                htp.reasons.into_iter().map(Into::into).collect(),
+            )
         }
         None => (SessionBuilder::new(&environment)?, Vec::new()),
     };

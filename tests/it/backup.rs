@@ -254,7 +254,7 @@ fn device(collector: &str, dir: &Path) -> (Watch, InstallationId) {
         dir,
     )
     .with_consent(true)
-    .with_device(simulated_device("SM8650"));
+    .with_device(simulated_device("SM8650").into());
     let watch = Watch::start(config.build().unwrap()).unwrap();
     let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);
     let model = ModelInfo::new("detector", "7").unwrap();

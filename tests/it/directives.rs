@@ -258,7 +258,7 @@ impl Device {
         let dir = tempfile::tempdir().unwrap();
         let config = SdkConfig::builder(APP, endpoint, "demo-key", dir.path())
             .with_consent(true)
-            .with_device(simulated_device("SM8650"))
+            .with_device(simulated_device("SM8650").into())
             .with_directive_key(key_id, public_key);
         let watch = Watch::start(config.build().unwrap()).unwrap();
         let placement = Placement::unavailable(vec![], ReasonCode::AssignmentApiUnavailable);

@@ -5,10 +5,8 @@ use std::{net::TcpListener, process::Command, thread, time::Duration};
 
 use clickhouse::Client;
 use epwatch_model::{CohortKey, ModelKey, write_document};
-use epwatch_sdk::{
-    ModelInfo, SdkConfig, Watch,
-    types::{Placement, ReasonCode, SessionOptions},
-};
+use epwatch_proto::{Placement, ReasonCode, SessionOptions};
+use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -5,8 +5,7 @@ use std::{
     io,
 };
 
-use epwatch_proto::SessionOptions;
-use epwatch_sdk::{ModelInfo, placement::Compatibility};
+use epwatch_sdk::{ModelInfo, placement::Compatibility, types::SessionOptions};
 
 use crate::{
     model::{EpwModel, names},
@@ -69,14 +68,10 @@ pub(crate) unsafe fn compatibility(
     // The answer depends on the file alone.
     let info = ModelInfo::new("compiled", "1");
     let info = info.map_err(|error| Failure::new(EpwStatus::Config, error.to_string()))?;
-    let options = SessionOptions {
-        soc_model: soc_model.to_owned(),
-        ..SessionOptions::default()
-    };
     let request = watch
         .attach(info, None)
         .requesting(eps)
-        .with_options(options)
+        .with_options(SessionOptions::default().with_soc_model(soc_model))
         .with_model_file(file);
     Ok(match request.compatibility() {
         Some(Compatibility::Optimal) => EpwCompatibility::Optimal,

@@ -1,6 +1,6 @@
 //! A model as the host describes it, and the plan that its session follows.
 
-use epwatch_proto::ModelHash;
+use epwatch_proto::unhex;
 use epwatch_sdk::{ModelInfo, SessionPlan};
 
 use crate::{
@@ -87,7 +87,7 @@ pub(crate) unsafe fn model_info(model: &EpwModel) -> Result<ModelInfo, Failure> 
     if sha256.is_empty() {
         return Ok(info);
     }
-    let hash = ModelHash::from_hex(sha256);
+    let hash = unhex(sha256).and_then(|bytes| bytes.try_into().ok());
     let hash = hash.ok_or_else(|| Failure::invalid("sha256 is not 64 hexadecimal digits"))?;
     Ok(info.with_sha256(hash))
 }

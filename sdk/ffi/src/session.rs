@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{ReasonCode, SelectionPolicy, SessionOptions};
-use epwatch_sdk::{AttachRequest, AttachedSession, HostRuntime, SessionPlan, Watch, read_side_car};
+use epwatch_sdk::{
+    AttachRequest, AttachedSession, HostRuntime, SessionPlan, Watch, read_side_car,
+    types::{ReasonCode, SelectionPolicy, SessionOptions},
+};
 
 use crate::{
     handle::{Table, closed},
@@ -58,13 +60,11 @@ pub(crate) unsafe fn request(
     let texts = Texts::default();
     // SAFETY: guaranteed by the caller.
     let text = |text: EpwText| unsafe { texts.get(text) };
-    let options = SessionOptions {
-        performance_mode: text(model.performance_mode).to_owned(),
-        soc_model: text(model.soc_model).to_owned(),
-        htp_arch: text(model.htp_arch).to_owned(),
-        selection_policy: SelectionPolicy::of_text(text(model.selection_policy)),
-        ..SessionOptions::default()
-    };
+    let options = SessionOptions::default()
+        .with_performance_mode(text(model.performance_mode))
+        .with_soc_model(text(model.soc_model))
+        .with_htp_arch(text(model.htp_arch))
+        .with_selection_policy(SelectionPolicy::of_text(text(model.selection_policy)));
     let (variant, model_file) = (text(model.variant), text(model.model_file));
     texts.checked()?;
     // SAFETY: guaranteed by the caller.

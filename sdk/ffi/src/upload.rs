@@ -2,8 +2,7 @@
 
 use std::{ffi::c_char, time::Duration};
 
-use epwatch_proto::UploadFailureKind;
-use epwatch_sdk::{UploadBatch, UploadError, Watch};
+use epwatch_sdk::{UploadBatch, UploadError, Watch, types::UploadFailureKind};
 
 use crate::{
     handle::Table,

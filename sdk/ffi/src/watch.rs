@@ -5,9 +5,12 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{ContextKind, Device, PowerSave, Runtime, Thermal, unhex};
+use epwatch_proto::unhex;
 use epwatch_sdk::{
-    Conditions, NetworkKind, SdkConfig, TrustedRoots, Watch, preflight::PreflightFacts, runtime,
+    Conditions, NetworkKind, SdkConfig, TrustedRoots, Watch,
+    preflight::PreflightFacts,
+    runtime,
+    types::{ContextKind, Device, PowerSave, Runtime, Thermal},
 };
 
 use crate::{
@@ -202,12 +205,10 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
     };
     let folder = text(given.folder);
     let (key_id, key) = (text(given.directive_key_id), text(given.directive_key));
-    let runtime = Runtime {
-        ep_package: text(given.ep_package).to_owned(),
-        ep_version: text(given.ep_version).to_owned(),
-        qnn_sdk_version: text(given.qnn_sdk_version).to_owned(),
-        ..Runtime::default()
-    };
+    let runtime = Runtime::default()
+        .with_ep_package(text(given.ep_package))
+        .with_ep_version(text(given.ep_version))
+        .with_qnn_sdk_version(text(given.qnn_sdk_version));
     let (app_id, endpoint) = (text(given.app_id), text(given.endpoint));
     let mut config = SdkConfig::builder(app_id, endpoint, text(given.app_key), folder)
         .with_app_version(text(given.app_version), text(given.app_build))
@@ -293,28 +294,25 @@ fn config_of(given: &EpwConfig) -> Result<SdkConfig, Failure> {
 
 /// The description of the device that the host gave, if it gave any.
 fn device_of<'a>(given: &EpwConfig, text: &dyn Fn(EpwText) -> &'a str) -> Option<Device> {
-    let fact = |given: EpwText| text(given).to_owned();
-    let mut device = Device {
-        chipset_raw: fact(given.chipset),
-        soc_manufacturer: fact(given.soc_manufacturer),
-        board: fact(given.board),
-        abi: fact(given.abi),
-        manufacturer: fact(given.manufacturer),
-        model: fact(given.device_model),
-        os: fact(given.os),
-        os_version: fact(given.os_version),
-        security_patch: fact(given.security_patch),
-        api_level: (given.api_level > 0).then_some(given.api_level),
-        ..Device::default()
-    };
+    let device = Device::default()
+        .with_chipset(text(given.chipset))
+        .with_soc_manufacturer(text(given.soc_manufacturer))
+        .with_board(text(given.board))
+        .with_abi(text(given.abi))
+        .with_manufacturer(text(given.manufacturer))
+        .with_model(text(given.device_model))
+        .with_os(text(given.os))
+        .with_os_version(text(given.os_version))
+        .with_security_patch(text(given.security_patch))
+        .with_api_level((given.api_level > 0).then_some(given.api_level));
     if device == Device::default() {
         return None;
     }
-    let contexts = &mut device.reportable_contexts;
-    contexts.extend([ContextKind::PerformanceMode, ContextKind::InputShape]);
-    contexts.extend((given.reports_thermal != 0).then_some(ContextKind::Thermal));
-    contexts.extend((given.reports_power_save != 0).then_some(ContextKind::PowerSave));
-    let device = device.with_vendor_fingerprint(text(given.vendor_fingerprint));
+    let device = device
+        .with_contexts([ContextKind::PerformanceMode, ContextKind::InputShape])
+        .with_contexts((given.reports_thermal != 0).then_some(ContextKind::Thermal))
+        .with_contexts((given.reports_power_save != 0).then_some(ContextKind::PowerSave))
+        .with_vendor_fingerprint(text(given.vendor_fingerprint));
     Some(match given.ram_bytes {
         0 => device,
         bytes => device.with_ram_bytes(bytes),

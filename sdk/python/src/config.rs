@@ -9,8 +9,11 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{Device, Runtime, unhex};
-use epwatch_sdk::{SdkConfig, TrustedRoots};
+use epwatch_proto::unhex;
+use epwatch_sdk::{
+    SdkConfig, TrustedRoots,
+    types::{Device, Runtime},
+};
 use pyo3::{FromPyObject, Py, PyAny, PyErr, PyResult, Python};
 
 use crate::failure::{ConfigError, config_error};
@@ -60,12 +63,10 @@ impl Config {
     /// Checks the configuration. Once `is_ending` is set, the SDK no longer calls Python.
     pub(crate) fn build(self, is_ending: &Arc<AtomicBool>) -> PyResult<SdkConfig> {
         let (package, version, qnn_sdk_version) = self.ep;
-        let runtime = Runtime {
-            ep_package: package,
-            ep_version: version,
-            qnn_sdk_version,
-            ..Runtime::default()
-        };
+        let runtime = Runtime::default()
+            .with_ep_package(package)
+            .with_ep_version(version)
+            .with_qnn_sdk_version(qnn_sdk_version);
         let roots = match self.trusted_roots.as_str() {
             "bundled" => TrustedRoots::Bundled,
             "system" => TrustedRoots::System,
@@ -87,10 +88,7 @@ impl Config {
             .with_trusted_roots(roots)
             .with_plaintext_to_other_hosts(self.allow_plaintext);
         if !self.chipset.is_empty() {
-            config = config.with_device(Device {
-                chipset_raw: self.chipset,
-                ..Device::default()
-            });
+            config = config.with_device(Device::default().with_chipset(self.chipset));
         }
         for (key, value) in &self.rollout {
             config = config.with_rollout_label(key, value);

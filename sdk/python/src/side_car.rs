@@ -1,7 +1,6 @@
 //! The MACs of a model, by the side-car that `epwatch manifest` writes.
 
-use epwatch_proto::ModelManifest;
-use epwatch_sdk::read_side_car;
+use epwatch_sdk::{read_side_car, types::ModelManifest};
 use pyo3::{PyResult, Python, exceptions::PyValueError, pyclass, pymethods};
 
 use crate::{
@@ -34,7 +33,7 @@ impl SideCar {
     /// Returns the MACs of the model.
     #[getter]
     fn total_macs(&self) -> u64 {
-        self.0.total_macs
+        self.0.total_macs()
     }
 
     /// Returns two shares of the model's MACs: the share that the NPU runs, and the share that was found on any node. The
@@ -43,7 +42,7 @@ impl SideCar {
         guarded(|| {
             py.detach(|| {
                 let nodes = nodes.iter().map(|(name, ep)| (&**name, &**ep));
-                let found = self.0.attribute(nodes);
+                let found = self.0.wire().attribute(nodes);
                 let of_npu = found.by_ep.iter().filter(|(ep, _)| is_on_npu(ep));
                 Ok((of_npu.map(|(_, share)| share).sum(), found.attributed))
             })

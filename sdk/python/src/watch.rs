@@ -10,13 +10,11 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{
-    ModelHash, PowerSave, ReasonCode, SelectionPolicy, SessionOptions, Thermal,
-    placement::MAX_NODES,
-};
+use epwatch_proto::{placement::MAX_NODES, unhex};
 use epwatch_sdk::{
     AttachRequest, Conditions, HostAssignment, ModelInfo, NetworkKind, SessionPlan,
     placement::{AssignedNode, Assignment, Compatibility, Subgraph},
+    types::{PowerSave, ReasonCode, SelectionPolicy, SessionOptions, Thermal},
 };
 use pyo3::{
     FromPyObject, Py, PyErr, PyResult, Python, exceptions::PyValueError, pyclass, pymethods,
@@ -125,17 +123,15 @@ impl Watch {
     fn request(&self, described: &Described) -> PyResult<AttachRequest> {
         let mut model = model_of(&described.model, &described.version)?;
         if !described.sha256.is_empty() {
-            let hash = ModelHash::from_hex(&described.sha256);
+            let hash = unhex(&described.sha256).and_then(|bytes| bytes.try_into().ok());
             let wrong = || PyValueError::new_err("sha256: expected 64 hexadecimal digits");
             model = model.with_sha256(hash.ok_or_else(wrong)?);
         }
-        let options = SessionOptions {
-            performance_mode: described.performance_mode.clone(),
-            soc_model: described.soc_model.clone(),
-            htp_arch: described.htp_arch.clone(),
-            selection_policy: SelectionPolicy::of_text(&described.selection_policy),
-            ..SessionOptions::default()
-        };
+        let options = SessionOptions::default()
+            .with_performance_mode(&described.performance_mode)
+            .with_soc_model(&described.soc_model)
+            .with_htp_arch(&described.htp_arch)
+            .with_selection_policy(SelectionPolicy::of_text(&described.selection_policy));
         let reason = |name: &String| {
             let unknown = || PyValueError::new_err(format!("{name:?} is not a code of a reason"));
             ReasonCode::from_name(name).ok_or_else(unknown)
@@ -236,10 +232,7 @@ impl Watch {
         guarded(|| {
             // The answer does not depend on the model's name.
             let model = model_of("model", "0")?;
-            let options = SessionOptions {
-                soc_model,
-                ..SessionOptions::default()
-            };
+            let options = SessionOptions::default().with_soc_model(soc_model);
             let told = py.detach(|| {
                 let request = watch.attach(model, None).requesting(requested);
                 let request = request.with_options(options);

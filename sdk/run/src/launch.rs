@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use epwatch_gate::run::RunOutputs;
 use epwatch_manifest::{CompiledElsewhere, ModelOutline};
-use epwatch_proto::{Placement, SelfTest, hex};
+use epwatch_proto::{Placement, hex};
 use epwatch_sdk::{
     placement::{self, Inspection, inspect_file, record_assignment, summarise},
     self_test::{self, GoldenInput},
+    types::SelfTest,
 };
 use ort::{session::Session, sys::OrtErrorCode};
 
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
 
     fn written(first_off: &str) -> serde_json::Value {
-        let test = SelfTest {
+        let test = epwatch_proto::SelfTest {
             session_uid: SessionUid::new(1).unwrap(),
             input_id: "noise".to_owned(),
             tolerance: None,
@@ -213,7 +214,7 @@ mod tests {
             error_code: 0,
             first_off_output: first_off.to_owned(),
         };
-        serde_json::to_value(outputs(&test)).unwrap()
+        serde_json::to_value(outputs(&test.into())).unwrap()
     }
 
     /// The gate reads this form.

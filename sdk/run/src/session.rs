@@ -95,7 +95,7 @@ impl Runtime {
         Ok(Builder {
             builder: with_ep_options(builder, options)?,
             requested: htp.requested_eps,
-            reasons: htp.reasons,
+            reasons: htp.reasons.into_iter().map(ReasonCode::from).collect(),
         })
     }
 

@@ -27,14 +27,15 @@ impl ModelInfo {
         })
     }
 
-    /// Sets the hash of the model file. Without it, the SDK's thread computes the hash of the file.
+    /// Sets the SHA-256 of the model file. Without it, the SDK's thread computes it.
     #[must_use]
-    pub fn with_sha256(mut self, sha256: ModelHash) -> Self {
-        self.model.sha256 = Some(sha256);
+    pub fn with_sha256(mut self, sha256: [u8; 32]) -> Self {
+        self.model.sha256 = Some(ModelHash::from(sha256));
         self
     }
 }
 
+#[doc(hidden)]
 impl From<ModelInfo> for Model {
     fn from(info: ModelInfo) -> Self {
         info.model

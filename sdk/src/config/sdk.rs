@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{Device, Runtime, clipped};
+use epwatch_proto::clipped;
 
 use super::{
     core::{CoreConfig, add_directive_key},
@@ -13,7 +13,12 @@ use super::{
     error::{ConfigError, text},
     health::HealthListener,
 };
-use crate::{host::thermal_zones, policy, upload::budget::ByteBudget};
+use crate::{
+    host::thermal_zones,
+    policy,
+    types::{Device, Runtime},
+    upload::budget::ByteBudget,
+};
 
 /// Roots that may sign the collector's certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -99,7 +104,7 @@ impl SdkConfig {
         app_key: impl Into<String>,
         dir: impl Into<PathBuf>,
     ) -> SdkConfigBuilder {
-        let core = CoreConfig::new("unset", Device::default());
+        let core = CoreConfig::new("unset", Device::default().into());
         SdkConfigBuilder {
             config: Self {
                 core: core.expect("the placeholder is a fine id"),
@@ -159,14 +164,14 @@ impl SdkConfigBuilder {
     /// Every field may stay empty. Texts are clipped to the lengths of a report, and the chipset is derived from the raw
     /// text (Android: `Build.SOC_MODEL`). No field may identify one device: no serial, account or advertising id.
     pub fn with_device(mut self, device: Device) -> Self {
-        self.config.core.device = device;
+        self.config.core.device = device.into();
         self.config.is_device_given = true;
         self
     }
 
     /// Sets the EP's package, version and back end. ORT's version is read from the library.
     pub fn with_runtime(mut self, runtime: Runtime) -> Self {
-        self.config.core.runtime = runtime.normalised();
+        self.config.core.runtime = epwatch_proto::Runtime::from(runtime).normalised();
         self
     }
 

@@ -259,7 +259,7 @@ mod tests {
         fn start_in(folder: tempfile::TempDir) -> Self {
             let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", folder.path())
                 .with_consent(true)
-                .with_device(simulated_device("SM8650"))
+                .with_device(simulated_device("SM8650").into())
                 .build()
                 .unwrap();
             let clock = Clock::start();

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use epwatch_proto::{
-    DropReason, InstallationId, Outcome, ReportKey, SendClock, UploadFailureKind, error_chain, v1,
-};
+use epwatch_proto::{DropReason, InstallationId, ReportKey, SendClock, error_chain, v1};
 
 use super::{Driver, events::DriverEvent};
 use crate::{
@@ -16,6 +14,7 @@ use crate::{
     policy, random_u64,
     spool::{Pending, Spool},
     time::Now,
+    types::{Outcome, UploadFailureKind},
     upload::{
         Answer, Disposition, Payload, Refusal, Retry, Schedule, UploadBatch, UploadError,
         budget::{Budget, BudgetRefusal, DayClock, NetworkKind},
@@ -110,7 +109,7 @@ impl Driver {
                 };
                 // Being offline is not a failure.
                 if counts && kind == UploadFailureKind::Budget {
-                    lock(&self.core).upload_failed(kind);
+                    lock(&self.core).upload_failed(kind.into());
                 }
                 self.last_error = Some(refusal.to_string());
                 Err(UploadError::new(kind, refusal.to_string()))
@@ -282,7 +281,7 @@ impl Driver {
             Payload::Deletion(_) => &mut self.sender.deletion,
         };
         schedule.failed(now.mono, wait, random_u64());
-        lock(&self.core).upload_failed(error.kind());
+        lock(&self.core).upload_failed(error.kind().into());
         self.last_error = Some(note);
     }
 

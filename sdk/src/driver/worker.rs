@@ -327,7 +327,7 @@ fn hash_of_file(path: &Path) -> Option<ModelHash> {
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
-    use epwatch_proto::{Placement, ReasonCode, UploadFailureKind};
+    use epwatch_proto::{Placement, ReasonCode};
 
     use super::*;
     use crate::{
@@ -337,6 +337,7 @@ mod tests {
         queue::queue,
         random_stream, simulated_device,
         time::Clock,
+        types::UploadFailureKind,
         upload::UploadBatch,
     };
 
@@ -358,7 +359,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", dir.path())
             .with_consent(true)
-            .with_device(simulated_device("SM8650"))
+            .with_device(simulated_device("SM8650").into())
             .with_report_interval(Duration::from_millis(20))
             .build()
             .unwrap();

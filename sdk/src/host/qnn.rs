@@ -6,9 +6,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::directives::SessionPlan;
+use crate::{
+    directives::SessionPlan,
+    types::{self, SessionOptions},
+};
 use epwatch_proto::{
-    Accelerator, ReasonCode, SessionOptions,
+    Accelerator, ReasonCode,
     placement::{CPU_EP, QNN_EP},
 };
 use ort::{environment::Environment, ep::ExecutionProvider, session::builder::SessionBuilder};
@@ -88,7 +91,7 @@ pub struct HtpBuilder {
     pub options: SessionOptions,
     /// For [`SessionRequest::with_reasons`](crate::SessionRequest::with_reasons): the EP has no device here, or a
     /// directive forbids it.
-    pub reasons: Vec<ReasonCode>,
+    pub reasons: Vec<types::ReasonCode>,
 }
 
 impl std::fmt::Debug for HtpBuilder {
@@ -191,12 +194,10 @@ impl Plugin {
         Ok(HtpBuilder {
             builder,
             requested_eps: vec![QNN_EP.to_owned()],
-            options: SessionOptions {
-                performance_mode: htp.performance_mode.clone().unwrap_or_default(),
-                soc_model: htp.soc_model.clone().unwrap_or_default(),
-                ..SessionOptions::default()
-            },
-            reasons: cpu_only.into_iter().collect(),
+            options: SessionOptions::default()
+                .with_performance_mode(htp.performance_mode.clone().unwrap_or_default())
+                .with_soc_model(htp.soc_model.clone().unwrap_or_default()),
+            reasons: cpu_only.into_iter().map(Into::into).collect(),
         })
     }
 

@@ -13,6 +13,8 @@ use std::{
 
 use epwatch_proto::{Accelerator, QnnCompiledFor, ReasonCode, chipset::Soc};
 
+use crate::types;
+
 /// Metadata key of a precompiled model, before the EP's name.
 pub(crate) const EP_COMPATIBILITY: &str = "ep_compatibility_info.";
 
@@ -38,11 +40,11 @@ pub enum Compatibility {
 
 impl Compatibility {
     /// Returns the reason code for explanations and reports.
-    pub fn reason(self) -> Option<ReasonCode> {
+    pub fn reason(self) -> Option<types::ReasonCode> {
         match self {
             Self::Optimal => None,
-            Self::PreferRecompilation => Some(ReasonCode::EpcontextForAnother),
-            Self::Unsupported => Some(ReasonCode::EpcontextIncompatible),
+            Self::PreferRecompilation => Some(ReasonCode::EpcontextForAnother.into()),
+            Self::Unsupported => Some(ReasonCode::EpcontextIncompatible.into()),
         }
     }
 }

@@ -13,6 +13,7 @@ use super::{PlacementInput, chosen::chosen, log::SessionLog, requested, summaris
 impl SessionLog {
     /// Returns the placement from the log alone. If the log is incomplete, the placement is `unavailable`, with the
     /// log's reasons.
+    #[doc(hidden)]
     pub fn placement(&self, input: PlacementInput<'_>) -> Placement {
         let (requested_eps, known_reasons) = (input.requested_eps, input.known_reasons);
         let mut placement = if let Some(assignment) = self.assignment() {
@@ -34,6 +35,7 @@ impl SessionLog {
 
     /// Adds the log's reasons: the validator's sentence and code to each CPU node, and failures of the whole graph or
     /// back end to the placement. `soc` is the chipset if it is known. Only then is missing FP16 a reason.
+    #[doc(hidden)]
     pub fn explain(&self, placement: &mut Placement, soc: Option<&Soc>) {
         let mut refusals = self.refusals();
         for node in &mut placement.cpu_nodes {

@@ -1,5 +1,5 @@
-//! Reads the EP of each node from ONNX Runtime once, when the session is made. The result is summarised as an
-//! [`epwatch_proto::Placement`].
+//! Reads the EP of each node from ONNX Runtime once, when the session is made. The result is summarised as
+//! a [`Placement`].
 
 mod assignment;
 mod chosen;
@@ -25,17 +25,25 @@ mod of_session;
 )]
 mod ort;
 mod summary;
+mod view;
 
 pub use self::assignment::{AssignedNode, Assignment, Subgraph};
 pub use self::compiled_model::Compatibility;
 pub use self::host_runtime::{HostRuntime, HostSession, LoggingFunction, PrepareError};
 #[cfg(feature = "ort")]
+#[doc(hidden)]
 pub use self::inspect::{Inspection, inspect_bytes, inspect_file};
 #[cfg(feature = "ort")]
-pub use self::ort::{ort_version, read, record_assignment, with_built_in_ep};
+#[doc(hidden)]
+pub use self::ort::read;
 #[cfg(feature = "ort")]
+pub use self::ort::{ort_version, record_assignment, with_built_in_ep};
+#[cfg(feature = "ort")]
+#[doc(hidden)]
 pub use self::summary::PartitionSize;
+#[doc(hidden)]
 pub use self::summary::{PlacementInput, summarise};
+pub use self::view::Placement;
 
 pub(crate) use self::chosen::chosen;
 pub(crate) use self::compiled_model::{CompiledModel, Here, MAX_EP_COMPATIBILITY_BYTES};

@@ -7,6 +7,7 @@ use epwatch_proto::{PowerSave, Thermal};
 use crate::{
     policy,
     recorder::interner::{Interner, TextId},
+    types,
 };
 
 /// Thermal state, power save and performance mode. All default to "unknown", which is not "none".
@@ -14,9 +15,9 @@ use crate::{
 #[non_exhaustive]
 pub struct Conditions {
     /// Thermal status by Android's scale.
-    pub thermal: Thermal,
+    pub thermal: types::Thermal,
     /// Whether the device saves power.
-    pub power_save: PowerSave,
+    pub power_save: types::PowerSave,
     /// The host's name of the performance mode, for example `sustained`, at most 32 bytes. Empty if unknown. A process
     /// keeps 16 names; further names become `other`.
     pub performance_mode: String,
@@ -25,8 +26,8 @@ pub struct Conditions {
 impl Default for Conditions {
     fn default() -> Self {
         Self {
-            thermal: Thermal::Unknown,
-            power_save: PowerSave::Unknown,
+            thermal: types::Thermal::Unknown,
+            power_save: types::PowerSave::Unknown,
             performance_mode: String::new(),
         }
     }
@@ -40,14 +41,14 @@ impl Conditions {
 
     /// Sets the thermal status.
     #[must_use]
-    pub fn with_thermal(mut self, thermal: Thermal) -> Self {
+    pub fn with_thermal(mut self, thermal: types::Thermal) -> Self {
         self.thermal = thermal;
         self
     }
 
     /// Sets the power-save state.
     #[must_use]
-    pub fn with_power_save(mut self, power_save: PowerSave) -> Self {
+    pub fn with_power_save(mut self, power_save: types::PowerSave) -> Self {
         self.power_save = power_save;
         self
     }
@@ -57,6 +58,10 @@ impl Conditions {
     pub fn with_performance_mode(mut self, mode: impl Into<String>) -> Self {
         self.performance_mode = mode.into();
         self
+    }
+
+    pub(crate) fn packed(&self, mode: TextId) -> PackedConditions {
+        PackedConditions::new(self.thermal.into(), self.power_save.into(), mode)
     }
 }
 
@@ -126,8 +131,7 @@ impl CurrentConditions {
     pub(crate) fn set(&self, conditions: &Conditions, is_thermal_read: bool) {
         // A mode that another thread is adding right now stays unknown until the next call.
         let mode = self.modes.try_intern(&conditions.performance_mode);
-        let (thermal, power_save) = (conditions.thermal, conditions.power_save);
-        let packed = PackedConditions::new(thermal, power_save, mode.unwrap_or_default());
+        let packed = conditions.packed(mode.unwrap_or_default());
         match is_thermal_read {
             true => self.store_except_thermal(packed),
             false => self.store(packed),
@@ -138,8 +142,8 @@ impl CurrentConditions {
     pub(crate) fn conditions(&self) -> Conditions {
         let packed = self.get();
         Conditions {
-            thermal: packed.thermal(),
-            power_save: packed.power_save(),
+            thermal: packed.thermal().into(),
+            power_save: packed.power_save().into(),
             performance_mode: self.modes.text(packed.mode()).to_owned(),
         }
     }

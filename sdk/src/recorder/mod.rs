@@ -151,7 +151,7 @@ impl SessionRecorder {
             self.contended.fetch_add(1, Relaxed);
             return;
         };
-        let packed = PackedConditions::new(conditions.thermal, conditions.power_save, mode);
+        let packed = conditions.packed(mode);
         self.keep(began, latency, self.shape(shape_key), packed);
     }
 

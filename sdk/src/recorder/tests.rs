@@ -60,8 +60,8 @@ fn conditions_and_age_make_strata() {
     let recorder = recorder();
     warm_up(&recorder);
     let hot = Conditions::unknown()
-        .with_thermal(Thermal::Severe)
-        .with_power_save(PowerSave::On)
+        .with_thermal(Thermal::Severe.into())
+        .with_power_save(PowerSave::On.into())
         .with_performance_mode("burst");
     recorder.record_under(LATER, us(5), "x:1x3", &hot);
     recorder.record(Duration::from_secs(61), us(5), "static");
@@ -88,7 +88,7 @@ fn strata_beyond_the_cap_overflow_and_are_counted() {
     for mode in 0..policy::MAX_PERFORMANCE_MODES {
         for thermal in [Thermal::None, Thermal::Light] {
             let conditions = Conditions::unknown()
-                .with_thermal(thermal)
+                .with_thermal(thermal.into())
                 .with_performance_mode(format!("mode {mode}"));
             recorder.record_under(LATER, us(10), "static", &conditions);
         }
@@ -285,7 +285,7 @@ fn shards_together_keep_the_cap_on_series() {
         for mode in 0..policy::MAX_PERFORMANCE_MODES / 2 {
             for &thermal in thermal {
                 let conditions = Conditions::unknown()
-                    .with_thermal(thermal)
+                    .with_thermal(thermal.into())
                     .with_performance_mode(format!("mode {mode}"));
                 recorder.record_under(LATER, us(10), "static", &conditions);
             }

@@ -60,11 +60,11 @@ use std::{
 };
 
 #[cfg(feature = "ort")]
-use {epwatch_proto::SelfTest, ort::session::Session as OrtSession};
+use ort::session::Session as OrtSession;
 
 pub use crate::core::SelfTestSkip;
 #[cfg(feature = "ort")]
-use crate::{client::Watch, random_session_uid, session::ObservedSession};
+use crate::{client::Watch, random_session_uid, session::ObservedSession, types::SelfTest};
 pub(crate) use done::save_finished;
 
 pub use element::GoldenElement;
@@ -108,15 +108,15 @@ impl Watch {
         E: Into<Box<dyn Error + Send + Sync>>,
     {
         let (uid, is_repeat) = (session.uid(), session.repeats_self_test());
-        let started = match StartedSelfTest::begin(self, uid, golden, is_repeat) {
+        let started = match StartedSelfTest::begin(self, uid.0, golden, is_repeat) {
             Ok(started) => started,
             Err(skip) => return SelfTestOutcome::Skipped(skip),
         };
         session.self_test_repeated();
         let ran = catch_unwind(AssertUnwindSafe(|| {
-            run::compared(uid, session.session_mut(), golden, cpu_session)
+            run::compared(uid.0, session.session_mut(), golden, cpu_session)
         }));
-        SelfTestOutcome::Ran(started.keep(ran.ok()))
+        SelfTestOutcome::Ran(started.keep(ran.ok()).into())
     }
 }
 
@@ -133,7 +133,7 @@ pub fn compared<E>(
 where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
-    run::compared(random_session_uid(), session, golden, cpu_session)
+    run::compared(random_session_uid(), session, golden, cpu_session).into()
 }
 
 #[cfg(test)]

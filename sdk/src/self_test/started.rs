@@ -21,6 +21,7 @@ use crate::{
     policy,
     session::AttachedSession,
     shared::Shared,
+    types,
 };
 
 /// A self-test that has begun. A test that never ends counts as an attempt that crashed the process.
@@ -69,13 +70,13 @@ impl StartedSelfTest {
         &self,
         on_npu: Result<Vec<Output>, i32>,
         on_cpu: Result<Vec<Output>, i32>,
-    ) -> SelfTest {
+    ) -> types::SelfTest {
         let compared = catch_unwind(AssertUnwindSafe(|| {
             let mut test = self.failed.clone();
             test.error_code = fill(&mut test, on_npu, || on_cpu).err().unwrap_or(0);
             test
         }));
-        self.keep(compared.ok())
+        self.keep(compared.ok()).into()
     }
 
     /// Keeps a result for the next report. Pass `None` if a bug of the SDK prevented a result.
@@ -126,7 +127,7 @@ impl Watch {
         golden: &GoldenInput,
     ) -> Result<StartedSelfTest, SelfTestSkip> {
         let is_repeat = session.repeats_self_test();
-        let started = StartedSelfTest::begin(self, session.uid(), golden, is_repeat)?;
+        let started = StartedSelfTest::begin(self, session.uid().0, golden, is_repeat)?;
         session.self_test_repeated();
         Ok(started)
     }

@@ -273,7 +273,7 @@ fn session(model: &str) -> OrtSession {
     builder.commit_from_memory(&fixture(model)).unwrap()
 }
 
-fn compared(npu: &str, golden: &GoldenInput, cpu: &str) -> SelfTest {
+fn compared(npu: &str, golden: &GoldenInput, cpu: &str) -> epwatch_proto::SelfTest {
     let uid = crate::random_session_uid();
     let cpu = || Ok::<_, ort::Error>(session(cpu));
     run::compared(uid, &mut session(npu), golden, cpu)

@@ -10,8 +10,7 @@ use std::{
 };
 
 use epwatch_proto::{
-    Accelerator, Placement, PlacementSource, ReasonCode, Runtime, SessionUid, chipset::Soc,
-    clipped, placement::CPU_EP,
+    Accelerator, PlacementSource, ReasonCode, Runtime, chipset::Soc, clipped, placement::CPU_EP,
 };
 
 use super::{observation::Observation, request::SessionRequest};
@@ -20,9 +19,10 @@ use crate::{
     host::runtime,
     placement::{
         self, Assignment, Compatibility, CompiledModel, HostRuntime, HostSession,
-        MAX_EP_COMPATIBILITY_BYTES, PlacementInput, log::SessionLog,
+        MAX_EP_COMPATIBILITY_BYTES, Placement, PlacementInput, log::SessionLog,
     },
     time::Clock,
+    types::SessionUid,
 };
 
 /// A session of the host's own ONNX Runtime about to be observed. `None` if the host's runtime is not known: runs are
@@ -174,13 +174,14 @@ impl AttachRequest {
         mut self,
         in_effect: EffectiveRequest,
         creation: Option<Duration>,
-        placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> Placement,
+        placement: impl FnOnce(PlacementInput<'_>, Option<&'static Soc>) -> epwatch_proto::Placement,
         compatibility: impl FnOnce() -> String,
     ) -> AttachedSession {
         let told = self
             .file_to_report()
             .and_then(|compiled| self.by_text(&compiled));
-        self.reasons.extend(told.and_then(Compatibility::reason));
+        self.reasons
+            .extend(told.and_then(Compatibility::reason).map(ReasonCode::from));
         let repeats_self_test = AtomicBool::new(self.repeats_self_test());
         AttachedSession {
             observation: self.begin(in_effect, creation, placement, compatibility),
@@ -253,13 +254,13 @@ impl AttachedSession {
     }
 
     /// Returns where the session runs. It does not change after creation.
-    pub fn placement(&self) -> &Placement {
-        self.observation.placement()
+    pub fn placement(&self) -> Placement<'_> {
+        Placement::of(self.observation.placement())
     }
 
     /// Returns the session's id in reports.
     pub fn uid(&self) -> SessionUid {
-        self.observation.uid()
+        SessionUid(self.observation.uid())
     }
 
     pub(crate) fn repeats_self_test(&self) -> bool {

@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_proto::{Placement, SessionUid};
 use ort::session::{InferenceFut, IoBinding, RunOptions, Session, SessionInputs, SessionOutputs};
 
 use super::{
@@ -16,7 +15,10 @@ use super::{
     run::{note, observed},
     shape_key::{ShapeKey, has_one_shape},
 };
-use crate::placement;
+use crate::{
+    placement::{self, Placement},
+    types::SessionUid,
+};
 
 /// An ONNX Runtime session whose runs are measured.
 #[derive(Debug)]
@@ -158,13 +160,13 @@ impl ObservedSession {
     }
 
     /// Returns where the session runs. It does not change after creation.
-    pub fn placement(&self) -> &Placement {
-        self.observation.placement()
+    pub fn placement(&self) -> Placement<'_> {
+        Placement::of(self.observation.placement())
     }
 
     /// Returns the session's id in reports.
     pub fn uid(&self) -> SessionUid {
-        self.observation.uid()
+        SessionUid(self.observation.uid())
     }
 
     /// Whether the session's self-test runs again although it ran before.

@@ -13,7 +13,7 @@ use std::{
 
 use epwatch_proto::{
     Accelerator, DeviceType, GraphKind, Model, ModelManifest, Placement, ReasonCode, Runtime,
-    SelectionPolicy, SessionOptions, StartFailure, StartPhase,
+    SessionOptions, StartFailure, StartPhase,
     chipset::{Soc, soc_by_soc_model},
 };
 #[cfg(feature = "ort")]
@@ -30,6 +30,7 @@ use crate::{
     directives::{EffectiveRequest, SessionPlan},
     placement::{self, Compatibility, CompiledModel, Here, PlacementInput, log::SessionLog},
     shared::Shared,
+    types,
 };
 
 /// The default source of a request's session.
@@ -114,33 +115,34 @@ impl<S> SessionRequest<S> {
     }
 
     /// Names options of the session that change where or how fast the model runs.
-    pub fn with_options(mut self, options: SessionOptions) -> Self {
-        self.options = options;
+    pub fn with_options(mut self, options: types::SessionOptions) -> Self {
+        self.options = options.into();
         self
     }
 
-    /// Names the policy by which ONNX Runtime chooses devices by itself, for example [`SelectionPolicy::PreferNpu`] for a
+    /// Names the policy by which ONNX Runtime chooses devices by itself, for example [`PreferNpu`](types::SelectionPolicy::PreferNpu) for a
     /// builder with `ort`'s `AutoDevicePolicy::PreferNPU`. Call this after [`Self::with_options`].
     ///
     /// It goes into reports and `explain()`. If [`Self::requesting`] names EPs, ONNX Runtime uses no policy. Otherwise the
     /// session counts as one for the EP that got nodes, or else for the only EP with a device that the policy prefers. That
     /// needs ONNX Runtime 1.23 and the feature `qnn`. If neither is known, the session's accelerator is unknown. A
     /// policy for the CPU changes nothing. `ort` sets a policy on each builder by itself, so no policy is read from there.
-    pub fn with_selection_policy(mut self, policy: SelectionPolicy) -> Self {
-        self.options.selection_policy = Some(policy);
+    pub fn with_selection_policy(mut self, policy: types::SelectionPolicy) -> Self {
+        self.options.selection_policy = Some(policy.into());
         self
     }
 
     /// Adds the MACs per node of the model, so that the placement contains their distribution over EPs.
     /// [`read_side_car`](crate::read_side_car) reads them from the model's side-car.
-    pub fn with_manifest(mut self, manifest: ModelManifest) -> Self {
-        self.manifest = Some(manifest);
+    pub fn with_manifest(mut self, manifest: types::ModelManifest) -> Self {
+        self.manifest = Some(manifest.into());
         self
     }
 
-    /// Adds known reasons why the NPU will not be used, for example [`ReasonCode::NoEpDevice`].
-    pub fn with_reasons(mut self, reasons: impl IntoIterator<Item = ReasonCode>) -> Self {
-        self.reasons.extend(reasons);
+    /// Adds known reasons why the NPU will not be used, for example [`NO_EP_DEVICE`](types::ReasonCode::NO_EP_DEVICE).
+    pub fn with_reasons(mut self, reasons: impl IntoIterator<Item = types::ReasonCode>) -> Self {
+        self.reasons
+            .extend(reasons.into_iter().map(ReasonCode::from));
         self
     }
 
@@ -222,7 +224,7 @@ impl<S> SessionRequest<S> {
     ) {
         let told = told.filter(|told| *told == Compatibility::Unsupported);
         let by_log = self.log.as_ref().and_then(SessionLog::first_reason);
-        let by_log = by_log.or_else(|| told?.reason());
+        let by_log = by_log.or_else(|| told?.reason().map(ReasonCode::from));
         let mut model = Model::from(self.model);
         if let Some(compiled) = compiled {
             model.ep_compatibility.clone_from(&compiled.text);
@@ -385,7 +387,8 @@ impl SessionRequest {
         {
             self.reasons.extend(crate::host::qnn::missing());
         }
-        self.reasons.extend(told.and_then(Compatibility::reason));
+        self.reasons
+            .extend(told.and_then(Compatibility::reason).map(ReasonCode::from));
         let repeats_self_test = self.repeats_self_test();
         let assignment = placement::read(&session);
         #[cfg(feature = "qnn")]

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use epwatch_proto::{Outcome, UploadFailureKind};
+use crate::types::{Outcome, UploadFailureKind};
 
 /// An upload without an answer.
 #[derive(Debug, thiserror::Error)]

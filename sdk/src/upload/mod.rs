@@ -13,12 +13,12 @@ mod schedule;
 use std::time::Duration;
 
 use bytes::Bytes;
-use epwatch_proto::{
-    Outcome, ParseError, ReportKey, SendClock, UploadFailureKind, UploadRequest, UploadResponse, v1,
-};
+use epwatch_proto::{Outcome, ParseError, ReportKey, SendClock, UploadRequest, UploadResponse, v1};
 use prost::Message;
 
-use crate::{installation::Secret, random_u64, upload::budget::NetworkKind};
+use crate::{
+    installation::Secret, random_u64, types::UploadFailureKind, upload::budget::NetworkKind,
+};
 
 pub use error::{FlushError, Refusal, Retry, UploadError};
 pub(crate) use schedule::{Advice, Schedule};
@@ -227,7 +227,7 @@ pub(crate) fn settle(
             Some(outcome) if outcome == Outcome::Stored || outcome.is_ack() => Disposition::Acked,
             _ if result.keep() => Disposition::Kept,
             outcome => Disposition::Refused(Refusal {
-                outcome,
+                outcome: outcome.map(Into::into),
                 reports: 1,
                 detail: result.detail.clone(),
             }),
@@ -316,7 +316,7 @@ mod tests {
         let how: Vec<_> = settled.into_iter().map(|(_, how)| how).collect();
         use Disposition::{Acked, Kept, Refused};
         let refusal = Refusal {
-            outcome: Some(Outcome::RefusedMalformed),
+            outcome: Some(Outcome::RefusedMalformed.into()),
             reports: 1,
             detail: String::new(),
         };

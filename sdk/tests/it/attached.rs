@@ -62,10 +62,10 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
             Session::builder(environment()).unwrap(),
         )
         .requesting([QNN_EP])
-        .with_reasons([ReasonCode::EpNotAvailable])
+        .with_reasons([ReasonCode::EpNotAvailable.into()])
         .commit_from_file(fixture(MODEL))
         .unwrap();
-    let expected = observed.placement().clone();
+    let expected = observed.placement().wire().clone();
     drop(observed);
     watch.flush(TIMEOUT).unwrap();
 
@@ -78,10 +78,10 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
     let pointer = unsafe { runtime().session(pointer) };
     let attached = request(&watch, Some(runtime()))
         .requesting([QNN_EP])
-        .with_options(options)
-        .with_reasons([ReasonCode::EpNotAvailable])
+        .with_options(options.into())
+        .with_reasons([ReasonCode::EpNotAvailable.into()])
         .observe(pointer, Some(Duration::from_micros(1_234)));
-    assert_eq!(attached.placement(), &expected);
+    assert_eq!(attached.placement().wire(), &expected);
     assert_eq!(expected.source, PlacementSource::AssignmentApi);
     // The host may close its session first.
     drop(host);
@@ -94,7 +94,7 @@ fn a_session_known_by_its_pointer_is_observed_as_one_of_ort() {
     attached.record_error(2);
     // A time before the start of the process does no harm.
     attached.record(Duration::ZERO, Duration::from_millis(8));
-    let uid = attached.uid();
+    let uid = attached.uid().wire();
     drop(attached);
     watch.flush(TIMEOUT).unwrap();
 
@@ -125,7 +125,7 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     // SAFETY: the session is the runtime's, and alive.
     let pointer = unsafe { runtime().session(pointer) };
     let of_pointer = request(&watch, Some(runtime())).requesting([QNN_EP]);
-    let expected = of_pointer.observe(pointer, None).placement().clone();
+    let expected = of_pointer.observe(pointer, None).placement().wire().clone();
     let read = HostAssignment {
         runtime: runtime().version(),
         assignment: Some(placement::read(&host).unwrap()),
@@ -135,10 +135,10 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
         .requesting([QNN_EP])
         .with_model_file(fixture(MODEL))
         .observe_assignment(read, Some(Duration::from_micros(1_234)));
-    assert_eq!(attached.placement(), &expected);
+    assert_eq!(attached.placement().wire(), &expected);
     attached.record(AttachedSession::now(), Duration::from_millis(8));
     let report = report(&watch, &collector);
-    let described = report.session(attached.uid()).unwrap();
+    let described = report.session(attached.uid().wire()).unwrap();
     assert_eq!(described.placement, expected);
     assert_eq!(described.creation_us, Some(1_234));
     assert!(described.model.sha256.is_some());
@@ -156,13 +156,13 @@ fn a_models_file_is_not_read_for_reports_without_consent() {
         };
         request(&watch, None)
             .requesting([QNN_EP])
-            .with_options(options)
+            .with_options(options.into())
             .with_model_file(fixture("gate/context_sm8650.onnx"))
     };
     let reason = ReasonCode::EpcontextForAnother;
     let is_told = || {
         let session = asked().observe(None, None);
-        session.placement().reasons.contains(&reason)
+        session.placement().wire().reasons.contains(&reason)
     };
     assert!(asked().compatibility().is_some());
     assert!(!is_told());
@@ -236,7 +236,7 @@ fn a_session_of_another_runtime_is_recorded_by_the_hosts_word() {
     assert_eq!(placement.cpu_ops(), ["CUMSUM"]);
     let untold_placement = &of("other 2.3.0").placement;
     assert_eq!(untold_placement.reasons, [ReasonCode::RuntimeNotKnown]);
-    assert_eq!(untold_placement, untold.placement());
+    assert_eq!(untold_placement, untold.placement().wire());
 }
 
 #[test]
@@ -246,8 +246,11 @@ fn a_missing_placement_has_its_reason() {
         // SAFETY: the session is the runtime's, and alive in the whole test.
         let session = runtime.and_then(|runtime| unsafe { runtime.session(pointer) });
         let attached = request(&watch, runtime).observe(session, None);
-        assert_eq!(attached.placement().source, PlacementSource::Unavailable);
-        attached.placement().reasons.clone()
+        assert_eq!(
+            attached.placement().wire().source,
+            PlacementSource::Unavailable
+        );
+        attached.placement().wire().reasons.clone()
     };
     let (_host, pointer) = session(false);
     let not_recorded = [ReasonCode::AssignmentNotRecorded];

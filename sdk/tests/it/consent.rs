@@ -252,7 +252,7 @@ fn a_host_that_sends_is_handed_the_deletion_under_its_own_path() {
     let answer = support::acknowledged(&in_flight);
     watch.upload_result(&in_flight, Ok(&answer)).unwrap();
 
-    let error = UploadError::new(UploadFailureKind::Unreachable, "no network");
+    let error = UploadError::new(UploadFailureKind::Unreachable.into(), "no network");
     watch.upload_result(&request, Err(error)).unwrap_err();
     assert!(watch.next_upload().is_none(), "it is held back");
     // The answer of a captive portal.
@@ -336,7 +336,7 @@ fn a_days_budget_ends_the_days_uploads() {
     let Some(FlushError::Upload(error)) = refused else {
         panic!("20 reports within 3,000 bytes")
     };
-    assert_eq!(error.kind(), UploadFailureKind::Budget);
+    assert_eq!(error.kind(), UploadFailureKind::Budget.into());
     assert_eq!(
         watch.health().upload_failures[&UploadFailureKind::Budget],
         1
@@ -360,7 +360,9 @@ fn metered_networks_are_used_where_it_is_allowed_and_none_is_none() {
     watch.set_network(NetworkKind::Metered);
     run(&session(&watch), 10);
     let error = watch.flush(TIMEOUT).unwrap_err();
-    assert!(matches!(&error, FlushError::Upload(e) if e.kind() == UploadFailureKind::Budget));
+    assert!(
+        matches!(&error, FlushError::Upload(e) if e.kind() == UploadFailureKind::Budget.into())
+    );
     watch.set_network(NetworkKind::Offline);
     watch.flush(TIMEOUT).unwrap_err();
     assert!(collector.calls().is_empty());

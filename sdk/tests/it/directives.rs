@@ -117,12 +117,15 @@ fn an_answers_directive_holds_for_the_next_session_and_after_a_restart() {
         .with_plan(&plan)
         .commit_from_file(fixture("models/mlp.fp32.onnx"))
         .unwrap();
-    assert!(session.placement().requested_eps.is_empty());
-    assert_eq!(session.placement().reasons, [ReasonCode::NpuOffByDirective]);
+    assert!(session.placement().wire().requested_eps.is_empty());
+    assert_eq!(
+        session.placement().wire().reasons,
+        [ReasonCode::NpuOffByDirective]
+    );
     crate::support::check_explains(&next, "changed by directive npu-off-7");
     next.flush(TIMEOUT).unwrap();
     let report = collector.reports().pop().unwrap();
-    let described = report.session(session.uid()).unwrap();
+    let described = report.session(session.uid().wire()).unwrap();
     assert_eq!(described.requested_eps, [QNN_EP]);
     assert!(described.placement.requested_eps.is_empty());
     assert_eq!(described.directive_id, "npu-off-7");
@@ -299,7 +302,13 @@ fn recording_off_ends_all_records_of_a_model_at_once() {
     first.flush(TIMEOUT).unwrap();
     let fails = |watch: &Watch| {
         let phase = StartPhase::EpRegistration;
-        watch.start_failed(model("m"), &[QNN_EP], phase, ReasonCode::Unknown, "no");
+        watch.start_failed(
+            model("m"),
+            &[QNN_EP],
+            phase.into(),
+            ReasonCode::Unknown.into(),
+            "no",
+        );
     };
     run(&session, 10);
     session.recorder().record_error(2);
@@ -364,26 +373,29 @@ fn the_next_session_is_off_the_npu_and_the_running_one_is_not_touched() {
             .commit_from_file(fixture("models/mlp.fp32.onnx"))
             .unwrap()
     };
-    let on_npu = |session: &ObservedSession| session.placement().ep(QNN_EP).is_some();
+    let on_npu = |session: &ObservedSession| session.placement().wire().ep(QNN_EP).is_some();
     let before = session(false);
     assert!(on_npu(&before));
     let off = signed("off", "m", DirectiveAction::NpuOff);
     collector.answer([Answer::Ok(answer(vec![off]))]);
     watch.flush(TIMEOUT).unwrap();
     // The running session is unchanged. The next one is off the NPU.
-    assert!(on_npu(&before) && before.placement().requests_npu());
+    assert!(on_npu(&before) && before.placement().wire().requests_npu());
     let after = session(false);
-    assert!(!on_npu(&after) && !after.placement().requests_npu());
-    assert_eq!(after.placement().reasons, [ReasonCode::NpuOffByDirective]);
+    assert!(!on_npu(&after) && !after.placement().wire().requests_npu());
+    assert_eq!(
+        after.placement().wire().reasons,
+        [ReasonCode::NpuOffByDirective]
+    );
     // If the host requests the NPU in spite of the plan, the true placement is reported.
     let disobedient = session(true);
-    assert!(on_npu(&disobedient) && disobedient.placement().requests_npu());
-    let reasons = &disobedient.placement().reasons;
+    assert!(on_npu(&disobedient) && disobedient.placement().wire().requests_npu());
+    let reasons = &disobedient.placement().wire().reasons;
     assert!(!reasons.contains(&ReasonCode::NpuOffByDirective));
     watch.flush(TIMEOUT).unwrap();
     let report = collector.reports().pop().unwrap();
     let ids = [&after, &disobedient].map(|s| {
-        let described = report.session(s.uid()).unwrap();
+        let described = report.session(s.uid().wire()).unwrap();
         assert_eq!(described.requested_eps, [QNN_EP]);
         described.directive_id.clone()
     });

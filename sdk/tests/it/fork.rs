@@ -7,8 +7,7 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::Thermal;
-use epwatch_sdk::{Conditions, NetworkKind, Watch, simulation::SimulatedSession};
+use epwatch_sdk::{Conditions, NetworkKind, Watch, simulation::SimulatedSession, types::Thermal};
 
 use crate::support::{TIMEOUT, app, is_alone, run, session, session_of};
 
@@ -85,7 +84,9 @@ fn a_child_starts_again_whatever_other_threads_of_its_parent_do() {
     let series = || reports.iter().flat_map(|report| &report.series);
     let n_runs: u64 = series().map(|series| series.n).sum();
     assert_eq!(n_runs, 17 + CHILDREN * (20 + 3 + 5));
-    assert!(series().all(|series| series.stratum.thermal == Thermal::Severe || series.n == 3));
+    assert!(
+        series().all(|series| series.stratum.thermal == Thermal::Severe.into() || series.n == 3)
+    );
     let streams: BTreeSet<_> = reports.iter().map(|report| report.key.stream).collect();
     assert_eq!(streams.len() as u64, 1 + 2 * CHILDREN);
     let sessions: BTreeSet<_> = series().map(|series| series.session_uid).collect();

@@ -9,12 +9,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use epwatch_proto::{
-    DropReason, InstallationId, Outcome, ReasonCode, Report, placement::QNN_EP, v1,
-};
+use epwatch_proto::{DropReason, InstallationId, Outcome, Report, placement::QNN_EP, v1};
 use epwatch_sdk::{
     FlushError, ModelInfo, Watch,
     simulation::{Core, CoreConfig, Now, SessionInfo, random_stream, simulated_device},
+    types::{self, StartPhase},
 };
 use proptest::prelude::*;
 use tonic::{Code, Status};
@@ -392,8 +391,8 @@ fn without_onnx_runtime_the_host_gets_an_error_and_the_sdk_works() {
     watch.start_failed(
         model,
         &[QNN_EP],
-        epwatch_proto::StartPhase::SessionCreation,
-        ReasonCode::Unknown,
+        StartPhase::SessionCreation,
+        types::ReasonCode::UNKNOWN,
         &error.to_string(),
     );
     crate::support::check_explains(&watch, "(version not known)");

@@ -91,11 +91,11 @@ fn outputs_are_those_of_a_bare_session_and_runs_are_reported() {
 
     let report = app.report();
     assert!(!report.runtime.ort_version.is_empty());
-    let described = report.session(session.uid()).unwrap();
+    let described = report.session(session.uid().wire()).unwrap();
     let hash = epwatch_proto::ModelHash::of(&fs::read(fixture(MODEL)).unwrap());
     assert_eq!(described.model.sha256, Some(hash));
     assert!(described.creation_us.is_some());
-    assert_eq!(&described.placement, session.placement());
+    assert_eq!(&described.placement, session.placement().wire());
     let runs = |phase| {
         let of_phase = report
             .series
@@ -117,7 +117,7 @@ fn a_session_without_an_npu_has_the_reason_for_the_cpu() {
     let app = App::new();
     let model = fs::read(fixture(MODEL)).unwrap();
     let session = app.request(builder()).commit_from_memory(&model).unwrap();
-    let placement = session.placement();
+    let placement = session.placement().wire();
     assert_eq!(placement.source, PlacementSource::AssignmentApi);
     assert_eq!(placement.graph_kind, GraphKind::Jit);
     assert_eq!(placement.reasons, [ReasonCode::EpNotRequested]);
@@ -131,8 +131,11 @@ fn a_session_without_an_npu_has_the_reason_for_the_cpu() {
         .requesting([QNN_EP])
         .commit_from_memory(&model)
         .unwrap();
-    assert_eq!(session.placement().requested_eps, [QNN_EP]);
-    assert_eq!(session.placement().reasons, [ReasonCode::EpNotAvailable]);
+    assert_eq!(session.placement().wire().requested_eps, [QNN_EP]);
+    assert_eq!(
+        session.placement().wire().reasons,
+        [ReasonCode::EpNotAvailable]
+    );
 }
 
 #[test]

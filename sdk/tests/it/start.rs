@@ -19,7 +19,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
     let calls = calls_of(|| {
         let config = SdkConfig::builder("app", "http://127.0.0.1:1", "key", &folder)
             .with_consent(true)
-            .with_device(simulated_device("SM8650"))
+            .with_device(simulated_device("SM8650").into())
             .build()
             .unwrap();
         let started = watch.insert(Watch::start(config).unwrap());
@@ -33,7 +33,7 @@ fn starting_and_recording_touch_no_file_and_no_network_on_the_callers_thread() {
         }
         drop(session);
         let phase = StartPhase::SessionCreation;
-        started.start_failed(model(), &[], phase, ReasonCode::Unknown, "no");
+        started.start_failed(model(), &[], phase.into(), ReasonCode::Unknown.into(), "no");
         assert_eq!(started.explain().spool_reports, 0);
     });
     assert_eq!(calls, 0);

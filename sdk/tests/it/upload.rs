@@ -30,7 +30,7 @@ fn n_runs(collector: &Collector) -> u64 {
 #[test]
 fn runs_arrive_with_their_conditions() {
     let (_dir, collector, watch) = app();
-    let conditions = Conditions::unknown().with_thermal(Thermal::None);
+    let conditions = Conditions::unknown().with_thermal(Thermal::None.into());
     let session = session(&watch);
     for _ in 0..10 {
         session.record(Duration::from_millis(8), "static", &conditions);
@@ -124,7 +124,7 @@ fn a_refused_report_is_an_error_of_the_flush_and_counted() {
     let FlushError::Refused(refusal) = error else {
         panic!("{error}");
     };
-    assert_eq!(refusal.outcome, Some(Outcome::RefusedWrongApp));
+    assert_eq!(refusal.outcome, Some(Outcome::RefusedWrongApp.into()));
     support::check_explains(&watch, " s ago: 1 report, 1 of them refused");
     assert_eq!(watch.explain().last_problem, Some(problem));
     watch.flush(TIMEOUT).unwrap();
@@ -329,7 +329,7 @@ fn an_answer_that_is_not_the_collectors_to_this_request_acknowledges_nothing() {
     ];
     for stranger in strangers {
         let error = watch.upload_result(&before, Ok(stranger)).unwrap_err();
-        assert_eq!(error.kind(), UploadFailureKind::Server);
+        assert_eq!(error.kind(), UploadFailureKind::Server.into());
         assert!(error.to_string().contains("bad answer"), "{error}");
         support::check_explains(&watch, "spool: 1 report,");
     }
@@ -395,7 +395,7 @@ fn a_host_that_sends_the_bytes_gets_the_same_pushback() {
     run(&session(&watch), 10);
     watch.flush(TIMEOUT).unwrap_err();
     let batch = watch.next_upload().unwrap();
-    let busy = UploadError::new(UploadFailureKind::PushedBack, "busy")
+    let busy = UploadError::new(UploadFailureKind::PushedBack.into(), "busy")
         .with_retry_after(Duration::from_secs(600));
     watch.upload_result(&batch, Err(busy)).unwrap_err();
     assert!(watch.next_upload().is_none());

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_proto::{
-    DropReason, InstallationId, Model, Placement, PowerSave, Sdk, SendClock, SessionUid, StreamId,
-    Thermal,
+    DropReason, InstallationId, Model, Placement, Sdk, SendClock, SessionUid, StreamId,
 };
 use epwatch_sdk::{
     Conditions,
     simulation::{Core, CoreConfig, Now, SealedReport, SessionInfo, SessionRecorder},
+    types::{PowerSave, Thermal},
 };
 
 use crate::chance::Chance;

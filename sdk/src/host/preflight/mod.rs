@@ -2,7 +2,7 @@
 //!
 //! The usual causes on phones and robots are silent. The app's manifest does not declare the DSP's library, or the DSP
 //! does not find its skeleton library. The back end's library is not in the package, or the runtime is older than the
-//! model's export. The app is not allowed to open the driver. Each finding is a closed [`ReasonCode`] with one sentence
+//! model's export. The app is not allowed to open the driver. Each finding is a [`types::ReasonCode`] with one sentence
 //! on the fix. A check reports only observed causes: if the host gives no information, there is no finding.
 
 mod host;
@@ -17,6 +17,7 @@ use epwatch_proto::{
     clipped,
 };
 
+use crate::types;
 use host::{Host, SystemHost};
 
 /// Folders in which the DSP searches its libraries, separated by `;`.
@@ -105,7 +106,7 @@ pub struct PreflightFacts {
 #[non_exhaustive]
 pub struct Check {
     /// Code of the cause.
-    pub reason: ReasonCode,
+    pub reason: types::ReasonCode,
     /// The value or path that was found, at most 512 bytes.
     pub seen: String,
 }
@@ -154,6 +155,7 @@ fn run_on(host: &dyn Host, facts: &PreflightFacts) -> Vec<Check> {
 
 fn check(reason: ReasonCode, seen: impl AsRef<str>) -> Option<Check> {
     let seen = clipped(seen.as_ref(), MAX_SEEN_BYTES);
+    let reason = reason.into();
     Some(Check { reason, seen })
 }
 

@@ -83,7 +83,7 @@ fn robot() -> (MadeUp, PreflightFacts) {
 #[track_caller]
 fn finds(host: &MadeUp, facts: &PreflightFacts, expected: &[(ReasonCode, &str)]) {
     let found = run_on(host, facts);
-    let reasons: Vec<ReasonCode> = found.iter().map(|check| check.reason).collect();
+    let reasons: Vec<ReasonCode> = found.iter().map(|check| check.reason.into()).collect();
     let wanted: Vec<ReasonCode> = expected.iter().map(|(reason, _)| *reason).collect();
     assert_eq!(reasons, wanted, "{found:?}");
     for (check, (_, seen)) in found.iter().zip(expected) {
@@ -249,7 +249,7 @@ fn the_requested_chipset_determines_the_skeleton() {
 fn a_watch_adds_its_device_and_keeps_the_findings() {
     let dir = tempfile::tempdir().unwrap();
     let config = SdkConfig::builder("app", "http://127.0.0.1:9", "key", dir.path())
-        .with_device(simulated_device("SM8650"))
+        .with_device(simulated_device("SM8650").into())
         .build()
         .unwrap();
     let watch = Watch::start(config).unwrap();
@@ -261,7 +261,7 @@ fn a_watch_adds_its_device_and_keeps_the_findings() {
     let found = watch.preflight(&facts);
     let skeleton = found
         .iter()
-        .find(|check| check.reason == ReasonCode::NativeLibrariesNotExtracted);
+        .find(|check| check.reason == ReasonCode::NativeLibrariesNotExtracted.into());
     assert!(skeleton.unwrap().seen.ends_with("libQnnHtpV75Skel.so"));
     let explained = watch.explain().to_string();
     assert!(explained.contains("native_libraries_not_extracted"));
@@ -302,7 +302,8 @@ fn plugins_that_find_no_npu_in_an_app_are_named() {
             ..facts.clone()
         };
         let found = run_on(&host, &facts);
-        found.into_iter().map(|c| c.reason).collect::<Vec<_>>()
+        let reasons = found.into_iter().map(|c| ReasonCode::from(c.reason));
+        reasons.collect::<Vec<_>>()
     };
     let no_device = [ReasonCode::NoEpDevice];
     assert_eq!(with("2.4.0", Some(36)), no_device);

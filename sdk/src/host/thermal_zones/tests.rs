@@ -209,8 +209,8 @@ fn a_watch_reads_heat_and_leaves_the_rest_to_its_host() {
         }
     };
     until(Thermal::Light);
-    let host = Conditions::unknown().with_thermal(Thermal::Severe);
-    watch.set_conditions(&host.with_power_save(PowerSave::On));
+    let host = Conditions::unknown().with_thermal(Thermal::Severe.into());
+    watch.set_conditions(&host.with_power_save(PowerSave::On.into()));
     let both = (now().thermal(), now().power_save());
     assert_eq!(both, (Thermal::Light, PowerSave::On));
     watch.set_consent(false);

@@ -3,6 +3,7 @@
 use epwatch_proto::clipped;
 
 use super::reason::setup_reason;
+use crate::types;
 use epwatch_proto::ReasonCode;
 
 /// A partition that failed when it ran.
@@ -12,8 +13,8 @@ pub struct RunError {
     pub node: String,
     /// QNN's number, for example 6031.
     pub code: Option<u32>,
-    /// [`ReasonCode::RunFailed`], or [`ReasonCode::DspRestarted`].
-    pub reason: ReasonCode,
+    /// The code `run_failed`, or `dsp_restarted`.
+    pub reason: types::ReasonCode,
     /// The message.
     pub text: String,
     /// Lines with the same node and number.
@@ -37,7 +38,7 @@ pub(super) fn run_error(text: &str) -> Option<RunError> {
     Some(RunError {
         node: clipped(node.unwrap_or_default().trim(), 128),
         code: digits.flatten().and_then(|digits| digits.parse().ok()),
-        reason,
+        reason: reason.into(),
         text: clipped(text, MAX_TEXT_BYTES),
         count: 1,
     })
@@ -52,7 +53,7 @@ mod tests {
         let check = |text: &str, node: &str, code: Option<u32>, reason| {
             let found = run_error(text).unwrap();
             assert_eq!(
-                (&*found.node, found.code, found.reason),
+                (&*found.node, found.code, found.reason.into()),
                 (node, code, reason)
             );
         };

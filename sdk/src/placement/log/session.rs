@@ -109,6 +109,7 @@ impl NodeRefusal {
 
 impl SessionLog {
     /// Returns the chipset named in the log.
+    #[doc(hidden)]
     pub fn soc(&self) -> Option<&'static Soc> {
         soc_by_soc_model(&self.soc_model)
     }
@@ -223,6 +224,7 @@ impl SessionLog {
     }
 
     /// Returns the reasons of failures of the back end, the whole graph or a run, a cause before its effect.
+    #[doc(hidden)]
     pub fn reasons(&self) -> &[ReasonCode] {
         &self.reasons
     }
@@ -243,6 +245,7 @@ impl SessionLog {
     }
 
     /// Returns the nodes that the validator refused, even if the log is too incomplete for a placement.
+    #[doc(hidden)]
     pub fn refused(&self) -> Vec<CpuNode> {
         if self.validated.is_empty() {
             let each = self.unsupported.iter().map(|node| CpuNode {

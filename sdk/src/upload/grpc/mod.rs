@@ -8,7 +8,7 @@ mod counted;
 use std::{path::Path, time::Duration};
 
 use epwatch_proto::{
-    UploadFailureKind, error_chain, is_connection_broken, tls_hint,
+    error_chain, is_connection_broken, tls_hint,
     v1::collector_service_client::CollectorServiceClient,
 };
 use tonic::{
@@ -24,6 +24,7 @@ use crate::{
     folder::files,
     policy,
     time::{Clock, Now},
+    types::UploadFailureKind,
 };
 
 /// gRPC's header for "not before" (gRFC A6), in milliseconds.

@@ -5,11 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use epwatch_proto::{ReasonCode, Runtime};
+use epwatch_proto::ReasonCode;
 use epwatch_sdk::{
     ModelInfo, ObservedSession, SessionRequest, Watch,
     placement::Compatibility,
     qnn::{HtpOptions, Plugin},
+    types::Runtime,
 };
 use ort::environment::Environment;
 
@@ -60,7 +61,7 @@ impl Qnn {
 }
 
 fn reasons(session: &ObservedSession) -> &[ReasonCode] {
-    &session.placement().reasons
+    &session.placement().wire().reasons
 }
 
 #[test]
@@ -89,7 +90,7 @@ fn a_compiled_model_of_another_chipset_is_told_before_it_is_loaded() {
     check_explains(&watch, "epcontext_for_another: ");
     watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
-    let reported = reports[0].session(other.uid()).unwrap();
+    let reported = reports[0].session(other.uid().wire()).unwrap();
     let told = &reported.placement.reasons;
     assert!(told.contains(&ReasonCode::EpcontextForAnother), "{told:?}");
     assert!(reported.model.ep_compatibility.starts_with("v2:"));
@@ -106,10 +107,7 @@ fn a_compiled_model_of_a_newer_qnn_is_told_and_its_failure_has_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(KEY);
     let config = config(&dir.path().join("epwatch"), &collector.endpoint());
-    let watch = start(config.with_runtime(Runtime {
-        qnn_sdk_version: "2.47.0".to_owned(),
-        ..Runtime::default()
-    }));
+    let watch = start(config.with_runtime(Runtime::default().with_qnn_sdk_version("2.47.0")));
     let qnn = Qnn::of(&environment, &installed);
     let compiled = fixture("gate/context_sm8650.onnx");
     let request = qnn.request(&watch, "57", &[]);

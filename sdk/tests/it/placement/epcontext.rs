@@ -35,25 +35,25 @@ fn a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes() {
         ("ep.context_embed_mode", "1"),
     ];
     let source = make(&fixture("models/cnn.qu8.onnx"), &options).unwrap();
-    assert_eq!(source.placement().graph_kind, GraphKind::Jit);
-    assert_eq!(source.placement().n_nodes, 37);
+    assert_eq!(source.placement().wire().graph_kind, GraphKind::Jit);
+    assert_eq!(source.placement().wire().n_nodes, 37);
     assert!(compiled.is_file());
 
     let session = make(&compiled, &[]).unwrap();
-    let placement = session.placement();
+    let placement = session.placement().wire();
     assert_eq!(placement.graph_kind, GraphKind::EpContext);
     assert_eq!(placement.ep(QNN_EP).unwrap().n_nodes, 1);
     // The CPU's part is compared. It equals the CPU's part of the source model.
     let cpu = |s: &ObservedSession| -> Vec<_> {
-        let nodes = s.placement().cpu_nodes.iter();
+        let nodes = s.placement().wire().cpu_nodes.iter();
         nodes
             .map(|n| (n.name.clone(), n.op_type.clone(), n.benign))
             .collect()
     };
     assert_eq!(cpu(&session), cpu(&source));
-    assert_ne!(placement.graph_kind, source.placement().graph_kind);
+    assert_ne!(placement.graph_kind, source.placement().wire().graph_kind);
     let again = make(&compiled, &[]).unwrap();
-    assert_eq!(again.placement().normalised, placement.normalised);
+    assert_eq!(again.placement().wire().normalised, placement.normalised);
 
     let builder = plugin.cpu_session_builder().unwrap();
     let error = watch
@@ -65,7 +65,7 @@ fn a_precompiled_model_has_its_own_kind_and_is_compared_by_its_cpu_nodes() {
     assert!(error.message().contains("EPContext"), "{error}");
     watch.flush(TIMEOUT).unwrap();
     let reports = collector.reports();
-    let model = &reports[0].session(session.uid()).unwrap().model;
+    let model = &reports[0].session(session.uid().wire()).unwrap().model;
     assert!(model.ep_compatibility.starts_with("v2:"), "{model:?}");
     let failures = reports.iter().flat_map(|r| &r.start_failures);
     let reasons: Vec<_> = failures.map(|f| f.reason).collect();

@@ -60,7 +60,7 @@ fn outcome(
     };
     match request.commit_from_file(fixture(&format!("models/{model}.onnx"))) {
         Ok(session) => {
-            let placement = session.placement();
+            let placement = session.placement().wire();
             json!({
                 "on_npu": placement.ep(QNN_EP).map_or(0, |e| e.n_nodes),
                 "reasons": placement.reasons,

@@ -16,12 +16,12 @@ mod webgpu;
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use epwatch_proto::{
-    ModelManifest, Placement, PlacementSource, ReasonCode, SideCar, placement::QNN_EP,
-};
+use epwatch_proto::{Placement, PlacementSource, ReasonCode, placement::QNN_EP};
 use epwatch_sdk::{
     ModelInfo, ObservedSession, Watch,
     placement::{self, Assignment},
+    read_side_car,
+    types::ModelManifest,
 };
 use ort::{inputs, value::TensorRef};
 use serde_json::{Value, json};
@@ -44,9 +44,7 @@ fn watch(dir: &Path) -> Watch {
 }
 
 fn manifest(model: &str) -> ModelManifest {
-    let json = fs::read(fixture(&format!("models/{model}.macs.json"))).unwrap();
-    let side_car: SideCar = serde_json::from_slice(&json).unwrap();
-    side_car.try_into().unwrap()
+    read_side_car(&fs::read(fixture(&format!("models/{model}.macs.json"))).unwrap()).unwrap()
 }
 
 fn run(session: &mut ObservedSession, dims: &[usize]) {
@@ -77,7 +75,7 @@ fn tell_placements(soc_model: &str) {
             .unwrap();
         run(&mut session, &dims);
         let assignment = placement::read(session.session()).unwrap();
-        let document = document(model, session.placement(), &assignment);
+        let document = document(model, session.placement().wire(), &assignment);
         emit(document);
     }
     // A session of the same process that must stay off the NPU does so.
@@ -86,8 +84,11 @@ fn tell_placements(soc_model: &str) {
         .session(ModelInfo::new("cpu", "1").unwrap(), builder)
         .commit_from_file(fixture("models/cnn.qu8.onnx"))
         .unwrap();
-    assert!(session.placement().ep(QNN_EP).is_none());
-    assert_eq!(session.placement().reasons, [ReasonCode::EpNotRequested]);
+    assert!(session.placement().wire().ep(QNN_EP).is_none());
+    assert_eq!(
+        session.placement().wire().reasons,
+        [ReasonCode::EpNotRequested]
+    );
     watch.stop(TIMEOUT).unwrap();
 }
 

@@ -42,15 +42,21 @@ fn tell_models(soc_model: &str) {
                 let nodes = |s| placement::read(s).unwrap();
                 // The log capture changes only reasons.
                 assert_eq!(nodes(plain.session()), nodes(with_log.session()));
-                assert_eq!(plain.placement().exact, with_log.placement().exact);
-                assert_eq!(plain.placement().eps, with_log.placement().eps);
+                assert_eq!(
+                    plain.placement().wire().exact,
+                    with_log.placement().wire().exact
+                );
+                assert_eq!(
+                    plain.placement().wire().eps,
+                    with_log.placement().wire().eps
+                );
                 let assignment = nodes(with_log.session());
                 let nodes = assignment.subgraphs.iter().flat_map(|s| {
                     s.nodes.iter().map(|n| {
                         json!({"name": n.name, "op_type": n.op_type, "domain": n.domain, "ep": s.ep})
                     })
                 });
-                let placed = with_log.placement();
+                let placed = with_log.placement().wire();
                 let placement = json!({
                     "n_nodes": placed.n_nodes,
                     "eps": ExplainedEp::all_of(placed),

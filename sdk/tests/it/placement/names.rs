@@ -30,7 +30,7 @@ fn tell_placement(name: &str) {
         .requesting([name])
         .commit_from_file(fixture("models/a_cnn.qu8.onnx"))
         .unwrap();
-    let placement = session.placement();
+    let placement = session.placement().wire();
     let asked = placement.asked().unwrap();
     assert!(asked.accelerator.is_plain_npu(), "{asked:?}");
     emit(json!({
@@ -74,11 +74,11 @@ fn tell_policies() {
     let tell = |builder: SessionBuilder, policy: Option<SelectionPolicy>| {
         let mut request = watch.session(ModelInfo::new("m", "1").unwrap(), builder);
         if let Some(policy) = policy {
-            request = request.with_selection_policy(policy);
+            request = request.with_selection_policy(policy.into());
         }
         let session = request.commit_from_file(fixture("models/a_cnn.qu8.onnx"));
         let session = session.unwrap();
-        let placement = session.placement();
+        let placement = session.placement().wire();
         let explained = watch.explain();
         let explained = explained.sessions.last().unwrap();
         emit(json!({

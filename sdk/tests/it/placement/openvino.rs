@@ -43,7 +43,7 @@ fn tell_placements() {
             .commit_from_file(fixture(&format!("models/{model}.onnx")))
             .unwrap();
         run(&mut session, dims);
-        emit(facts(session.placement()));
+        emit(facts(session.placement().wire()));
     }
     let explained = watch.explain().to_string();
     assert!(explained.contains(OPENVINO_EP), "{explained}");

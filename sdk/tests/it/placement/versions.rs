@@ -61,7 +61,7 @@ fn tell_placements(version: &str) {
     };
     let (without_log, with_log) = (make(false), make(true));
     let facts = |s: &epwatch_sdk::ObservedSession| {
-        let p = s.placement();
+        let p = s.placement().wire();
         json!({"source": p.source, "n_nodes": p.n_nodes, "reasons": p.reasons})
     };
     let document = json!({

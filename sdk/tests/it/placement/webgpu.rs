@@ -34,7 +34,7 @@ fn tell_session(builder: SessionBuilder) {
         .commit_from_file(fixture(SPLIT))
         .unwrap();
     check_explains(&watch, "records few of the nodes that run on WebGPU");
-    emit(facts(session.placement()));
+    emit(facts(session.placement().wire()));
 }
 
 fn tell_inspection(builder: SessionBuilder, model: &str) {

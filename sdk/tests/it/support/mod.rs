@@ -34,7 +34,7 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 pub(crate) fn config(dir: &Path, endpoint: &str) -> SdkConfigBuilder {
     SdkConfig::builder("app", endpoint, KEY, dir)
         .with_consent(true)
-        .with_device(simulated_device("SM8650"))
+        .with_device(simulated_device("SM8650").into())
         .with_report_interval(Duration::from_secs(3600))
         .with_upload_interval(Duration::from_secs(3600))
 }
