@@ -566,10 +566,10 @@ EpwStatus epw_explain_session(struct EpwSession session,
 EpwStatus epw_session_close(struct EpwSession session);
 
 // Begins a self-test: does the NPU compute what the CPU computes? Returns EPW_STATUS_NONE if there is nothing to do.
-// That is: the test ran before with this model, firmware and runtime, no node is on the NPU, or the folder is not
-// open. Otherwise run the golden input on this session and on a session for the CPU, without recording, and call
-// epw_self_test_end. A test that never ends, because the NPU takes the process down, is tried in three processes at
-// most. Touches the disk: call it from a background thread.
+// That is: the test ran before with this model, firmware and runtime, or another thread runs it. Or no node is on
+// the NPU, or the folder is not open. Otherwise run the golden input on this session and on a session for the CPU,
+// without recording, and call epw_self_test_end. A test that never ends, because the NPU takes the process down, is
+// tried in three processes at most. Touches the disk: call it from a background thread.
 EpwStatus epw_self_test_begin(struct EpwSession session,
                               const struct EpwGolden *golden,
                               struct EpwSelfTest *test);

@@ -79,6 +79,7 @@ pub(crate) fn begin(
 fn reason(skip: &SelfTestSkip) -> &'static str {
     match skip {
         SelfTestSkip::Done => "it ran before with this model, firmware and runtime",
+        SelfTestSkip::Running => "another thread runs it",
         SelfTestSkip::GivenUp => "it began three times without an end",
         SelfTestSkip::NotOnNpu => "the session has no node on the NPU",
         SelfTestSkip::EnoughRepeats => "this process has repeated enough tests after failed runs",

@@ -49,17 +49,18 @@ impl StartedSelfTest {
             let key = {
                 let mut core = shared.core();
                 let key = key_of(&core, uid, &checksum)?;
-                core.self_tests.ask(key, is_repeat)?;
+                core.self_tests.begin(key, is_repeat)?;
                 key
             };
-            let begun = change_done(&shared.config.dir, |tests| tests.begin(key, is_repeat));
-            begun.ok().flatten().ok_or(SelfTestSkip::NotReady)??;
-            let failed = failed(uid, golden, code::INTERNAL);
-            Ok(Self {
+            let started = Self {
                 shared,
                 key,
-                failed,
-            })
+                failed: failed(uid, golden, code::INTERNAL),
+            };
+            let dir = &started.shared.config.dir;
+            let begun = change_done(dir, |tests| tests.begin(key, is_repeat));
+            begun.ok().flatten().ok_or(SelfTestSkip::NotReady)??;
+            Ok(started)
         }));
         begun.unwrap_or(Err(SelfTestSkip::NotReady))
     }
@@ -88,6 +89,15 @@ impl StartedSelfTest {
             core.self_tests.finish(self.key);
         }
         test
+    }
+}
+
+/// The child of a fork does not end its parent's test, whose locks another thread may have held.
+impl Drop for StartedSelfTest {
+    fn drop(&mut self) {
+        if !self.shared.is_forked() {
+            self.shared.core().self_tests.end(self.key);
+        }
     }
 }
 
