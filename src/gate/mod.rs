@@ -295,19 +295,9 @@ impl Parts {
                 false => chipset,
             },
             model: model.and_then(|model| gated_model(&model).ok()),
-            runs: Vec::new(),
             source: "unknown",
-            device: None,
-            firmware: None,
-            runtime: None,
-            against: None,
-            before: None,
-            placement: None,
-            latency: None,
-            load: None,
-            profile: None,
             checks: vec![Check::unanswered(format!("{error:#}"))],
-            mistakes: Vec::new(),
+            ..Target::default()
         }
     }
 }

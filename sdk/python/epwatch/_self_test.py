@@ -100,6 +100,12 @@ def _same_model(session: InferenceSession) -> Callable[[], Any]:
 def _input(name: str, array: Any) -> _Tensor:
     if not hasattr(array, "dtype") or not hasattr(array, "tobytes"):
         raise TypeError(f"input {name!r}: expected a NumPy array, got {type(array).__name__}")
+    dtype = array.dtype
+    if dtype.name not in _ONNX_TYPES:
+        raise ValueError(f"input {name!r}: expected an array of numbers, got {dtype}")
+    if not dtype.isnative:
+        convert = f"convert it by `astype({dtype.name!r})`"
+        raise ValueError(f"input {name!r}: expected an array in this machine's byte order, got {dtype}: {convert}")
     return _tensor(name, array)
 
 

@@ -19,7 +19,7 @@ _EP_FAIL = 11
 # Infinity cannot be converted to nanoseconds.
 _LONGEST_RUN = 1e6
 _OWN = frozenset(
-    ("_session", "_run", "_c_session", "_observed", "_record", "_described", "_creation_ns", "_refused", "__weakref__")
+    ("_session", "_run", "_c_session", "_observed", "_record", "_described", "_creation_ns", "_refused", "_policy", "__weakref__")
 )
 
 
@@ -47,6 +47,8 @@ class InferenceSession:
     _creation_ns: int
     # The SDK's error, once it refused to observe the session.
     _refused: str | None
+    # The policy in the session's options, which ONNX Runtime follows if no EP is named.
+    _policy: str
 
     def __init__(
         self,
@@ -72,10 +74,9 @@ class InferenceSession:
         _placement.record_assignment(options)
         path = None if isinstance(path_or_bytes, bytes) else os.fsdecode(path_or_bytes)
         asked = _placement.names_of(providers) if requested is None else _requested(requested)
-        # ONNX Runtime follows no policy if EPs are named.
-        selection_policy = _policy(selection_policy) if not asked else ""
+        self._policy = _policy(selection_policy)
         given = _placement.given_options(providers, provider_options)
-        described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car, selection_policy)
+        described = _describe(sha256, path, asked or [], given, reasons, variant, after_run_error, side_car, self._followed(asked))
         plan = plan if plan is not None else _planned(model, version)
         if plan is not None and not plan.use_npu:
             providers, provider_options, plan = _without_npu(providers, provider_options, options, plan)
@@ -162,10 +163,16 @@ class InferenceSession:
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """As onnxruntime's: makes the session again, which is observed as another one."""
         self._session.set_providers(providers, provider_options)
-        self._described["requested"] = _placement.names_of(providers) or _placement.used(self._session)
+        asked = _placement.names_of(providers)
+        self._described["requested"] = asked or _placement.used(self._session)
         self._described["reasons"] = []
+        self._described["selection_policy"] = self._followed(asked)
         _add_missing(self._described, self._session)
         self._remade(after_run_error=False)
+
+    def _followed(self, asked: Sequence[str] | None) -> str:
+        """Returns the policy that ONNX Runtime follows: none if EPs are named."""
+        return "" if asked else self._policy
 
     @contextlib.contextmanager
     def _measured(self, feed: Any) -> Iterator[Any]:
@@ -295,8 +302,8 @@ def attach(
         raise TypeError(f"expected a session of onnxruntime, got {type(session).__name__}")
     observed = InferenceSession.__new__(InferenceSession)
     path = getattr(session, "_model_path", None)
-    policy = _policy(selection_policy) if not asked else ""
-    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car, policy)
+    observed._policy = _policy(selection_policy)
+    described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car, observed._followed(asked))
     described["plan"] = plan
     described["model"], described["version"] = _placement.identity(session, path, model, version)
     observed._creation_ns = 0

@@ -5,7 +5,9 @@ use std::fs;
 use epwatch_runtimes::ci_wheels;
 use epwatch_strict_collector::Collector;
 
-use crate::environment::{KEY, command, crate_file, n_runs, new_folder, wheel};
+use crate::environment::{
+    KEY, app, command, crate_file, environment, model, n_runs, new_folder, wheel,
+};
 
 /// Blocks of a language in the section, in order.
 fn blocks<'a>(section: &'a str, language: &str) -> Vec<&'a str> {
@@ -54,4 +56,35 @@ fn the_commands_of_the_guide_lead_to_a_report() {
         "{printed}"
     );
     assert_eq!(n_runs(&collector.reports()), 100);
+}
+
+/// The guide's session by a policy, with a model of the fixtures.
+#[test]
+fn the_policy_of_the_guide_is_in_the_explanation() {
+    let guide = fs::read_to_string(crate_file("../../docs/python.md")).unwrap();
+    let mut programs = blocks(&guide, "python").into_iter();
+    let program = programs.find(|program| program.contains("selection_policy=policy"));
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(
+        model("d_mlp.fp32.onnx"),
+        folder.path().join("segmenter.onnx"),
+    )
+    .unwrap();
+    let lines = [
+        "import onnxruntime, epwatch",
+        "epwatch.start()",
+        program.unwrap(),
+        "print(epwatch.explain(session)['selection_policy'])",
+    ];
+    let ran = app(&Collector::start(KEY), environment(), folder.path())
+        .args(["-c", &lines.join("\n")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&ran.stderr);
+    assert_eq!(
+        String::from_utf8_lossy(&ran.stdout),
+        "prefer_npu\n",
+        "{said}"
+    );
 }

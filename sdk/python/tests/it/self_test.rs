@@ -20,7 +20,7 @@ fn a_self_test_compares_the_outputs_of_npu_and_cpu_and_is_reported() {
     codes.sort_unstable();
     assert_eq!(codes, [-6, -5, -3, -2, -2, -2, 2, 7, 11]);
     let of_types = 1 + 12;
-    assert_eq!(compared.len(), 2 + of_types);
+    assert_eq!(compared.len(), 3 + of_types);
     let by_id = |of: &[&SelfTest], id: &str| {
         let mut found = of.iter().filter(|test| test.input_id == id);
         SelfTest::clone(found.next().unwrap())

@@ -156,6 +156,13 @@ explained = epwatch.explain(chosen)
 assert explained["selection_policy"] == "prefer_npu", explained
 assert explained["requested_in_effect"] == ["policy:prefer_npu"], explained
 
+# Another session, for which EPs are named, and then by the policy in the options again.
+for providers, policies, in_effect in [(CPU, (None, ""), []), (None, ("prefer_npu",), ["policy:prefer_npu"])]:
+    chosen.set_providers(providers)
+    explained = epwatch.explain(chosen)
+    assert explained["selection_policy"] in policies, explained
+    assert explained["requested_in_effect"] == in_effect, explained
+
 # onnxruntime follows no policy if EPs are named. A name that it does not have is told.
 named = epwatch.InferenceSession(
     MODELS / "d_mlp.fp32.onnx", providers=["CPUExecutionProvider"], model="named", version="1", selection_policy=policy

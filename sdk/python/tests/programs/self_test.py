@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -73,6 +74,20 @@ assert tested.top1_equal == (on_npu.argmax() == on_cpu.argmax()), tested
 # Once for each model, firmware and runtime.
 assert epwatch.self_test(session, "ramp-1", FEED, not_called, tolerance=0.25) is None
 assert "it ran before" in Lines.lines[-1], Lines.lines
+
+
+
+def while_it_runs():
+    begin_again = threading.Thread(target=lambda: again.append(epwatch.self_test(session, "threads", FEED, not_called)))
+    begin_again.start()
+    begin_again.join()
+    return on_the_cpu(MODEL)
+
+
+# In one thread at a time.
+again = []
+assert epwatch.self_test(session, "threads", FEED, while_it_runs).error_code == 0
+assert again == [None] and any("another thread runs it" in line for line in Lines.lines), (again, Lines.lines)
 
 # Failures are results: an input that the model does not have, a CPU session that cannot be made.
 wrong = {"no such input": numpy.zeros(1, numpy.float32)}
@@ -163,8 +178,12 @@ raises(TypeError, "cpu_session: expected a function", session, "a", FEED, "model
 raises(TypeError, "input 'x': expected a NumPy array, got list", session, "a", {"x": [1.0]})
 raises(ValueError, "id of a golden input: expected 1 to 64 bytes", session, "", FEED)
 raises(ValueError, "tolerance of a golden input", session, "a", FEED, tolerance=-1)
-for refused in (numpy.array(["a"]), FEED["x"].astype(">f4"), FEED["x"].astype(complex)):
-    raises(ValueError, "element type of a golden input", session, "a", {"x": refused})
+for refused, told in (
+    (numpy.array(["a"]), "of numbers, got <U1"),
+    (FEED["x"].astype(complex), "of numbers, got complex128"),
+    (FEED["x"].astype(">f4"), "in this machine's byte order, got >f4: convert it by `astype('float32')`"),
+):
+    raises(ValueError, f"input 'x': expected an array {told}", session, "a", {"x": refused})
 
 epwatch.flush(300)
 print("as expected")
