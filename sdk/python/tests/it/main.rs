@@ -16,5 +16,6 @@ mod placement;
 mod runs;
 mod self_test;
 mod testing;
+mod torch;
 mod types;
 mod wheel;
