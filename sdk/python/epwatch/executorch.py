@@ -22,16 +22,26 @@ def partitions_of(inspector: Any) -> list[Partition]:
     partitions: list[Partition] = []
     n_ops, kernel = 0, ""
     for event in runs[0]:
-        if event.is_delegated_op or event.name not in (_DELEGATE, _OP):
-            # The kernel's own event comes before the instruction's.
-            kernel = event.name.removeprefix(_KERNEL) if event.name.startswith(_KERNEL) else kernel
+        if event.is_delegated_op:
             continue
-        ep, ops = "CPU", event.op_types[:1] or [kernel]
         if event.name == _DELEGATE:
             ep, ops = event.delegate_backend_name, event.op_types
             if not ep or not ops:
-                raise ValueError("a delegate's ops have no names: make the Inspector with etrecord=..., too, and without branches")
-        partitions.append((ep, [(str(n_ops + at), op) for at, op in enumerate(ops)]))
-        n_ops += len(ops)
+                raise ValueError("a delegate's ops have no names: make the Inspector with etrecord=..., without branches")
+        elif event.name == _OP:
+            ep, ops = "CPU", [op for op in event.op_types[:1] if _is_of_library(op)] or [kernel]
+        else:
+            # The kernel's own event comes before the instruction's.
+            kernel = event.name.removeprefix(_KERNEL) if event.name.startswith(_KERNEL) else ""
+            continue
+        named = [op for op in ops if op]
+        if named:
+            partitions.append((ep, [(str(n_ops + at), op) for at, op in enumerate(named)]))
+        n_ops += len(named)
         kernel = ""
     return partitions
+
+
+def _is_of_library(op: str) -> bool:
+    """Whether it is an op such as `aten.erf.default`. Views and arithmetic on shapes have no such name, and no kernel."""
+    return op.count(".") == 2

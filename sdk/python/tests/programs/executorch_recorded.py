@@ -87,6 +87,9 @@ bare = [{**event, "op_types": [], "delegate_backend_name": None} for event in sh
 refused([{"name": "Execute", "events": bare}], "etrecord=")
 kernels = [event for event in bare if event["name"] != "DELEGATE_CALL"]
 assert partitions_of(inspector([{"name": "Execute", "events": kernels}])) == [("CPU", [("0", "cumsum.out")])]
+# A view and arithmetic on shapes, as a model with an open input has them.
+shapes = [{**bare[-1], "name": "OPERATOR_CALL", "op_types": ops} for ops in ([], ["mul"], ["sym_size.int"])]
+assert partitions_of(inspector([{"name": "Execute", "events": shapes}])) == []
 refused([{"name": "Execute", "events": shown}] * 2, "2 different runs")
 refused([], "0 different runs")
 
