@@ -3,11 +3,12 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use epwatch_runtimes::{is_nightly, tool};
+use epwatch_runtimes::{is_nightly, packages, tool};
 
 use crate::{
     c::{crate_file, library_folder},
@@ -79,6 +80,34 @@ fn listed(path: &Path) -> Vec<String> {
         .unwrap();
     let names = String::from_utf8(listed.stdout).unwrap();
     names.lines().map(str::to_owned).collect()
+}
+
+/// The limits of size, imports and pages of 16 KB. Only Debian packs a compiler together with the sources of std, which the
+/// build for size compiles.
+#[test]
+fn the_library_for_phones_is_within_its_limits() {
+    if !is_nightly("the size and the imports of the library for arm64 phones (Debian's rustc-web)")
+    {
+        return;
+    }
+    if !Path::new("/usr/lib/rustlib/src/rust/library/std").exists() {
+        let line = "left out: the size of the library for arm64 phones needs Debian's rustc-web, cargo-web and rust-web-src\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return;
+    }
+    let zig = packages(&crate_file("../android/native/requirements.txt"));
+    let checked = tool("python3")
+        .arg(crate_file("../android/native/link_check.py"))
+        .args(["--variant", "minimal", "--target-dir"])
+        .arg(crate_file("../../target/android"))
+        .env("PYTHONPATH", zig)
+        .env_remove("LD_LIBRARY_PATH")
+        .output()
+        .unwrap();
+    let said = [checked.stdout, checked.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(checked.status.success(), "{said}");
+    assert!(said.contains("arm64-v8a minimal: "), "{said}");
 }
 
 #[test]
