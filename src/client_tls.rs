@@ -5,7 +5,7 @@ use std::path::Path;
 use epwatch_fleet::ClientTls;
 
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output::WrongUse,
 };
 
@@ -20,7 +20,7 @@ pub(crate) fn read(
         input_file::read(path, kind)
             .map_err(|error| WrongUse(format!("failed to read {name} {}: {error}", path.display())))
     };
-    let ca = ca.map(|path| read("--ca", path, InputKind::Document));
+    let ca = ca.map(|path| read("--ca", path, FilePurpose::Document));
     let identity = match certificate.zip(key) {
         None => None,
         Some(_) if !url.starts_with("https://") => {
@@ -29,8 +29,8 @@ pub(crate) fn read(
             )));
         }
         Some((certificate, key)) => Some((
-            read("--client-cert", certificate, InputKind::Document)?,
-            read("--client-key", key, InputKind::Secret)?,
+            read("--client-cert", certificate, FilePurpose::Document)?,
+            read("--client-key", key, FilePurpose::Secret)?,
         )),
     };
     Ok(ClientTls {

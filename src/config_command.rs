@@ -111,7 +111,7 @@ async fn check(args: &ServerArgs, runs: Runs, online: bool) -> anyhow::Result<Ex
     if runs == Runs::Both && config.store.server()?.is_none() {
         let engines = epwatch_engines::list().into_iter();
         let mut missing = engines.filter(|status| {
-            status.engine == Engine::Chdb && status.state != epwatch_engines::State::Ready
+            status.engine == Engine::Chdb && status.state != epwatch_engines::CacheState::Ready
         });
         if let Some(status) = missing.next() {
             output::line(format_args!(

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::bail;
-use epwatch_engines::{Engine, EngineError, Installed, QnnVersion, State};
+use epwatch_engines::{CacheState, Engine, EngineError, Installed, QnnVersion};
 
 use crate::output::{self, WrongUse};
 
@@ -87,7 +87,7 @@ fn fetch_or_list(args: Args) -> anyhow::Result<ExitCode> {
 /// Returns the engines in the cache.
 fn ready() -> Vec<Engine> {
     let statuses = epwatch_engines::list().into_iter();
-    let ready = statuses.filter(|status| status.state == State::Ready);
+    let ready = statuses.filter(|status| status.state == CacheState::Ready);
     let mut engines: Vec<Engine> = Vec::new();
     for status in ready {
         // An older release is a second line of the same engine.
@@ -142,7 +142,7 @@ fn show(json: bool) -> anyhow::Result<bool> {
     }
     Ok(statuses
         .iter()
-        .any(|s| matches!(s.state, State::Missing | State::Damaged)))
+        .any(|s| matches!(s.state, CacheState::Missing | CacheState::Damaged)))
 }
 
 /// Makes runtimes available, with one progress on stderr. Fails before the first download if a program is missing.

@@ -13,7 +13,7 @@ use crate::{
 
 /// An order to an incident; the detector that runs obeys it.
 #[derive(Debug, clap::Subcommand)]
-pub(crate) enum Order {
+pub(crate) enum OrderCommand {
     /// Somebody works on it: PagerDuty is told, and the alert names who.
     Ack(OrderArgs),
     /// Nothing more of it for a time: Alertmanager gets a silence, other channels nothing.
@@ -56,14 +56,14 @@ pub(crate) struct MuteArgs {
     length: Period,
 }
 
-pub(crate) async fn run(order: Order) -> anyhow::Result<ExitCode> {
+pub(crate) async fn run(order: OrderCommand) -> anyhow::Result<ExitCode> {
     let (kind, args, mute_for) = match order {
-        Order::Ack(args) => (OrderKind::Ack, args, None),
-        Order::Mute(args) => (OrderKind::Mute, args.order, Some(args.length.0)),
-        Order::Resolve(args) => (OrderKind::Resolve, args, None),
-        Order::Accept(args) => (OrderKind::Accept, args, None),
-        Order::False(args) => (OrderKind::False, args, None),
-        Order::Reopen(args) => (OrderKind::Reopen, args, None),
+        OrderCommand::Ack(args) => (OrderKind::Ack, args, None),
+        OrderCommand::Mute(args) => (OrderKind::Mute, args.order, Some(args.length.0)),
+        OrderCommand::Resolve(args) => (OrderKind::Resolve, args, None),
+        OrderCommand::Accept(args) => (OrderKind::Accept, args, None),
+        OrderCommand::False(args) => (OrderKind::False, args, None),
+        OrderCommand::Reopen(args) => (OrderKind::Reopen, args, None),
     };
     let who = args.who.or_else(own_name);
     let who = who.ok_or_else(|| WrongUse("who are you? add --who NAME".to_owned()))?;

@@ -5,7 +5,7 @@ use std::{fmt, fs::File, io::Read, os::unix::fs::FileTypeExt, path::Path};
 
 /// Purpose of a file, which bounds its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum InputKind {
+pub(crate) enum FilePurpose {
     /// An ONNX model, or the side-car of one: read in parts.
     Model,
     /// MACs by node.
@@ -24,7 +24,7 @@ pub(crate) enum InputKind {
     Library,
 }
 
-impl InputKind {
+impl FilePurpose {
     /// Returns the most bytes of a file; `None` for kinds that are read in parts, whose readers have their own limits.
     fn most_bytes(self) -> Option<u64> {
         match self {
@@ -40,7 +40,7 @@ impl InputKind {
 ///
 /// # Errors
 /// The problem as a text, without the path.
-pub(crate) fn check(path: &Path, kind: InputKind) -> Result<(), String> {
+pub(crate) fn check(path: &Path, kind: FilePurpose) -> Result<(), String> {
     let found = path.metadata().map_err(|error| error.to_string())?;
     let is = found.file_type();
     let strange = match () {
@@ -52,7 +52,7 @@ pub(crate) fn check(path: &Path, kind: InputKind) -> Result<(), String> {
     };
     if let Some(strange) = strange {
         let log = match kind {
-            InputKind::Log => ", or - for standard input",
+            FilePurpose::Log => ", or - for standard input",
             _ => "",
         };
         return Err(format!("it is {strange}; expected a file{log}"));
@@ -67,13 +67,13 @@ pub(crate) fn check(path: &Path, kind: InputKind) -> Result<(), String> {
 
 /// Whether the file may be a pipe, which is read once from the beginning. A pipe of the shell has a writer:
 /// `cmd | .. /dev/stdin` and `<(cmd)`. A named FIFO may wait for ever.
-fn may_be_pipe(path: &Path, kind: InputKind) -> bool {
+fn may_be_pipe(path: &Path, kind: FilePurpose) -> bool {
     let is_of_shell = path == Path::new("/dev/stdin")
         || path.starts_with("/dev/fd")
         || path.starts_with("/proc/self/fd");
     match kind {
-        InputKind::Secret => true,
-        InputKind::Model | InputKind::Library => false,
+        FilePurpose::Secret => true,
+        FilePurpose::Model | FilePurpose::Library => false,
         _ => is_of_shell,
     }
 }
@@ -82,7 +82,7 @@ fn may_be_pipe(path: &Path, kind: InputKind) -> bool {
 ///
 /// # Errors
 /// Errors of [`check`] and of the system.
-pub(crate) fn open(path: &Path, kind: InputKind) -> Result<File, String> {
+pub(crate) fn open(path: &Path, kind: FilePurpose) -> Result<File, String> {
     check(path, kind)?;
     File::open(path).map_err(|error| error.to_string())
 }
@@ -100,7 +100,7 @@ pub(crate) fn sha256(path: &Path, kind: InputKind) -> Result<String, String> {
 ///
 /// # Errors
 /// Fails as [`open`] does.
-pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
+pub(crate) fn read(path: &Path, kind: FilePurpose) -> Result<Vec<u8>, String> {
     let (file, most) = (open(path, kind)?, kind.most_bytes().unwrap_or(u64::MAX));
     let mut bytes = Vec::new();
     // The read is limited, because the file may grow, and files of /proc report no size.
@@ -116,7 +116,7 @@ pub(crate) fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, String> {
 ///
 /// # Errors
 /// Errors of [`read`], and bytes that are not UTF-8.
-pub(crate) fn read_text(path: &Path, kind: InputKind) -> Result<String, String> {
+pub(crate) fn read_text(path: &Path, kind: FilePurpose) -> Result<String, String> {
     String::from_utf8(read(path, kind)?).map_err(|_| "it is not UTF-8 text".to_owned())
 }
 
@@ -142,11 +142,11 @@ mod tests {
             (long.as_path(), "1048577 bytes; expected at most 1 MiB"),
             (&dir.path().join("none"), "No such file"),
         ] {
-            let error = read(path, InputKind::Document).unwrap_err();
+            let error = read(path, FilePurpose::Document).unwrap_err();
             assert!(error.contains(words), "{error}");
         }
-        assert_eq!(check(&long, InputKind::Model), Ok(()));
-        let error = check(Path::new("/dev/zero"), InputKind::Log).unwrap_err();
+        assert_eq!(check(&long, FilePurpose::Model), Ok(()));
+        let error = check(Path::new("/dev/zero"), FilePurpose::Log).unwrap_err();
         assert!(error.contains("- for standard input"), "{error}");
     }
 }

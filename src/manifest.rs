@@ -12,7 +12,7 @@ use epwatch_manifest::{
 use tempfile::NamedTempFile;
 
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output::{self, WrongUse},
 };
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    input_file::check(&args.model, InputKind::Model).map_err(|error| {
+    input_file::check(&args.model, FilePurpose::Model).map_err(|error| {
         WrongUse(format!(
             "failed to read MODEL {}: {error}",
             args.model.display()

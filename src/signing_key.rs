@@ -21,7 +21,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output,
 };
 
@@ -145,7 +145,7 @@ pub(crate) fn made() -> anyhow::Result<(String, SigningKey)> {
 impl SigningKey {
     /// Reads a file of `keygen`, or any PKCS #8 PEM file with an Ed25519 key. Errors never contain any of its content.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = input_file::read_text(path, InputKind::Secret)
+        let text = input_file::read_text(path, FilePurpose::Secret)
             .map_err(anyhow::Error::msg)
             .with_context(|| {
                 let path = path.display();
@@ -233,7 +233,7 @@ impl PublicKey {
 
     /// Reads a PEM file, as `keygen` and `openssl pkey -pubout` write it.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = input_file::read_text(path, InputKind::Document)
+        let text = input_file::read_text(path, FilePurpose::Document)
             .map_err(anyhow::Error::msg)
             .with_context(|| format!("failed to read key file {}", path.display()))?;
         let found = der(PUBLIC, &text).and_then(|(_, der)| der);

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::{
     gate::dsse::opened,
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output::{self, No, WrongUse},
     release,
     signing_key::PublicKey,
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "{shown} is not evidence: {why}; expected gate.dsse.json or test-result.dsse.json of `epwatch gate --attest`"
         ))
     };
-    let text = input_file::read(&args.evidence, InputKind::Evidence)
+    let text = input_file::read(&args.evidence, FilePurpose::Evidence)
         .map_err(|error| WrongUse(format!("failed to read {shown}: {error}")))?;
     let envelope: Envelope = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
     let Some(statement) = opened(&envelope, &key) else {
@@ -176,7 +176,7 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
         problems.extend(problems_of_model(path, verified)?);
     }
     if let Some(path) = &args.policy
-        && verified.policy.as_ref() != Some(&hash(path, InputKind::Document)?)
+        && verified.policy.as_ref() != Some(&hash(path, FilePurpose::Document)?)
     {
         let text = format!("{} is not the policy that was used", path.display());
         problems.push(text);

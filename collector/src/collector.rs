@@ -56,7 +56,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason why a collector did not start.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum CollectorStartError {
     /// Names every problem of the config.
     #[error("failed to start collector: {0}")]
     Config(Problems),
@@ -103,25 +103,25 @@ impl Collector {
     /// Stops when `stop` is cancelled.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`CollectorStartError`]; nothing runs then.
     pub fn start(
         config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
-    ) -> BoxFuture<'static, Result<Self, StartError>> {
+    ) -> BoxFuture<'static, Result<Self, CollectorStartError>> {
         Self::start_with_clock(config, store, stop, Arc::new(SystemClock))
     }
 
     /// Does the same as [`Collector::start`], with another clock.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`CollectorStartError`]; nothing runs then.
     pub fn start_with_clock(
         config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
         clock: Arc<dyn Clock>,
-    ) -> BoxFuture<'static, Result<Self, StartError>> {
+    ) -> BoxFuture<'static, Result<Self, CollectorStartError>> {
         Self::start_in(TaskSet::default(), config, store, stop, clock)
     }
 
@@ -129,17 +129,17 @@ impl Collector {
     /// collector stops when the set fails.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
+    /// [`CollectorStartError`]; nothing runs then.
     pub fn start_in(
         tasks: TaskSet,
         mut config: CollectorConfig,
         store: Client,
         stop: CancellationToken,
         clock: Arc<dyn Clock>,
-    ) -> BoxFuture<'static, Result<Self, StartError>> {
+    ) -> BoxFuture<'static, Result<Self, CollectorStartError>> {
         Box::pin(async move {
-            config.validate().map_err(StartError::Config)?;
-            Self::check_findings(&config).map_err(StartError::Config)?;
+            config.validate().map_err(CollectorStartError::Config)?;
+            Self::check_findings(&config).map_err(CollectorStartError::Config)?;
             config.connections.max = open_files::room_for_connections(config.connections.max);
             let mut metrics = Metrics::new();
             let access = AccessControl::new(&config, metrics.keys.clone())?;
@@ -341,7 +341,7 @@ async fn open_wal(
     config: &CollectorConfig,
     clock: Arc<dyn Clock>,
     tasks: &TaskSet,
-) -> Result<Opened, StartError> {
+) -> Result<Opened, CollectorStartError> {
     let wal = &config.wal;
     let options = WalOptions {
         dir: wal.dir.clone(),
@@ -377,7 +377,7 @@ async fn open_current_wal(
     sink: &Sink,
     metrics: &Metrics,
     tasks: &TaskSet,
-) -> Result<Opened, StartError> {
+) -> Result<Opened, CollectorStartError> {
     let opened = open_wal(config, clock.clone(), tasks).await?;
     let recovery = &opened.recovery;
     metrics.count_wal_findings("stray_file", recovery.stray_files);
@@ -425,10 +425,10 @@ async fn start_writer(
     deletions: Arc<Deletions>,
     checkpoint: Checkpoint,
     stop: CancellationToken,
-) -> Result<JoinHandle<()>, StartError> {
+) -> Result<JoinHandle<()>, CollectorStartError> {
     let config = &context.config;
     let mut names = CardinalityLimiter::open(&config.wal.dir, config.names.limits())
-        .map_err(StartError::Names)?;
+        .map_err(CollectorStartError::Names)?;
     let decided_until = checkpoint.batch_end.unwrap_or(checkpoint.offset);
     names.begin_wal(decided_until.0, context.wal.stats().end);
     let encoder = Encoder::new(context.collector_id(), context.bucket(), names);
@@ -438,7 +438,7 @@ async fn start_writer(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(StartError::Thread)?;
+        .map_err(CollectorStartError::Thread)?;
     let (began_sender, has_begun) = oneshot::channel();
     let closing = close_buckets(rollup, period, stop.clone());
     let closing = context.tasks.essential("roll-up", &stop, closing);
@@ -468,7 +468,7 @@ async fn start_writer(
     let thread = thread::Builder::new()
         .name("collector-writer".to_owned())
         .spawn(move || runtime.block_on(writing));
-    let thread = thread.map_err(StartError::Thread)?;
+    let thread = thread.map_err(CollectorStartError::Thread)?;
     let _ = timeout(START_TIMEOUT, has_begun).await;
     Ok(thread)
 }
@@ -538,14 +538,14 @@ impl BackgroundServices {
         context: &Arc<Context>,
         checkpoint: WalOffset,
         stop: &CancellationToken,
-    ) -> Result<Self, StartError> {
+    ) -> Result<Self, CollectorStartError> {
         let config = &context.config;
         let (dir, of_log) = (config.wal.dir.clone(), context.clock.clone());
         let wal_end = WalOffset(context.wal.stats().end);
         let opening = move || Deletions::open(&dir, of_log, wal_end);
         let opening = tokio::task::spawn_blocking(opening).await;
         let opened = opening.unwrap_or_else(|_| Err(std::io::ErrorKind::Interrupted.into()));
-        let deletions = Arc::new(opened.map_err(StartError::Deletions)?);
+        let deletions = Arc::new(opened.map_err(CollectorStartError::Deletions)?);
         let worker = Worker {
             deletions: deletions.clone(),
             rollup: roll_up(context),
@@ -613,15 +613,15 @@ struct AccessControl {
 }
 
 impl AccessControl {
-    fn new(config: &CollectorConfig, metrics: KeyMetrics) -> Result<Self, StartError> {
-        let keys = AppKeys::new(config, metrics).map_err(StartError::Config)?;
+    fn new(config: &CollectorConfig, metrics: KeyMetrics) -> Result<Self, CollectorStartError> {
+        let keys = AppKeys::new(config, metrics).map_err(CollectorStartError::Config)?;
         let tls = config.tls.as_ref();
         if let Some(files) = tls {
             warn_of_readers(&files.key_file, "collector.tls.key_file");
         }
         let tls = tls.map(|tls| Tls::new(tls.files())).transpose();
         let tls = tls.map_err(|error| {
-            StartError::Config(Problems::one(format!("tls.{}", error.key), error.text))
+            CollectorStartError::Config(Problems::one(format!("tls.{}", error.key), error.text))
         })?;
         Ok(Self {
             keys: Arc::new(keys),

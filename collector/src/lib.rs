@@ -51,7 +51,7 @@ mod writer;
 
 pub use clickhouse::Client;
 
-pub use crate::collector::{Collector, StartError};
+pub use crate::collector::{Collector, CollectorStartError};
 pub use crate::wal::{Batch, Wal, WalOffset, WalOptions};
 pub use crate::wal_dump::{DumpError, Dumped, dump_wal};
 

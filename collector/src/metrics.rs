@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use epwatch_proto::Outcome;
-use epwatch_server::{Clock, Label, MetricTable, ReadValue, Reading, Scraped, open_metrics};
+use epwatch_server::{Clock, Label, MetricReading, MetricTable, ReadValue, Scraped, open_metrics};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -117,12 +117,12 @@ pub struct Metrics {
     pub(crate) wal_unreadable_reports: Counter,
     pub(crate) buckets_closed: Counter,
     pub(crate) buckets_incomplete: Counter,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<WriterProgress>,
 }
 
 /// Progress of the writer, for the gauges of lag.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct WriterProgress {
     pub(crate) checkpoint: AtomicU64,
     /// Reports received before this time are in the store; in microseconds since 1970.
     pub(crate) complete_until_us: AtomicU64,
@@ -411,9 +411,9 @@ impl Default for Metrics {
 fn readings(
     stats: &WalStats,
     is_writable: bool,
-    progress: &Progress,
+    progress: &WriterProgress,
     clock: &dyn Clock,
-) -> [Reading; 11] {
+) -> [MetricReading; 11] {
     let stored = progress.checkpoint.load(Relaxed);
     let age_us = |time: &AtomicU64| match time.load(Relaxed) {
         0 => 0,

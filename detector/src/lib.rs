@@ -27,7 +27,7 @@ pub use judge::pinned_references::PinnedReferences;
 pub use judge::sybil_resistance::{NetworkHash, Sender};
 pub use judge::{signals, verdict, window};
 pub use run::config::{DetectorConfig, ExpectsNpu};
-pub use run::detector::{Detector, StartError};
+pub use run::detector::{Detector, DetectorStartError};
 pub use run::metrics::Metrics;
 pub use run::replay;
 pub use run::verdict_store::VerdictStore;

@@ -19,7 +19,7 @@ use crate::judge::placement::tests::placed;
 use crate::judge::signals::{Controls, Limits, PeerRatios, SignalEvidence};
 use crate::judge::verdict::{CpuNode, CpuNodes, judge};
 use crate::judge::window::{
-    BaselineAbsence, CohortWindow, DeviceVote, SelfBaseline, SelfBaselineKind, VoteLatency,
+    CohortWindow, DeviceVote, MissingBaseline, SelfBaseline, SelfBaselineKind, VoteLatency,
     Voteless, histogram_of,
 };
 
@@ -148,7 +148,7 @@ impl Fleet {
                 *merged.entry(*bucket).or_default() += count;
             }
             let device_baseline = self.before.map_or(
-                Err(BaselineAbsence::Told("first_version".into())),
+                Err(MissingBaseline::Told("first_version".into())),
                 |version| {
                     Ok(SelfBaseline {
                         kind: SelfBaselineKind::PreviousVersion(version.into()),

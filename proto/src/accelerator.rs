@@ -59,7 +59,7 @@ pub enum Accelerator {
 
 /// One accelerator.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct AcceleratorRow {
     /// Its key.
     pub accelerator: Accelerator,
     /// Name in texts and in the names of cohorts.
@@ -78,8 +78,8 @@ const fn row(
     device: DeviceType,
     names: &'static [&'static str],
     source: &'static str,
-) -> Row {
-    Row {
+) -> AcceleratorRow {
+    AcceleratorRow {
         accelerator,
         label,
         device,
@@ -100,7 +100,7 @@ const AFFIXES: (&str, [&str; 4]) = (
 
 /// All accelerators but [`Accelerator::Unknown`]. A name may have digits at its end (`npu0`, `cuda:1`).
 #[rustfmt::skip]
-pub const ACCELERATORS: [Row; 20] = {
+pub const ACCELERATORS: [AcceleratorRow; 20] = {
     use Accelerator as A;
     use DeviceType as D;
     [
@@ -153,7 +153,7 @@ impl Accelerator {
         let after = after.iter().find_map(|after| stem.strip_suffix(after));
         let stem = after.unwrap_or(stem);
         let stem = stem.trim_end_matches(|c: char| c.is_ascii_digit() || c == ':');
-        let is_its = |row: &&Row| row.names.contains(&stem);
+        let is_its = |row: &&AcceleratorRow| row.names.contains(&stem);
         match ACCELERATORS.iter().find(is_its) {
             Some(row) => row.accelerator,
             // Apps name Qualcomm's plugin QnnHtp, qnn_ep and so on.
@@ -192,7 +192,7 @@ impl Accelerator {
     }
 
     /// Returns its row of the table; `None` for [`Self::Unknown`].
-    pub fn row(self) -> Option<&'static Row> {
+    pub fn row(self) -> Option<&'static AcceleratorRow> {
         ACCELERATORS.iter().find(|row| row.accelerator == self)
     }
 

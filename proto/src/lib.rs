@@ -73,7 +73,7 @@ pub use manifest::{Attribution, ModelManifest, NodeMacs, SideCar};
 pub use message::MAX_UNIX_MS;
 pub use outcome::Outcome;
 pub use placement::{CpuNode, EpShare, GraphKind, Placement, PlacementSource};
-pub use reason::{ReasonCode, Scope as SignScope, Sign, node_sign, signs_of, whole_sign};
+pub use reason::{ReasonCode, Sign, SignScope, node_sign, signs_of, whole_sign};
 pub use recorded::RecordedReport;
 pub use report::{EndedStream, Report};
 pub use session::{Model, SelectionPolicy, Session, SessionOptions, asked_for};

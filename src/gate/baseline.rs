@@ -12,13 +12,13 @@ use epwatch_gate::{
     change::{self, Neighbours, Side},
     placement::{Inspected, InspectedChipset},
     policy::PlacementLimits,
-    verdict::{Before, Check, GatedModel, Outcome},
+    verdict::{EarlierModel, Check, GatedModel, Outcome},
 };
 use epwatch_manifest::{GraphFacts, ManifestError, ModelOutline, graph_facts};
 
 use super::model_file::gated_model;
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     inspect,
     output::WrongUse,
 };
@@ -100,7 +100,7 @@ impl Baseline {
             return Ok(Compared::NoFile);
         };
         let shown = path.display();
-        input_file::check(path, InputKind::Model)
+        input_file::check(path, FilePurpose::Model)
             .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?;
         let is_pointer = is_lfs_pointer(path)
             .map_err(|error| WrongUse(format!("failed to read --baseline {shown}: {error}")))?;
@@ -151,7 +151,7 @@ fn judged_alone(error: anyhow::Error) -> anyhow::Error {
 
 /// Whether two models have the same bytes. A file that cannot be read is refused elsewhere, with its reason.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
-    let is_readable = |path| input_file::check(path, InputKind::Model).is_ok();
+    let is_readable = |path| input_file::check(path, FilePurpose::Model).is_ok();
     let size = |path: &Path| path.metadata().ok().map(|found| found.len());
     let hash = |path| epwatch_manifest::sha256_of_file(path).ok();
     is_readable(one)
@@ -205,7 +205,7 @@ impl Compared {
         on: &InspectedChipset,
         limits: &PlacementLimits,
         checks: &mut Vec<Check>,
-    ) -> Option<Before> {
+    ) -> Option<EarlierModel> {
         match self {
             Self::NotAsked => None,
             Self::NoFile => {
@@ -214,7 +214,7 @@ impl Compared {
             }
             Self::SameFile(file) => {
                 checks.push(change::same_file());
-                Some(Before {
+                Some(EarlierModel {
                     model: file.clone(),
                     placement: on.numbers(),
                 })
@@ -243,7 +243,7 @@ impl Compared {
                     check.nodes.retain(|node| !listed.contains(node));
                     checks.push(check);
                 }
-                Some(Before {
+                Some(EarlierModel {
                     model: file.clone(),
                     placement: was.numbers(),
                 })

@@ -21,7 +21,7 @@ use super::{
     policy_file, runs,
 };
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     inspect::{EpOption, SocModel},
     output::{self, WrongUse},
 };
@@ -142,7 +142,7 @@ pub(super) async fn calibrate(
 /// Reads a calibration.
 pub(super) fn read(path: &Path) -> Result<Calibration, WrongUse> {
     let shown = path.display();
-    let text = input_file::read_text(path, InputKind::Document)
+    let text = input_file::read_text(path, FilePurpose::Document)
         .map_err(|error| WrongUse(format!("failed to read --calibration {shown}: {error}")))?;
     let read: Calibration = serde_json::from_str(&text).map_err(|error| {
         WrongUse(format!(

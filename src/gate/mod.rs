@@ -50,7 +50,7 @@ use policy_ops::OtherOps;
 use runs::RunFiles;
 
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     inspect::{self, InspectedEp, SocModel},
     output::{self, No, WrongUse},
     shutdown::{until_interrupted, until_interrupted_and_removed},
@@ -344,7 +344,7 @@ fn check_ops(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), WrongU
         // Checks the model's section of the policy before any session is made.
         of_model(policy, Some(&path))?;
         // Problems of the file are printed when it is inspected.
-        let is_file = input_file::check(&path, InputKind::Model).is_ok();
+        let is_file = input_file::check(&path, FilePurpose::Model).is_ok();
         outlines.extend(is_file.then(|| ModelOutline::of(&path).ok()).flatten());
     }
     if outlines.is_empty() {

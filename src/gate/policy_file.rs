@@ -6,7 +6,7 @@ use epwatch_gate::{policy::Policy, verdict::GatedFile};
 use epwatch_proto::ModelHash;
 
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     inspect::SocModel,
     output::WrongUse,
 };
@@ -14,7 +14,7 @@ use crate::{
 /// Reads a policy, whose chipsets must have names that reports use.
 pub(super) fn read(path: &Path) -> Result<(Policy, GatedFile), WrongUse> {
     let shown = path.display();
-    let text = input_file::read_text(path, InputKind::Document)
+    let text = input_file::read_text(path, FilePurpose::Document)
         .map_err(|error| WrongUse(format!("failed to read --policy {shown}: {error}")))?;
     let policy = Policy::parse(&text)
         .map_err(|error| WrongUse(format!("--policy {shown} cannot be used: {error}")))?;

@@ -22,7 +22,7 @@ use super::{
     policy_ops::{self, OtherOps},
 };
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output::WrongUse,
 };
 
@@ -73,7 +73,7 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
         .iter()
         .chain(&baseline)
         .flat_map(|of| &of.run.nodes);
-    let is_file = |path: &&Path| input_file::check(path, InputKind::Model).is_ok();
+    let is_file = |path: &&Path| input_file::check(path, FilePurpose::Model).is_ok();
     let outline = files.model.filter(is_file);
     let outline = outline.and_then(|path| ModelOutline::of(path).ok());
     let of_model = outline.iter().flat_map(ModelOutline::op_types);
@@ -95,7 +95,7 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
 pub(super) fn measured(path: &Path, options: ReadOptions) -> Result<Vec<MeasuredFile>, WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("{shown}: {error}"));
-    let file = input_file::open(path, InputKind::Run).map_err(|error| wrong(&error))?;
+    let file = input_file::open(path, FilePurpose::Run).map_err(|error| wrong(&error))?;
     let mut file = Sha256Reader::new(file);
     let runs = read(&mut file, options).map_err(|error| wrong(&error))?;
     let file = GatedFile {
@@ -113,7 +113,7 @@ pub(super) fn measured(path: &Path, options: ReadOptions) -> Result<Vec<Measured
 fn model(path: &Path, shapes: &[InputShape]) -> Result<(GatedModel, Option<ModelMacs>), WrongUse> {
     let shown = path.display().to_string();
     let wrong = |error: &dyn std::fmt::Display| WrongUse(format!("MODEL {shown}: {error}"));
-    input_file::check(path, InputKind::Model).map_err(|error| wrong(&error))?;
+    input_file::check(path, FilePurpose::Model).map_err(|error| wrong(&error))?;
     let counted = match manifest_of(path, shapes) {
         Ok(document) => Some(macs(document)),
         Err(

@@ -6,7 +6,7 @@ use epwatch_manifest::{FreeDim, InputShape, ModelOutline};
 use epwatch_run::PATH_OPTIONS;
 
 use super::session::EpOption;
-use crate::input_file::{self, InputKind};
+use crate::input_file::{self, FilePurpose};
 
 /// Settings of the app when it makes the session.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -44,7 +44,7 @@ impl AppOptions {
             }
         }
         let each = self.custom_ops.iter().map(|path| {
-            input_file::check(path, InputKind::Library)
+            input_file::check(path, FilePurpose::Library)
                 .and_then(|()| absolute(path))
                 .map_err(|error| format!("failed to read --custom-ops {}: {error}", path.display()))
         });
@@ -66,7 +66,7 @@ pub(super) fn ep_options(given: &[EpOption]) -> Result<Vec<EpOption>, String> {
         let wrong = |error| format!("--ep-option {}={}: {error}", option.key, option.value);
         let path = Path::new(&option.value);
         if option.key == "op_affinity" {
-            input_file::check(path, InputKind::Document).map_err(wrong)?;
+            input_file::check(path, FilePurpose::Document).map_err(wrong)?;
         }
         Ok(EpOption {
             key: option.key.clone(),

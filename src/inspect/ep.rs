@@ -9,7 +9,7 @@ use epwatch_proto::{Accelerator, accelerator::CPU_EP, placement::QNN_EP};
 use super::SocModel;
 use crate::{
     engines,
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output::WrongUse,
 };
 
@@ -111,7 +111,7 @@ impl InspectedEp {
         let label = self.accelerator().label();
         if let Some(path) = ort {
             let absolute = || std::path::absolute(path).map_err(|error| error.to_string());
-            let found = input_file::check(path, InputKind::Library).and_then(|()| absolute());
+            let found = input_file::check(path, FilePurpose::Library).and_then(|()| absolute());
             let shown = path.display();
             let library = found
                 .map_err(|error| WrongUse(format!("failed to read --ort {shown}: {error}")))?;

@@ -32,7 +32,7 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 use crate::{
     engines,
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     manifest,
     output::{self, No, WrongUse, one_line},
 };
@@ -215,7 +215,7 @@ struct Inputs {
 impl Inputs {
     /// Checks the arguments. The error names the argument and the expected value.
     fn check(args: &Args) -> Result<Self, String> {
-        let model = readable(&args.model, args.argument, InputKind::Model)?;
+        let model = readable(&args.model, args.argument, FilePurpose::Model)?;
         let shown = args.shown();
         let is_empty = model.metadata().is_ok_and(|metadata| metadata.len() == 0);
         if is_empty {
@@ -235,7 +235,7 @@ impl Inputs {
             Err(_) => None,
         };
         let given = args.manifest.as_deref();
-        let manifest = given.map(|path| readable(path, "--manifest", InputKind::SideCar));
+        let manifest = given.map(|path| readable(path, "--manifest", FilePurpose::SideCar));
         let manifest = manifest.transpose()?;
         if let Some(path) = &manifest {
             check_side_car(path, &model).map_err(|error| {
@@ -321,7 +321,7 @@ fn check_side_car(path: &Path, model: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the absolute path of a file. Links are not resolved, because a model's data is next to its link.
-fn readable(path: &Path, argument: &str, kind: InputKind) -> Result<PathBuf, String> {
+fn readable(path: &Path, argument: &str, kind: FilePurpose) -> Result<PathBuf, String> {
     let opened = input_file::open(path, kind).and_then(|_| app::absolute(path));
     opened.map_err(|error| format!("failed to read {argument} {}: {error}", path.display()))
 }

@@ -38,7 +38,7 @@ use super::{
     stderr::Said,
 };
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output,
 };
 
@@ -484,7 +484,7 @@ fn made(builder: SessionBuilder, model: &Path, input: PlacementInput<'_>) -> Ins
 
 /// Reads a side-car of MACs, which names its model.
 pub(super) fn read_side_car(path: &Path) -> anyhow::Result<SideCar> {
-    let text = input_file::read(path, InputKind::SideCar).map_err(anyhow::Error::msg)?;
+    let text = input_file::read(path, FilePurpose::SideCar).map_err(anyhow::Error::msg)?;
     Ok(serde_json::from_slice(&text)?)
 }
 

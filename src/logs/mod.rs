@@ -24,7 +24,7 @@ use epwatch_sdk::{
 use serde::Serialize;
 
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     inspect::{Placed, each},
     output::{self, WrongUse},
 };
@@ -302,7 +302,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn read(path: &Path) -> io::Result<Vec<LoggedSession>> {
     let input: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(io::stdin()),
-        false => Box::new(input_file::open(path, InputKind::Log).map_err(io::Error::other)?),
+        false => Box::new(input_file::open(path, FilePurpose::Log).map_err(io::Error::other)?),
     };
     let mut input = BufReader::new(utf16::as_utf8(input)?);
     let (mut reader, mut line) = (LogReader::default(), Vec::new());

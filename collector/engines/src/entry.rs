@@ -25,7 +25,7 @@ const MAX_RECORD_BYTES: u64 = 1 << 20;
 /// The content of a whole entry. It is written last, so an interrupted fetch leaves none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Record {
+pub(crate) struct EntryRecord {
     /// The entry's folder name. It shows that a folder was renamed by hand.
     pub(crate) name: String,
     pub(crate) version: String,
@@ -36,7 +36,7 @@ pub(crate) struct Record {
     pub(crate) files: BTreeMap<String, RecordedFile>,
 }
 
-impl Record {
+impl EntryRecord {
     pub(crate) fn bytes(&self) -> u64 {
         self.files.values().map(|file| file.bytes).sum()
     }
@@ -73,7 +73,7 @@ pub(crate) enum EntryState {
     /// The folder exists, but record, pins or sizes differ.
     Damaged(String),
     /// The sizes, and the record's pinned hashes, are right.
-    Good(Record),
+    Good(EntryRecord),
 }
 
 /// Checks record, pins and sizes of an entry, without hashing.
@@ -147,7 +147,7 @@ pub(crate) fn ensure(
     plan: &Plan,
     fetch: &mut Fetch<'_>,
     say: &mut Say<'_>,
-) -> Result<Record, EngineError> {
+) -> Result<EntryRecord, EngineError> {
     let (name, dir) = (&plan.name, cache.join(&plan.name));
     // Checked before the lock is taken, so that a read-only cache works.
     if let EntryState::Good(record) = entry_state(cache, plan) {
@@ -190,7 +190,7 @@ pub(crate) fn ensure(
     let (work, out) = (&work, &out);
     let partial = &cache.join(format!(".{name}.part"));
     fetch(&Staging { work, out, partial }, say)?;
-    let record = Record {
+    let record = EntryRecord {
         name: name.clone(),
         version: plan.version.to_owned(),
         unpinned: plan.is_unpinned(),
@@ -270,12 +270,12 @@ fn mismatch(name: &str, file: &str, expected: &str, found: String, dir: &Path) -
     }
 }
 
-fn read_record(dir: &Path) -> io::Result<Record> {
+fn read_record(dir: &Path) -> io::Result<EntryRecord> {
     let mut bytes = Vec::new();
     File::open(dir.join(RECORD_FILE))?
         .take(MAX_RECORD_BYTES)
         .read_to_end(&mut bytes)?;
-    let record: Record = serde_json::from_slice(&bytes)?;
+    let record: EntryRecord = serde_json::from_slice(&bytes)?;
     // A record may come with a copied cache: its paths must stay inside the entry.
     let is_inside = |path: &String| {
         Path::new(path)
@@ -288,7 +288,7 @@ fn read_record(dir: &Path) -> io::Result<Record> {
     }
 }
 
-fn write_record(dir: &Path, record: &Record) -> Result<(), EngineError> {
+fn write_record(dir: &Path, record: &EntryRecord) -> Result<(), EngineError> {
     let path = dir.join(RECORD_FILE);
     let json = serde_json::to_vec_pretty(record).expect("a record has only text keys and numbers");
     fs::write(&path, json).map_err(EngineError::io("write", path))

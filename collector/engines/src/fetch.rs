@@ -13,7 +13,7 @@ use crate::{
     entry::{self, Staging},
     pins::{Plan, Source},
     programs::{self, python},
-    progress::Progress,
+    progress::FetchProgress,
     resume,
 };
 
@@ -21,7 +21,7 @@ use crate::{
 pub(crate) fn fetch(
     plan: &Plan,
     staging: &Staging<'_>,
-    progress: &Progress,
+    progress: &FetchProgress,
 ) -> Result<(), EngineError> {
     programs::check(&[plan])?;
     let size = entry::megabytes(plan.download_bytes);
@@ -43,7 +43,7 @@ fn npm(
     plan: &Plan,
     package: &str,
     staging: &Staging<'_>,
-    progress: &Progress,
+    progress: &FetchProgress,
 ) -> Result<(), EngineError> {
     let package = format!("{package}@{}", plan.version);
     let purpose = purpose(&plan.name, INSTALL_NPM, REACH_NPM);
@@ -95,7 +95,7 @@ fn pip(
     platforms: &[&str],
     keep: &[&str],
     staging: &Staging<'_>,
-    progress: &Progress,
+    progress: &FetchProgress,
 ) -> Result<(), EngineError> {
     let mut download_wheel = Command::new(python());
     // The tags name the wheel, so the host's own Python version does not matter.
@@ -197,7 +197,7 @@ fn download(
     plan: &Plan,
     staging: &Staging<'_>,
     purpose: &Purpose,
-    progress: &Progress,
+    progress: &FetchProgress,
 ) -> Result<(), EngineError> {
     progress.begin(plan, 0);
     let mut report = || progress.reached(plan, entry::tree_bytes(staging.work));

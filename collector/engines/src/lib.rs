@@ -32,8 +32,8 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use installed::Installed;
 pub use pins::QnnVersion;
-use progress::Progress;
-pub use status::{State, Status, list};
+use progress::FetchProgress;
+pub use status::{CacheState, Status, list};
 
 /// Returns the engine, after fetching it if it is missing or damaged. Progress goes to standard error, a line a step.
 ///
@@ -45,7 +45,7 @@ pub use status::{State, Status, list};
 /// fetched file is not the pinned one, or the cache cannot be written.
 pub fn ensure(engine: Engine) -> Result<Installed, EngineError> {
     let plan = pins::plan_here(engine)?;
-    let progress = Progress::of(&[&plan]);
+    let progress = FetchProgress::of(&[&plan]);
     ensure_plan(engine, plan, &progress)
 }
 
@@ -59,7 +59,7 @@ pub fn ensure_all(
     is_unpinned_allowed: bool,
 ) -> Vec<Result<Installed, EngineError>> {
     let missing = missing(engines, is_unpinned_allowed);
-    let progress = Progress::of(&missing.iter().collect::<Vec<_>>());
+    let progress = FetchProgress::of(&missing.iter().collect::<Vec<_>>());
     let ensure = |engine: &Engine| {
         let mut plan = pins::plan_here(*engine)?;
         plan.is_unpinned_allowed = is_unpinned_allowed;
@@ -96,7 +96,7 @@ pub fn ensure_qnn(version: QnnVersion) -> Result<(Installed, Installed), EngineE
     let each = plans.iter().map(|(_, plan)| plan);
     let missing: Vec<&pins::Plan> = each.filter(|plan| is_missing(plan)).collect();
     programs::check(&missing)?;
-    let progress = Progress::of(&missing);
+    let progress = FetchProgress::of(&missing);
     let [ort, qnn] = plans.map(|(engine, plan)| ensure_plan(engine, plan, &progress));
     Ok((ort?, qnn?))
 }
@@ -112,7 +112,7 @@ pub fn ensure_openvino() -> Result<Installed, EngineError> {
         .filter(|plan| is_missing(plan))
         .collect();
     programs::check(&missing)?;
-    let progress = Progress::of(&missing);
+    let progress = FetchProgress::of(&missing);
     ensure_plan(Engine::OnnxRuntime, plan, &progress)
 }
 
@@ -135,7 +135,7 @@ fn is_missing(plan: &pins::Plan) -> bool {
 fn ensure_plan(
     engine: Engine,
     plan: pins::Plan,
-    progress: &Progress,
+    progress: &FetchProgress,
 ) -> Result<Installed, EngineError> {
     let cache = cache_dir()?;
     let mut fetch = |staging: &entry::Staging<'_>, _: &mut cache::Say<'_>| {

@@ -14,7 +14,7 @@ const TEMPLATE: &str = "{msg} [{bar:30}] {decimal_bytes} of {decimal_total_bytes
 
 /// The progress of all engines that one command fetches.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct FetchProgress {
     /// `None` if standard error is not a terminal.
     bar: Option<ProgressBar>,
     /// Bytes of the engines before the current one.
@@ -31,7 +31,7 @@ struct Current {
     resumed_bytes: u64,
 }
 
-impl Progress {
+impl FetchProgress {
     /// Progress over the downloads of these plans.
     pub(crate) fn of(plans: &[&Plan]) -> Self {
         let total = plans.iter().map(|plan| plan.download_bytes).sum();
@@ -106,7 +106,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for FetchProgress {
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

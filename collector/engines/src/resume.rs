@@ -17,7 +17,7 @@ use crate::{
     entry::{Staging, megabytes},
     pins::Plan,
     programs,
-    progress::Progress,
+    progress::FetchProgress,
 };
 
 /// A server that sends less than this for a minute is treated as unreachable.
@@ -31,7 +31,7 @@ pub(crate) fn download(
     plan: &Plan,
     staging: &Staging<'_>,
     purpose: &Purpose,
-    progress: &Progress,
+    progress: &FetchProgress,
 ) -> Result<Option<PathBuf>, EngineError> {
     if plan.is_unpinned() || !programs::is_in_path("curl") {
         return Ok(None);
@@ -171,7 +171,7 @@ mod tests {
             out: work.path(),
             partial: &partial,
         };
-        let progress = Progress::of(&[&plan]);
+        let progress = FetchProgress::of(&[&plan]);
         let archive = download(view, &plan, &staging, &purpose, &progress).unwrap();
         (
             archive.map(|path| fs::read(path).unwrap()),

@@ -18,7 +18,7 @@ pub struct Status {
     /// The version that this epwatch uses; `None` if the engine does not exist for this platform.
     pub version: Option<&'static str>,
     /// Its state in the cache.
-    pub state: State,
+    pub state: CacheState,
     /// Whether the user accepted it without a pinned hash.
     pub is_unpinned: bool,
     /// The entry's folder, if it is ready.
@@ -33,7 +33,7 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
-pub enum State {
+pub enum CacheState {
     /// In the cache, with the right sizes.
     Ready,
     /// Not fetched yet.
@@ -58,7 +58,8 @@ pub fn list() -> Vec<Status> {
         .map(|engine| status(engine, pins::plan_here(engine)));
     let older = pins::older_here().into_iter();
     let older = older.map(|(engine, plan)| status(engine, Ok(plan)));
-    let here = older.filter(|status| matches!(status.state, State::Ready | State::Damaged));
+    let here =
+        older.filter(|status| matches!(status.state, CacheState::Ready | CacheState::Damaged));
     newest.chain(here).collect()
 }
 
@@ -67,14 +68,14 @@ fn status(engine: Engine, plan: Result<Plan, EngineError>) -> Status {
     let mut is_unpinned = false;
     let (state, dir, reason) = match (plan, cache_dir()) {
         (Err(error), _) | (Ok(_), Err(error)) => {
-            (State::Unavailable, None, Some(error.to_string()))
+            (CacheState::Unavailable, None, Some(error.to_string()))
         }
         (Ok(plan), Ok(cache)) => match entry::entry_state(&cache, &plan) {
-            EntryState::Missing => (State::Missing, None, None),
-            EntryState::Damaged(reason) => (State::Damaged, None, Some(reason)),
+            EntryState::Missing => (CacheState::Missing, None, None),
+            EntryState::Damaged(reason) => (CacheState::Damaged, None, Some(reason)),
             EntryState::Good(record) => {
                 is_unpinned = record.unpinned;
-                (State::Ready, Some(cache.join(&plan.name)), None)
+                (CacheState::Ready, Some(cache.join(&plan.name)), None)
             }
         },
     };
@@ -115,7 +116,7 @@ mod tests {
         let status = Status {
             engine: Engine::Chdb,
             version: Some("1"),
-            state: State::Damaged,
+            state: CacheState::Damaged,
             is_unpinned: false,
             dir: None,
             reason: Some("libchdb.so has 3 bytes, not 4".to_owned()),

@@ -13,7 +13,7 @@ use std::{
 use crate::{
     EngineError,
     cache::Say,
-    entry::{self, EntryState, Record, Staging},
+    entry::{self, EntryRecord, EntryState, Staging},
     lock,
     pins::{Pin, Plan, Source},
     transfer,
@@ -52,7 +52,7 @@ fn no_fetch(_: &Staging<'_>, _: &mut Say<'_>) -> Result<(), EngineError> {
     panic!("the entry is whole, nothing may be fetched");
 }
 
-fn ensure(cache: &Path, fetch: &mut entry::Fetch<'_>) -> Result<Record, EngineError> {
+fn ensure(cache: &Path, fetch: &mut entry::Fetch<'_>) -> Result<EntryRecord, EngineError> {
     entry::ensure(cache, &plan(), fetch, &mut |_| ())
 }
 

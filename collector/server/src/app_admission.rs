@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::new_installation_quota::{
-    Decision, History, NetworkHashes, NewInstallationQuota, QuotaLimits,
+    AdmittedHistory, Decision, NetworkHashes, NewInstallationQuota, QuotaLimits,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -25,7 +25,7 @@ pub struct AppAdmission<Id> {
     installations: HashMap<Id, bool>,
     /// The day of the recording's first report.
     first_day: Option<u16>,
-    history: History,
+    history: AdmittedHistory,
     quota: NewInstallationQuota,
 }
 
@@ -34,7 +34,7 @@ impl<Id> Default for AppAdmission<Id> {
         Self {
             installations: HashMap::new(),
             first_day: None,
-            history: History::default(),
+            history: AdmittedHistory::default(),
             quota: NewInstallationQuota::new(QuotaLimits::default()),
         }
     }

@@ -31,7 +31,7 @@ pub use crate::files::{
     private_dir, read_secret, replace_file, replace_readable_file, warn_of_readers,
 };
 pub use crate::forwarded_for::{forwarded_for, is_trusted};
-pub use crate::metrics::{Label, MetricTable, ReadValue, Reading, Scraped};
+pub use crate::metrics::{Label, MetricReading, MetricTable, ReadValue, Scraped};
 pub use crate::page::open_metrics;
 pub use crate::problems::{Problem, Problems};
 pub use crate::small_http_server::serve_few_clients;

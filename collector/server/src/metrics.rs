@@ -58,9 +58,9 @@ impl MetricTable {
 }
 
 /// A metric that is read at a scrape: name, help, value.
-pub type Reading = (&'static str, &'static str, ReadValue);
+pub type MetricReading = (&'static str, &'static str, ReadValue);
 
-/// The value of a [`Reading`], with its kind.
+/// The value of a [`MetricReading`], with its kind.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[expect(
     missing_docs,
@@ -85,7 +85,7 @@ impl<F> fmt::Debug for Scraped<F> {
 impl<F, R> Collector for Scraped<F>
 where
     F: Fn() -> R + Send + Sync + 'static,
-    R: IntoIterator<Item = Reading>,
+    R: IntoIterator<Item = MetricReading>,
 {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for (name, help, value) in (self.0)() {

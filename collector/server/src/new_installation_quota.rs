@@ -96,7 +96,7 @@ impl NewInstallationQuota {
     }
 
     /// Sets the usual numbers from each app's admitted installations by day.
-    pub fn set_history(&mut self, history: &History, day: u16) {
+    pub fn set_history(&mut self, history: &AdmittedHistory, day: u16) {
         let apps = history.0.iter();
         self.usual = apps
             .map(|(app, days)| (app.clone(), usual_new_installations(days, day)))
@@ -225,9 +225,9 @@ impl NewInstallationQuota {
 
 /// Admitted installations by app and the day of their first report, in days since 1970.
 #[derive(Debug, Default)]
-pub struct History(HashMap<String, BTreeMap<u16, u64>>);
+pub struct AdmittedHistory(HashMap<String, BTreeMap<u16, u64>>);
 
-impl History {
+impl AdmittedHistory {
     /// Adds installations that were first received on a day.
     pub fn add(&mut self, app: String, day: u16, n: u64) {
         *self.0.entry(app).or_default().entry(day).or_default() += n;
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_limit_is_a_multiple_of_the_usual_number() {
         let mut quota = NewInstallationQuota::new(LIMITS);
-        let mut history = History::default();
+        let mut history = AdmittedHistory::default();
         for day in 90..100 {
             history.add("large".into(), day, 200);
             history.add("small".into(), day, 1);
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_larger_app_has_more_phones_behind_one_carrier() {
         let mut quota = NewInstallationQuota::new(LIMITS);
-        let mut history = History::default();
+        let mut history = AdmittedHistory::default();
         history.add("large".into(), 99, 1_000);
         quota.set_history(&history, 100);
         let n = n_proven(&mut quota, "large", network(1), 5_000, NOON);

@@ -3,17 +3,17 @@
 
 use std::fs;
 
-use crate::metrics::{ReadValue, Reading};
+use crate::metrics::{MetricReading, ReadValue};
 
 /// The kernel's unit of CPU time in `/proc`, on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Reads the metrics, named without their prefix `process`.
-pub(crate) fn readings() -> Vec<Reading> {
+pub(crate) fn readings() -> Vec<MetricReading> {
     read().unwrap_or_default()
 }
 
-fn read() -> Option<Vec<Reading>> {
+fn read() -> Option<Vec<MetricReading>> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     // The program's name in brackets may hold anything; the fields after it are counted from the state, field 3.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

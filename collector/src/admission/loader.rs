@@ -22,7 +22,7 @@ use crate::join_task::join_task;
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use crate::wal::{WalError, WalOffset};
 use crate::wal_record::ReportRecord;
-use epwatch_server::{Backoff, new_installation_quota::History};
+use epwatch_server::{Backoff, new_installation_quota::AdmittedHistory};
 
 /// The number of apps whose installations are loaded, starting with the apps that have the most new ones.
 const MAX_APPS: usize = 4_096;
@@ -181,7 +181,7 @@ impl Loader {
              SETTINGS max_bytes_before_external_group_by = 1073741824",
             MAX_APPS * 32
         );
-        let mut history = History::default();
+        let mut history = AdmittedHistory::default();
         let mut n_by_app: HashMap<String, u64> = HashMap::new();
         let rows = self.context.sink.fetch::<NewOnDay>("reports", &sql).await?;
         for (app_id, day, n) in rows {

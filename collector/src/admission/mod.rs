@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 use clickhouse::Row;
 use epwatch_proto::InstallationId;
 use epwatch_server::new_installation_quota::{
-    Decision, History, NetworkHashes, NewInstallationQuota, QuotaLimits,
+    AdmittedHistory, Decision, NetworkHashes, NewInstallationQuota, QuotaLimits,
 };
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -167,7 +167,7 @@ impl Admission {
         }
     }
 
-    fn set_history(&self, history: &History, today: u16) {
+    fn set_history(&self, history: &AdmittedHistory, today: u16) {
         let mut quota = self.quota.lock();
         quota.set_history(history, today);
         // The limit may be higher now.
@@ -273,7 +273,7 @@ mod tests {
         let admission = admission(100);
         let today = u16::try_from(TODAY).unwrap();
         assert_eq!(unproven(&admission, TODAY, 0..200).len(), 100);
-        let mut history = History::default();
+        let mut history = AdmittedHistory::default();
         history.add(APP.to_owned(), today - 1, 50);
         admission.set_history(&history, today);
         assert_eq!(unproven(&admission, TODAY, 0..200).len(), 50);

@@ -48,12 +48,12 @@ pub(super) type InstallationBytes = [u8; 16];
 
 /// The distinct values and installations of a call's reports, mostly one of each.
 #[derive(Debug, Default)]
-pub(super) struct Reporter {
+pub(super) struct CallReporters {
     facts: Vec<ReporterFacts>,
     pub(super) installations: Vec<InstallationBytes>,
 }
 
-impl Reporter {
+impl CallReporters {
     /// Skips reports that are unreadable or beyond the key's scope.
     pub(super) fn read(scope: &Scope, reports: &[Bytes]) -> Self {
         let mut known = Self::default();

@@ -17,7 +17,7 @@ use epwatch_proto::{DirectiveAction, v1};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
-use self::matching::Reporter;
+use self::matching::CallReporters;
 use self::sent::{Counter, SentCounts};
 use self::store::PublishedDirective;
 use crate::context::Context;
@@ -57,7 +57,7 @@ impl DirectiveBook {
             return Vec::new();
         }
         let live = self.live.read().clone();
-        let reporter = Reporter::read(scope, reports);
+        let reporter = CallReporters::read(scope, reports);
         let is_meant = |live: &&PublishedDirective| match &live.directive.action {
             DirectiveAction::Revoke(_) => reporter.may_hold(&live.directive.scope),
             _ => reporter.is_meant(&live.directive.scope),

@@ -23,7 +23,7 @@ use tonic::{Code, Request, Response, Status};
 use tracing::Instrument as _;
 
 use self::refusal_warnings::RefusalWarnings;
-use self::validate::{RefusedReport, ValidReport, validate_report};
+use self::validate::{CheckedReport, RefusedReport, validate_report};
 use crate::admission::{Admission, Network};
 use crate::context::Context;
 use crate::deletions::Deletions;
@@ -69,7 +69,7 @@ pub(crate) struct Ingest {
 }
 
 /// A valid report, or a refused one.
-type Validated<'a> = Result<(ReportHashes, ValidReport<'a>), RefusedReport>;
+type Validated<'a> = Result<(ReportHashes, CheckedReport<'a>), RefusedReport>;
 
 /// The reports of one call that go into the WAL.
 struct AcceptedReports {
@@ -166,7 +166,7 @@ impl Ingest {
         // All reports of a call came from one network.
         let sender = self.admission.sender(scope.is_own(), network);
         self.count_unweighed(sender, network, kept.len());
-        let is_unproven = |(report, _): &(ValidReport<'_>, _)| {
+        let is_unproven = |(report, _): &(CheckedReport<'_>, _)| {
             let installation = report.key.installation;
             !sender.is_own
                 && self
@@ -271,7 +271,7 @@ impl Ingest {
             within_call = CallHashes::with_capacity(checked.len());
         }
         let mut quota = self.limits.of_installations();
-        let take = |(mark, report): &(ReportHashes, ValidReport<'_>)| {
+        let take = |(mark, report): &(ReportHashes, CheckedReport<'_>)| {
             let seen = within_call.look_up(mark);
             if seen == KeyLookup::New {
                 quota.take(report.key.installation, 1, now_us)?;
@@ -288,7 +288,7 @@ impl Ingest {
     fn admit(
         &self,
         scope: &Scope,
-        report: &ValidReport<'_>,
+        report: &CheckedReport<'_>,
         seen: KeyLookup,
     ) -> Result<(), RefusedReport> {
         if !scope.admits(&report.app_id, &report.environment) {
@@ -500,7 +500,7 @@ impl Ingest {
     }
 }
 
-fn refused(outcome: Outcome, detail: String, report: &ValidReport<'_>) -> RefusedReport {
+fn refused(outcome: Outcome, detail: String, report: &CheckedReport<'_>) -> RefusedReport {
     let app = (report.app_id.to_string(), report.environment.to_string());
     RefusedReport {
         outcome,
@@ -511,7 +511,7 @@ fn refused(outcome: Outcome, detail: String, report: &ValidReport<'_>) -> Refuse
 }
 
 /// Returns the refusal of a report whose key is known: a duplicate, or a conflict.
-fn refused_as(known: KeyLookup, report: &ValidReport<'_>) -> RefusedReport {
+fn refused_as(known: KeyLookup, report: &CheckedReport<'_>) -> RefusedReport {
     if known == KeyLookup::Duplicate {
         return refused(Outcome::Duplicate, String::new(), report);
     }
@@ -519,7 +519,7 @@ fn refused_as(known: KeyLookup, report: &ValidReport<'_>) -> RefusedReport {
     refused(Outcome::RefusedConflict, detail, report)
 }
 
-fn refused_for(wait: Duration, report: &ValidReport<'_>) -> RefusedReport {
+fn refused_for(wait: Duration, report: &CheckedReport<'_>) -> RefusedReport {
     let seconds = wait.as_secs_f64();
     let detail =
         format!("report.key: too many reports of this installation, come again in {seconds:.1} s");

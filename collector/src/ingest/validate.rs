@@ -7,7 +7,7 @@ use epwatch_proto::{FastValidator, Outcome, Report, ReportKey};
 
 /// The fields of a valid report that ingest uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ValidReport<'a> {
+pub(crate) struct CheckedReport<'a> {
     pub(crate) key: ReportKey,
     pub(crate) app_id: Cow<'a, str>,
     pub(crate) environment: Cow<'a, str>,
@@ -15,7 +15,7 @@ pub(crate) struct ValidReport<'a> {
     pub(crate) n_dropped_series: usize,
 }
 
-impl ValidReport<'_> {
+impl CheckedReport<'_> {
     pub(crate) fn app(&self) -> (&str, &str) {
         (&self.app_id, &self.environment)
     }
@@ -37,10 +37,10 @@ pub(crate) struct RefusedReport {
 pub(crate) fn validate_report<'a>(
     bytes: &'a [u8],
     validator: &mut FastValidator<'a>,
-) -> Result<ValidReport<'a>, RefusedReport> {
+) -> Result<CheckedReport<'a>, RefusedReport> {
     // Nearly all reports are valid, and the fast pass confirms this without an allocation.
     if let Some(valid) = validator.validate(bytes) {
-        return Ok(ValidReport {
+        return Ok(CheckedReport {
             key: valid.key,
             app_id: Cow::Borrowed(valid.app_id),
             environment: Cow::Borrowed(valid.environment),
@@ -54,7 +54,7 @@ pub(crate) fn validate_report<'a>(
         app: None,
     })?;
     let n_dropped_series = report.n_dropped_series(bytes);
-    Ok(ValidReport {
+    Ok(CheckedReport {
         key: report.key,
         app_id: Cow::Owned(report.app.id),
         n_dropped_series,

@@ -26,7 +26,7 @@ const VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
 const TIMEOUT: HeaderName = HeaderName::from_static("connect-timeout-ms");
 const ACCEPT_POST: HeaderName = HeaderName::from_static("accept-post");
 
-pub(crate) type Answer = Response<Full<Bytes>>;
+pub(crate) type ConnectAnswer = Response<Full<Bytes>>;
 
 /// A decoded call with its timeout.
 pub(crate) struct ConnectCall<M> {
@@ -35,7 +35,7 @@ pub(crate) struct ConnectCall<M> {
 }
 
 /// Refuses a call by its method and headers, before its body is read.
-pub(crate) fn check_head(method: &Method, headers: &HeaderMap) -> Result<(), Box<Answer>> {
+pub(crate) fn check_head(method: &Method, headers: &HeaderMap) -> Result<(), Box<ConnectAnswer>> {
     if method != Method::POST {
         let mut answer = refuse(
             StatusCode::METHOD_NOT_ALLOWED,
@@ -74,7 +74,7 @@ pub(crate) async fn read<M: Message + Default>(
     request: Request<()>,
     body: Arriving,
     max_bytes: usize,
-) -> Result<ConnectCall<M>, Box<Answer>> {
+) -> Result<ConnectCall<M>, Box<ConnectAnswer>> {
     let (parts, ()) = request.into_parts();
     let timeout = timeout_of(&parts.headers).map_err(|e| Box::new(error(&e)))?;
     let encoding = parts.headers.get(header::CONTENT_ENCODING);
@@ -135,7 +135,7 @@ fn timeout_of(headers: &HeaderMap) -> Result<Option<Duration>, Status> {
     }
 }
 
-pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) -> Answer {
+pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) -> ConnectAnswer {
     match outcome {
         Ok(response) => {
             let body = response.into_inner().encode_to_vec();
@@ -149,14 +149,14 @@ pub(crate) fn answer<M: Message>(outcome: Result<tonic::Response<M>, Status>) ->
 }
 
 /// An error with the HTTP status of its code.
-pub(crate) fn error(status: &Status) -> Answer {
+pub(crate) fn error(status: &Status) -> ConnectAnswer {
     let (_, http) = connect_code(status.code());
     let http = StatusCode::from_u16(http).expect("three digits");
     refuse(http, status)
 }
 
 /// An error with another HTTP status.
-pub(crate) fn refuse(http: StatusCode, status: &Status) -> Answer {
+pub(crate) fn refuse(http: StatusCode, status: &Status) -> ConnectAnswer {
     let mut document = serde_json::json!({
         "code": connect_code(status.code()).0,
         "message": status.message(),

@@ -21,7 +21,7 @@ use tonic::{Code, Status};
 use tower_service::Service;
 
 use super::body::{Arriving, BodyBudget, Charge, CollectError, RequestBody, collect};
-use super::connect_protocol::{self, Answer};
+use super::connect_protocol::{self, ConnectAnswer};
 use super::decompress::Encoding;
 use super::reject_reason::RejectReason;
 use crate::admission::Network;
@@ -51,7 +51,7 @@ pub(crate) struct Dispatch<S> {
 
 /// Where a request comes from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
+pub(crate) struct RequestOrigin {
     pub(crate) network: Option<Network>,
     /// The peer's address, if it is a private one.
     pub(crate) private_peer: Option<IpAddr>,
@@ -90,7 +90,7 @@ impl<S: CollectorService> Dispatch<S> {
     pub(crate) fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        origin: Origin,
+        origin: RequestOrigin,
     ) -> impl Future<Output = Response<AnswerBody>> {
         self.metrics.requests.inc();
         let charge = Charge::new(self.budget.clone());
@@ -127,7 +127,7 @@ impl<S: CollectorService> Dispatch<S> {
     }
 
     /// Checks the call's key and adds its scope to the request.
-    fn admit(&self, head: &mut Parts, origin: Origin) -> Result<(), Status> {
+    fn admit(&self, head: &mut Parts, origin: RequestOrigin) -> Result<(), Status> {
         let scope = self.keys.prove(&head.headers, origin.has_certificate)?;
         let call = head.uri.path().rsplit('/').next().unwrap_or("");
         scope.may_call(call)?;
@@ -202,7 +202,7 @@ impl<S: CollectorService> Dispatch<S> {
         request: Request<()>,
         body: Arriving,
         admitted: Result<(), Status>,
-    ) -> Answer {
+    ) -> ConnectAnswer {
         let path = request.uri().path();
         let method = path
             .strip_prefix('/')

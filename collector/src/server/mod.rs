@@ -43,7 +43,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::body::BodyBudget;
 use self::connections::{Connection, Connections};
-use self::dispatch::{Dispatch, Origin};
+use self::dispatch::{Dispatch, RequestOrigin};
 use self::tls::Tls;
 use self::write_coalescing::CoalescedWrites;
 use crate::admission::{Origins, Peer};
@@ -219,7 +219,7 @@ impl<S: CollectorService> DeviceServer<S> {
         stop: CancellationToken,
     ) {
         let service = service_fn(|request: Request<Incoming>| {
-            let origin = Origin {
+            let origin = RequestOrigin {
                 network: self.origins.of_request(peer, request.headers()),
                 private_peer: peer.private(),
                 has_certificate,

@@ -24,13 +24,13 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// Memory aligned to blocks.
 #[derive(Debug)]
-pub(crate) struct Blocks {
+pub(crate) struct AlignedBlocks {
     memory: Buffer,
     start: usize,
     len: usize,
 }
 
-impl Blocks {
+impl AlignedBlocks {
     /// Returns as many whole blocks as `len` bytes need, with arbitrary content.
     pub(crate) fn for_bytes(len: usize) -> Self {
         let len = len.next_multiple_of(BLOCK_BYTES);
@@ -60,7 +60,7 @@ pub(crate) struct DirectFile {
 /// The last append.
 #[derive(Debug)]
 struct Appended {
-    piece: Blocks,
+    piece: AlignedBlocks,
     /// File position of the piece's first byte, and its valid length.
     at: u64,
     len: usize,
@@ -83,7 +83,7 @@ impl DirectFile {
         let mut appended = self.appended.lock();
         // After an error the content at the file's end is unknown.
         let mut last = appended.take().unwrap_or_else(|| Appended {
-            piece: Blocks::for_bytes(PIECE_BYTES),
+            piece: AlignedBlocks::for_bytes(PIECE_BYTES),
             at: u64::MAX,
             len: 0,
         });
@@ -204,7 +204,7 @@ mod tests {
                     file = storage.open("file").unwrap();
                 }
             }
-            let mut blocks = Blocks::for_bytes(expected.len());
+            let mut blocks = AlignedBlocks::for_bytes(expected.len());
             prop_assert!(are_blocks(0, blocks.bytes()));
             let n = file.read_at(0, blocks.bytes()).unwrap();
             prop_assert!(n >= expected.len());

@@ -22,7 +22,7 @@ use super::dir::WalDir;
 use super::error::WalError;
 use super::fill_level::FillLevel;
 use super::frame::WalOffset;
-use super::log::{Log, Recovery};
+use super::log::{Log, WalRecovery};
 
 /// Pause between probes of a failing disk. A collector that is not ready gets no traffic, so without probes no append
 /// would find that the disk is back.
@@ -156,7 +156,7 @@ impl Drop for Threads {
 pub(crate) fn start(
     options: &WalOptions,
     dir: WalDir,
-) -> Result<(Arc<Threads>, Checkpoint, Recovery), WalError> {
+) -> Result<(Arc<Threads>, Checkpoint, WalRecovery), WalError> {
     let id = dir.collector_id;
     let found = checkpoint::load_or_make(&*dir.storage, &id.0);
     let found = found.map_err(WalError::io("read wal checkpoint"))?;
@@ -217,7 +217,7 @@ pub(crate) fn start(
 pub(super) fn writers_start(
     found: &SavedCheckpoint,
     log: &Log,
-    recovery: &mut Recovery,
+    recovery: &mut WalRecovery,
 ) -> Checkpoint {
     let mut checkpoint = found.known().unwrap_or_default();
     recovery.is_checkpoint_lost = found.latest.is_none() && recovery.segments > 0;

@@ -25,7 +25,7 @@ const TEMPORARY_SUFFIX: &str = ".tmp";
 
 /// Findings of opening an existing WAL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Recovery {
+pub struct WalRecovery {
     /// Segment files found.
     pub segments: u64,
     pub bytes: u64,
@@ -83,7 +83,7 @@ impl Log {
         wal_id: [u8; 16],
         segment_bytes: u64,
         floor: u64,
-    ) -> Result<(Self, Recovery), WalError> {
+    ) -> Result<(Self, WalRecovery), WalError> {
         let mut bases = Vec::new();
         let mut spares = Spares::default();
         for name in storage.list().map_err(WalError::io("list wal directory"))? {
@@ -112,8 +112,8 @@ impl Log {
         Ok((log, recovery))
     }
 
-    fn recover(&self, floor: u64) -> Result<Recovery, WalError> {
-        let mut recovery = Recovery::default();
+    fn recover(&self, floor: u64) -> Result<WalRecovery, WalError> {
+        let mut recovery = WalRecovery::default();
         let mut bases = self.bases.lock();
         recovery.segments = bases.len() as u64;
         let mut own = Vec::with_capacity(bases.len());
@@ -183,7 +183,7 @@ impl Log {
     }
 
     /// Finds the end of the last record and cuts off the rest of its segment.
-    fn recover_tail(&self, base: u64, recovery: &mut Recovery) -> Result<u64, WalError> {
+    fn recover_tail(&self, base: u64, recovery: &mut WalRecovery) -> Result<u64, WalError> {
         let failed = WalError::io("read last wal segment");
         let file = self
             .storage

@@ -53,7 +53,7 @@ pub use self::frame::WalOffset;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use self::fuzz::WalSegmentFuzz;
 pub(crate) use self::locked::{LockedWal, Rewound};
-pub(crate) use self::log::Recovery;
+pub(crate) use self::log::WalRecovery;
 pub(crate) use self::offline_reader::WalRecords;
 pub(crate) use self::offline_reader::{WalFiles, forget_begun_batch, wal_files};
 pub(crate) use self::reader::{Chunk, Record};
@@ -83,7 +83,7 @@ pub struct Opened {
     pub wal: Wal,
     /// The writer's checkpoint; the WAL's start if there is none.
     pub checkpoint: Checkpoint,
-    pub recovery: Recovery,
+    pub recovery: WalRecovery,
 }
 
 impl Wal {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::direct_io::{self, BLOCK_BYTES, Blocks};
+use super::direct_io::{self, AlignedBlocks, BLOCK_BYTES};
 use super::frame::{self, FrameKey, HEADER_BYTES, Parsed, WalOffset};
 use super::segment;
 use super::storage::SegmentFile;
@@ -141,7 +141,7 @@ impl Reader {
         let wanted = usize::try_from(wanted).expect("a frame or a chunk");
         let position = segment::file_position(self.base, self.next);
         let lead = direct_io::lead_of(position);
-        let mut blocks = Blocks::for_bytes(lead + wanted);
+        let mut blocks = AlignedBlocks::for_bytes(lead + wanted);
         let n_read = read_past_damage(&*self.file, position - lead as u64, blocks.bytes())?;
         // The writer may be writing the bytes after the end.
         let n_read = n_read.saturating_sub(lead).min(wanted);

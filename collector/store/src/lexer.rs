@@ -49,17 +49,17 @@ impl<'a> Token<'a> {
 }
 
 /// Iterates over the tokens of `sql`, without comments and white space.
-pub(crate) fn tokens(sql: &str) -> Tokens<'_> {
-    Tokens { sql, at: 0 }
+pub(crate) fn tokens(sql: &str) -> SqlTokens<'_> {
+    SqlTokens { sql, at: 0 }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Tokens<'a> {
+pub(crate) struct SqlTokens<'a> {
     sql: &'a str,
     at: usize,
 }
 
-impl Tokens<'_> {
+impl SqlTokens<'_> {
     fn skip_blank(&mut self) {
         let bytes = self.sql.as_bytes();
         loop {
@@ -96,7 +96,7 @@ impl Tokens<'_> {
     }
 }
 
-impl<'a> Iterator for Tokens<'a> {
+impl<'a> Iterator for SqlTokens<'a> {
     type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Token<'a>> {

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use crate::fields;
-use crate::panels::{self, Block, Dashboard};
+use crate::panels::{self, Dashboard, PanelBlock};
 
 /// Address of epwatch's page where it listens by default. People put theirs in its place.
 const PAGE: &str = "http://127.0.0.1:4720";
@@ -246,7 +246,7 @@ fn laid_out(dashboard: &Dashboard, source: &Source) -> anyhow::Result<Vec<Value>
     Ok(panels)
 }
 
-fn panel(kind: &str, block: &Block, source: Source) -> anyhow::Result<Value> {
+fn panel(kind: &str, block: &PanelBlock, source: Source) -> anyhow::Result<Value> {
     let mut about = block.word("about")?.to_owned();
     for alert in block.get("alert").into_iter().flat_map(|a| a.split(' ')) {
         let section = alert.to_lowercase();
@@ -288,7 +288,7 @@ fn panel(kind: &str, block: &Block, source: Source) -> anyhow::Result<Value> {
     Ok(made)
 }
 
-fn expressions(kind: &str, block: &Block) -> anyhow::Result<Vec<Value>> {
+fn expressions(kind: &str, block: &PanelBlock) -> anyhow::Result<Vec<Value>> {
     let is_instant = kind != "timeseries";
     let targets = ('A'..='Z').zip(block.expressions());
     let targets = targets.map(|(id, (expr, legend))| {
@@ -305,7 +305,7 @@ fn expressions(kind: &str, block: &Block) -> anyhow::Result<Vec<Value>> {
     Ok(targets.collect())
 }
 
-fn custom(kind: &str, block: &Block) -> Value {
+fn custom(kind: &str, block: &PanelBlock) -> Value {
     let stacking = json!({"mode": block.get("stack").unwrap_or("none"), "group": "A"});
     // A query that shows gaps returns rows without values for them.
     let span_nulls = match block.get("gaps") {
@@ -329,7 +329,7 @@ fn custom(kind: &str, block: &Block) -> Value {
     }
 }
 
-fn options(kind: &str, block: &Block) -> anyhow::Result<Value> {
+fn options(kind: &str, block: &PanelBlock) -> anyhow::Result<Value> {
     let tooltip = json!({"mode": "multi", "sort": "desc"});
     let legend = json!({"displayMode": "list", "placement": "bottom", "showLegend": true});
     let lines = json!({"displayMode": "table", "placement": "bottom", "showLegend": true, "calcs": ["lastNotNull", "max"]});

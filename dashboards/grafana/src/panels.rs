@@ -15,25 +15,25 @@ use crate::fields;
 /// The description of one dashboard.
 #[derive(Debug)]
 pub(crate) struct Dashboard {
-    pub(crate) head: Block,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) head: PanelBlock,
+    pub(crate) blocks: Vec<PanelBlock>,
 }
 
 /// A panel or a row.
 #[derive(Debug, Default)]
-pub(crate) struct Block {
+pub(crate) struct PanelBlock {
     words: BTreeMap<String, String>,
     query: String,
 }
 
 impl Dashboard {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        let mut blocks = vec![Block::default()];
+        let mut blocks = vec![PanelBlock::default()];
         let mut last_key = String::new();
         for line in text.lines() {
             let comment = line.strip_prefix("-- ").or(line.strip_prefix("# "));
             if comment.is_some_and(|c| c.starts_with("panel: ") || c.starts_with("row: ")) {
-                blocks.push(Block::default());
+                blocks.push(PanelBlock::default());
             }
             let block = blocks.last_mut().context("a head is always there")?;
             match comment.map(|c| (c, c.split_once(": "))) {
@@ -70,7 +70,7 @@ impl Dashboard {
     }
 }
 
-impl Block {
+impl PanelBlock {
     pub(crate) fn word(&self, key: &str) -> anyhow::Result<&str> {
         self.get(key)
             .with_context(|| format!("{:?} lacks {key:?}", self.words))

@@ -13,7 +13,7 @@ use epwatch_detector::window::{
 };
 use epwatch_detector::{Baseline, DeviceEvents, describe, evidence_of};
 use epwatch_model::{CohortKey, ModelKey, Origin, Placement, PlacementMethod, PlacementReference};
-use epwatch_stats::SparseHistogram;
+use epwatch_stats::RangeHistogram;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -151,6 +151,6 @@ fn window(devices: u16) -> CohortWindow {
     }
 }
 
-fn sketch(counts: impl IntoIterator<Item = (u16, u64)>) -> SparseHistogram {
+fn sketch(counts: impl IntoIterator<Item = (u16, u64)>) -> RangeHistogram {
     histogram_of(counts).expect("few runs")
 }

@@ -6,7 +6,7 @@
 
 use epwatch_stats::{SLOW_RUN, order_stat::median};
 
-use crate::{Judged, Launch, bounds, intermittent::Intermittent};
+use crate::{Judged, Launch, bounds, intermittent::SlowPhases};
 
 /// Pairs of the first look.
 pub const FIRST_PAIRS: usize = bounds::LEAST;
@@ -52,7 +52,7 @@ pub struct Comparison {
     /// of devices.
     pub chance: f64,
     /// Slow phases of runs, and launches that are slow as a whole.
-    pub intermittent: Intermittent,
+    pub intermittent: SlowPhases,
     /// The result by regression and slow phases together.
     pub judged: Judged,
 }
@@ -60,18 +60,18 @@ pub struct Comparison {
 impl Comparison {
     /// Judges all pairs measured so far.
     pub fn of(pairs: &[Pair], min_effect: f64) -> Self {
-        Self::by(pairs, min_effect, Intermittent::of)
+        Self::by(pairs, min_effect, SlowPhases::of)
     }
 
     /// Returns the result without the explanation, which takes less time.
     pub(crate) fn result(pairs: &[Pair], min_effect: f64) -> Judged {
-        Self::by(pairs, min_effect, Intermittent::without_modes).judged
+        Self::by(pairs, min_effect, SlowPhases::without_modes).judged
     }
 
     fn by(
         pairs: &[Pair],
         min_effect: f64,
-        intermittent: impl FnOnce(&[&Launch], &[&Launch]) -> Intermittent,
+        intermittent: impl FnOnce(&[&Launch], &[&Launch]) -> SlowPhases,
     ) -> Self {
         let ratio_of = |pair: &Pair| pair.candidate.median_us() / pair.baseline.median_us();
         let ratios: Vec<f64> = pairs.iter().map(ratio_of).collect();

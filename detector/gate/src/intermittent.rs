@@ -1,6 +1,6 @@
 //! Finds a model that is slow in some runs, or in some launches, while its median stays the same.
 
-use epwatch_stats::{Bucket, SLOW_RUN, SparseHistogram, order_stat::median, valley};
+use epwatch_stats::{Bucket, SLOW_RUN, RangeHistogram, order_stat::median, valley};
 
 use crate::{Judged, Launch, bounds, launch::LEAST_RUNS};
 
@@ -22,7 +22,7 @@ const BUCKET: f64 = 1.03;
 
 /// Slow runs and slow launches of a candidate.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Intermittent {
+pub struct SlowPhases {
     /// Launches in which at least 8 % of the runs are beyond 1.7 x the launch's own p10.
     pub launches: usize,
     /// The same, of the baseline.
@@ -34,7 +34,7 @@ pub struct Intermittent {
     pub whole_of_baseline: usize,
     /// The two latencies of a candidate that has two, if a launch is slow in part or as a whole. They only explain, and
     /// decide nothing.
-    pub modes: Option<Modes>,
+    pub modes: Option<TwoLatencies>,
     /// The result: slow runs in three launches and in a third of all, or two slow launches, more than the baseline's. Undecided
     /// if that may be chance.
     pub judged: Judged,
@@ -42,7 +42,7 @@ pub struct Intermittent {
 
 /// The two latencies of a candidate that has two.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Modes {
+pub struct TwoLatencies {
     /// Median of the runs in the faster mode, in microseconds.
     pub fast_us: f64,
     /// Median of the runs in the slower mode, in microseconds.
@@ -51,7 +51,7 @@ pub struct Modes {
     pub slow_share: f64,
 }
 
-impl Intermittent {
+impl SlowPhases {
     /// Judges launches of both arms, which have equal numbers, or launches of the candidate alone.
     pub fn of(baseline: &[&Launch], candidate: &[&Launch]) -> Self {
         let judged = Self::without_modes(baseline, candidate);
@@ -120,7 +120,7 @@ impl Intermittent {
     }
 }
 
-impl Modes {
+impl TwoLatencies {
     /// For example `; two latencies, 8.51 ms and 24.93 ms`.
     pub(crate) fn in_words(self) -> String {
         let [fast, slow] = [self.fast_us, self.slow_us].map(|us| us / 1_000.0);
@@ -137,7 +137,7 @@ fn deciding(launches: usize, of_baseline: usize, n: usize, most: f64) -> Option<
 }
 
 /// The median latencies on either side of the deepest valley, with the share of the slower side.
-fn modes(launches: &[&Launch]) -> Option<Modes> {
+fn modes(launches: &[&Launch]) -> Option<TwoLatencies> {
     let runs = launches.iter().flat_map(|launch| launch.ascending_us());
     let mut runs: Vec<f64> = runs.copied().collect();
     runs.sort_by(f64::total_cmp);
@@ -149,11 +149,11 @@ fn modes(launches: &[&Launch]) -> Option<Modes> {
             count: 1,
         }
     });
-    let histogram = SparseHistogram::from_buckets(buckets).ok()?;
+    let histogram = RangeHistogram::from_buckets(buckets).ok()?;
     let valley = valley::deepest(&histogram, (launches.len() * LEAST_RUNS) as u64)?;
     // A mode of the smoothed density may lie beyond all runs, so the numbers come from the runs themselves.
     let (fast, slow) = runs.split_at(runs.partition_point(|us| *us < valley.at_us));
-    Some(Modes {
+    Some(TwoLatencies {
         fast_us: median(fast)?,
         slow_us: median(slow)?,
         slow_share: slow.len() as f64 / runs.len() as f64,
@@ -170,10 +170,10 @@ mod tests {
         Launch::new(&(0..30).map(run).collect::<Vec<_>>(), 0).unwrap()
     }
 
-    fn judged(baseline: &[usize], candidate: &[usize]) -> Intermittent {
+    fn judged(baseline: &[usize], candidate: &[usize]) -> SlowPhases {
         let of = |slow: &[usize]| slow.iter().map(|slow| launch(*slow)).collect::<Vec<_>>();
         let (baseline, candidate) = (of(baseline), of(candidate));
-        Intermittent::of(
+        SlowPhases::of(
             &baseline.iter().collect::<Vec<_>>(),
             &candidate.iter().collect::<Vec<_>>(),
         )

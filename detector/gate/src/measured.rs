@@ -8,7 +8,7 @@ use epwatch_stats::{SLOW_RUN, order_stat::median};
 use crate::{
     Judged, Launch, bounds,
     comparison::{Comparison, DEFAULT_MIN_EFFECT, Pair},
-    intermittent::{Intermittent, LEAST_WHOLE, Modes},
+    intermittent::{LEAST_WHOLE, SlowPhases, TwoLatencies},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
     verdict::{Against, Check, LatencyNumbers, Outcome},
@@ -211,9 +211,9 @@ pub(crate) fn min_effect(limits: &LatencyLimits) -> f64 {
 /// Judges slow phases of launches without a baseline, which would show whether the device has them too. Fewer than six
 /// launches only give a warning, or `None` if they have no slow phases.
 pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
-    let found = Intermittent::of(&[], &launches.iter().collect::<Vec<_>>());
+    let found = SlowPhases::of(&[], &launches.iter().collect::<Vec<_>>());
     let (n, slow, whole) = (launches.len(), found.launches, found.whole);
-    let modes = found.modes.map_or(String::new(), Modes::in_words);
+    let modes = found.modes.map_or(String::new(), TwoLatencies::in_words);
     let (result, why) = match found.judged {
         Judged::Undecided(_) if slow == 0 => return None,
         Judged::Undecided(_) => (
@@ -268,7 +268,7 @@ pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
     if slow.whole > 0 {
         why.push_str(&format!("; {} of {n} launches slow as a whole", slow.whole));
     }
-    why.push_str(&slow.modes.map_or(String::new(), Modes::in_words));
+    why.push_str(&slow.modes.map_or(String::new(), TwoLatencies::in_words));
     why.push_str(&found.judged.hint("pairs"));
     let result = match found.judged.outcome() {
         Outcome::Pass if slow.whole > 0 => Outcome::Warn,

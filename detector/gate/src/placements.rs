@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Placements of one side's launches.
-pub(crate) struct Placements {
+pub(crate) struct LaunchPlacements {
     /// Each different placement once.
     distinct: Vec<FoundPlacement>,
     /// Number of launches without a placement. Launches of precompiled models are not counted, because none of their
@@ -37,7 +37,7 @@ pub(crate) fn placements(
     arm: &mut [MeasuredFile],
     macs: Option<&ModelMacs>,
     chipset: &str,
-) -> Result<Placements, LaunchesError> {
+) -> Result<LaunchPlacements, LaunchesError> {
     let (mut distinct, mut without) = (Vec::<FoundPlacement>::new(), 0);
     for one in arm {
         let of_nodes = of_nodes(one, macs, chipset)?.map(Arc::new);
@@ -60,7 +60,7 @@ pub(crate) fn placements(
             }
         }
     }
-    Ok(Placements { distinct, without })
+    Ok(LaunchPlacements { distinct, without })
 }
 
 fn of_nodes(
@@ -90,7 +90,7 @@ fn of_nodes(
     }
 }
 
-impl Placements {
+impl LaunchPlacements {
     /// The worst placement: by the checks that it does not pass, then by its share on the NPU.
     pub(crate) fn worst(
         &self,

@@ -91,7 +91,7 @@ pub struct Tool {
 
 /// The earlier model, on the same chipset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Before {
+pub struct EarlierModel {
     /// Its file.
     pub model: GatedModel,
     /// Where its nodes are; `None` without a session.
@@ -118,7 +118,7 @@ pub struct Target {
     /// EPs or selection policies that the launches asked for, each once, as far as the files name them.
     pub asked_for: Vec<String>,
     /// The earlier model, if it was given.
-    pub before: Option<Before>,
+    pub before: Option<EarlierModel>,
     /// Where the nodes are; `None` without a session.
     pub placement: Option<PlacementNumbers>,
     /// How long runs take; `None` on an emulator.

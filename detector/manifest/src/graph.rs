@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, rc::Rc};
 
-use crate::{ManifestError, tensor::Tensor, wire::Budget};
+use crate::{ManifestError, tensor::Tensor, wire::MemoryBudget};
 
 /// Number of a tensor; 0 stands for an omitted input or output, whose name is empty.
 pub(crate) type TensorId = usize;
@@ -26,7 +26,7 @@ impl Names {
     pub(crate) fn id(
         &mut self,
         name: &str,
-        budget: &mut Budget,
+        budget: &mut MemoryBudget,
     ) -> Result<TensorId, ManifestError> {
         if let Some(id) = self.ids.get(name) {
             return Ok(*id);
@@ -140,7 +140,7 @@ pub(crate) struct Graph {
 pub(crate) struct OnnxModel {
     pub(crate) graph: Graph,
     pub(crate) names: Names,
-    pub(crate) budget: Budget,
+    pub(crate) budget: MemoryBudget,
     /// Whether an initializer that is also an input is only the default of that input. Before version 4 of the format
     /// it is a constant.
     pub(crate) has_defaults: bool,

@@ -50,11 +50,11 @@ fn is_path(head: &[u8]) -> bool {
 
 /// Memory that a model may still take.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct MemoryBudget {
     left: usize,
 }
 
-impl Budget {
+impl MemoryBudget {
     pub(crate) fn new() -> Self {
         Self { left: MOST_BYTES }
     }
@@ -85,7 +85,7 @@ pub(crate) struct WireReader<R> {
     input: BufReader<R>,
     at: u64,
     len: u64,
-    pub(crate) budget: Budget,
+    pub(crate) budget: MemoryBudget,
 }
 
 impl<R: Read + Seek> WireReader<R> {
@@ -105,7 +105,7 @@ impl<R: Read + Seek> WireReader<R> {
             input: BufReader::new(input),
             at: 0,
             len,
-            budget: Budget::new(),
+            budget: MemoryBudget::new(),
         })
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub type Installation = [u8; 16];
 
 /// An app's id and environment.
-pub type App = (String, String);
+pub type AppEnvironment = (String, String);
 
 /// A version of a model on a chipset.
 pub type VersionOnChipset = (ModelKey, String, String);

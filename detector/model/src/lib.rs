@@ -25,7 +25,7 @@ pub mod summary;
 mod verdict;
 
 pub use class::{Severity, TOTAL_FALLBACK_BELOW, VerdictClass};
-pub use cohort::{App, CohortKey, Installation, ModelKey, VersionOnChipset};
+pub use cohort::{AppEnvironment, CohortKey, Installation, ModelKey, VersionOnChipset};
 pub use document::{DocumentError, read_document, write_document};
 pub use document_version::{DOCUMENT_VERSION, DocumentVersion};
 pub use evidence::{CohortEvidence, LATENCY_BINS, LatencyBins, RATIO_BINS, RatioBins};
@@ -35,7 +35,7 @@ pub use incident::{
     start_of,
 };
 pub use late_runs::LateRuns;
-pub use placement::{Placement, PlacementMethod, Unit};
+pub use placement::{Placement, PlacementMethod, WorkUnit};
 pub use reason::{CertifiedFirmware, DropPlace, OutputDrop, Reason, SlowLimit, many_are_new};
 pub use reference::{Origin, PlacementReference, SpeedReference};
 pub use signal::{BEYOND_TENTHS, Signal, SignalId, TAIL_PERCENTS};

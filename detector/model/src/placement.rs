@@ -62,18 +62,18 @@ pub struct Placement {
 /// The unit of a share of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Unit {
+pub enum WorkUnit {
     /// Multiply-accumulates.
     Macs,
     /// Graph nodes, if MACs are unknown.
     Nodes,
 }
 
-impl fmt::Display for Unit {
+impl fmt::Display for WorkUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unit::Macs => "MACs",
-            Unit::Nodes => "nodes",
+            WorkUnit::Macs => "MACs",
+            WorkUnit::Nodes => "nodes",
         })
     }
 }
@@ -82,17 +82,17 @@ impl Placement {
     /// Returns the NPU's share of the work: of the MACs if known, else of the nodes that are not benign;
     /// `None` if neither is known.
     #[must_use]
-    pub fn npu_share(&self) -> Option<(f64, Unit)> {
+    pub fn npu_share(&self) -> Option<(f64, WorkUnit)> {
         if !self.method.is_readable() {
             return None;
         }
         if let Some(share) = self.npu_macs_share {
-            return Some((share, Unit::Macs));
+            return Some((share, WorkUnit::Macs));
         }
         let working = self.npu_nodes.saturating_add(self.cpu_nodes);
         (self.method.counts_nodes() && working > 0).then(|| {
             let share = f64::from(self.npu_nodes) / f64::from(working);
-            (share, Unit::Nodes)
+            (share, WorkUnit::Nodes)
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::placement::{Placement, PlacementMethod, Unit};
+use crate::placement::{Placement, PlacementMethod, WorkUnit};
 
 /// Where a reference placement comes from, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub enum PlacementReference {
         /// The NPU's share of the work, in [0, 1].
         npu_share: f64,
         /// The counted quantity.
-        unit: Unit,
+        unit: WorkUnit,
         /// How many chipsets it comes from.
         chipsets: usize,
     },

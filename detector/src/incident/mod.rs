@@ -20,7 +20,7 @@ mod succession;
 pub(crate) use advance::advance;
 pub(crate) use apply_orders::{apply_order, expire_mute, pins_references};
 pub(crate) use hold::quieted;
-pub(crate) use recovery::{Recovery, end_quiet, end_recovered, recovers_in, to_recover};
+pub(crate) use recovery::{RecoveryWindow, end_quiet, end_recovered, recovers_in, to_recover};
 
 #[cfg(test)]
 mod monotone;

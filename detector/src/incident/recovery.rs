@@ -36,7 +36,7 @@ const PART_SURE: f64 = 0.2;
 
 /// A window that is checked for recoveries, in addition to a usual one.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Recovery {
+pub(crate) struct RecoveryWindow {
     pub(crate) end: Timestamp,
     /// Length of the window: three quarters of a usual one.
     pub(crate) window: Duration,
@@ -44,7 +44,7 @@ pub(crate) struct Recovery {
     quiet_until: Timestamp,
 }
 
-impl Recovery {
+impl RecoveryWindow {
     /// Returns the window, in addition to the usual one, that ends then, in whole buckets. `None` if it would be
     /// shorter than [`EARLIEST`], or no check is due.
     pub(crate) fn looked_for(end: Timestamp, window: Duration, bucket: Duration) -> Option<Self> {
@@ -77,7 +77,7 @@ pub(crate) fn to_recover<'a>(incidents: impl Iterator<Item = &'a Incident>) -> B
 pub(crate) fn end_recovered(
     incidents: &mut BTreeMap<IncidentKey, Incident>,
     verdicts: &[CohortVerdict],
-    recovery: Recovery,
+    recovery: RecoveryWindow,
     now: Timestamp,
 ) -> Vec<Incident> {
     let recovered = incidents.values_mut().filter_map(|incident| {

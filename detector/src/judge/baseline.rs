@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use epwatch_model::{Origin, Placement, PlacementMethod, PlacementReference, SignalId, Unit};
+use epwatch_model::{Origin, Placement, PlacementMethod, PlacementReference, SignalId, WorkUnit};
 use epwatch_proto::accelerator::is_same_accelerator;
 
 use crate::judge::base_rates::BaseRates;
@@ -37,7 +37,7 @@ pub struct Baseline {
     /// there is one, else of this version.
     pub latency: BTreeMap<Arc<str>, BaselineLatency>,
     /// Devices hit in healthy windows of earlier versions of the same cohort, and of its own.
-    pub history: History,
+    pub history: HealthyHistory,
     /// Share of healthy devices hit in the whole fleet, by signal.
     pub rates: BaseRates,
     /// Whether the config names the model as one that belongs on the NPU.
@@ -137,9 +137,9 @@ pub struct BaselineLatency {
 /// Devices hit and devices counted, by signal, over earlier healthy windows. A device counts once for each
 /// version, since its windows are not independent.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct History(pub BTreeMap<SignalId, Tally>);
+pub struct HealthyHistory(pub BTreeMap<SignalId, Tally>);
 
-impl History {
+impl HealthyHistory {
     /// Returns the tally of one signal; empty if it was never counted.
     #[must_use]
     pub fn of(&self, signal: SignalId) -> Tally {
@@ -249,7 +249,7 @@ fn median_of_others(
     for other in others {
         for placement in commonest(census, version, other) {
             if let Some((share, unit)) = placement.npu_share() {
-                let kind = (placement.method.clone(), unit == Unit::Macs);
+                let kind = (placement.method.clone(), unit == WorkUnit::Macs);
                 shares.entry(kind).or_default().push(share);
             }
         }
@@ -261,7 +261,11 @@ fn median_of_others(
             Some(PlacementReference::MedianShare {
                 method,
                 npu_share: epwatch_stats::order_stat::median(&shares)?,
-                unit: if is_macs { Unit::Macs } else { Unit::Nodes },
+                unit: if is_macs {
+                    WorkUnit::Macs
+                } else {
+                    WorkUnit::Nodes
+                },
                 chipsets: shares.len(),
             })
         })

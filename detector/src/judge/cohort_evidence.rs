@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use epwatch_model::{
     CohortEvidence, CohortVerdict, LATENCY_BINS, LatencyBins, RATIO_BINS, RatioBins,
 };
-use epwatch_stats::{HistogramError, SparseHistogram};
+use epwatch_stats::{HistogramError, RangeHistogram};
 
 use crate::judge::window::{CohortWindow, MainShape};
 
@@ -75,7 +75,7 @@ fn dense<N: Copy + Default>(counts: &BTreeMap<i32, N>) -> (i32, Vec<N>) {
     (first, (first..=last).map(at).collect())
 }
 
-fn latency_bins(histogram: &SparseHistogram) -> LatencyBins {
+fn latency_bins(histogram: &RangeHistogram) -> LatencyBins {
     let mut counts: BTreeMap<i32, u64> = BTreeMap::new();
     for bucket in histogram.buckets() {
         let middle = f64::midpoint(bucket.low_us, bucket.high_us).max(1.0);

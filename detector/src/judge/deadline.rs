@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use epwatch_model::{CohortVerdict, LateRuns, Reason};
 use epwatch_server::Problems;
-use epwatch_stats::SparseHistogram;
+use epwatch_stats::RangeHistogram;
 use serde::{Deserialize, Serialize};
 
 use crate::judge::signals::MIN_ELIGIBLE;
@@ -58,7 +58,7 @@ pub(crate) fn late_runs(
 fn runs_of<'a>(
     window: &'a CohortWindow,
     firmware: Option<&'a str>,
-) -> impl Iterator<Item = &'a SparseHistogram> {
+) -> impl Iterator<Item = &'a RangeHistogram> {
     let of_firmware = window
         .histograms
         .iter()
@@ -67,7 +67,7 @@ fn runs_of<'a>(
 }
 
 fn share_beyond<'a>(
-    histograms: impl Iterator<Item = &'a SparseHistogram>,
+    histograms: impl Iterator<Item = &'a RangeHistogram>,
     limit_us: f64,
 ) -> Option<f64> {
     let (mut late, mut all) = (0.0, 0.0);

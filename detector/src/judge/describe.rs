@@ -4,7 +4,7 @@
 
 use epwatch_model::{Mixture, Modes, WindowStatistics};
 use epwatch_stats::{
-    HistogramError, Moments, SparseHistogram, VarianceSplit, Weighting, dip, mixture, valley,
+    HistogramError, Moments, RangeHistogram, VarianceSplit, Weighting, dip, mixture, valley,
 };
 
 use crate::judge::window::{CohortWindow, count_devices};
@@ -73,7 +73,7 @@ pub(crate) fn describe_modes(
     Ok(())
 }
 
-fn mixture(histogram: &SparseHistogram, devices: u64) -> Option<Mixture> {
+fn mixture(histogram: &RangeHistogram, devices: u64) -> Option<Mixture> {
     let fitted = mixture::fit(histogram, devices).filter(|fitted| fitted.bic_gain > 0.0)?;
     let separation = fitted.separation();
     separation.is_finite().then(|| Mixture {

@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::incident::{Recovery, to_recover};
+use crate::incident::{RecoveryWindow, to_recover};
 use crate::judge::base_rates::BaseRates;
 use crate::judge::baseline::Baseline;
 use crate::judge::cohort_evidence::evidence_of;
@@ -55,7 +55,7 @@ pub struct Evaluation {
 }
 
 /// A check for recoveries, and its verdicts.
-pub(crate) type RecoveryPass = (Recovery, Vec<CohortVerdict>);
+pub(crate) type RecoveryPass = (RecoveryWindow, Vec<CohortVerdict>);
 
 /// A cohort that was judged, but whose senders have not been checked yet.
 struct Judged<'a> {
@@ -178,7 +178,7 @@ impl Evaluator {
     ) -> BoxFuture<'a, Result<Option<RecoveryPass>, SourceError>> {
         let (window, bucket) = (self.config.window.0, self.config.bucket.0);
         let models = to_recover(incidents.clone());
-        let due = Recovery::looked_for(window_end, window, bucket);
+        let due = RecoveryWindow::looked_for(window_end, window, bucket);
         let due = due.filter(|_| !models.is_empty());
         let pinned = due.map(|_| PinnedReferences::of(incidents));
         Box::pin(async move {

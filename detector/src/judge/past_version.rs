@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use crate::judge::baseline::{VersionSeen, previous_version};
 use crate::judge::pinned_references::PinnedReferences;
-use crate::judge::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
+use crate::judge::window::{CohortWindow, MissingBaseline, SelfBaselineKind};
 
 /// If a version ran for this many windows before its incident began, its runs before the incident are a reference. A
 /// fault that comes with a version may need as many windows until it shows.
@@ -73,7 +73,7 @@ pub(crate) fn drop_faulty_pasts(window: &mut CohortWindow, pinned: &PinnedRefere
             .entry(version.clone())
             .or_insert_with(|| pinned.version_began(&key, version).is_some());
         if *is_faulty {
-            latency.device_baseline = Err(BaselineAbsence::AtFault(version.clone()));
+            latency.device_baseline = Err(MissingBaseline::AtFault(version.clone()));
             (latency.against_self, latency.own_against_self) = (None, None);
         }
     }
@@ -88,7 +88,7 @@ fn named_by_devices(window: &CohortWindow) -> BTreeMap<Arc<str>, u64> {
                 SelfBaselineKind::PreviousVersion(name) => name,
                 _ => continue,
             },
-            Err(BaselineAbsence::AtFault(name)) => name,
+            Err(MissingBaseline::AtFault(name)) => name,
             Err(_) => continue,
         };
         *named.entry(name.clone()).or_default() += 1;

@@ -11,7 +11,7 @@ use crate::judge::evaluate::EvaluationRun;
 use crate::judge::past_version::PastVersion;
 use crate::judge::signals::{MIN_ELIGIBLE, MIN_HITS, PlacementChange, SignalEvidence};
 use crate::judge::window::CohortWindow;
-use crate::read::{Asked, Before, ModelWindows, SourceError};
+use crate::read::{BaselineRequest, BaselineVersion, ModelWindows, SourceError};
 
 /// The store's baselines are read if less than this share of the devices has one of its own.
 const SCARCE: f64 = 0.5;
@@ -29,15 +29,19 @@ impl EvaluationRun {
         &self,
         read: &mut ModelWindows,
     ) -> Result<(), SourceError> {
-        let own = |settled| (Before::SameVersion, settled);
-        let in_turn = [(Before::PreviousVersion, false), own(true), own(false)];
+        let own = |settled| (BaselineVersion::SameVersion, settled);
+        let in_turn = [
+            (BaselineVersion::PreviousVersion, false),
+            own(true),
+            own(false),
+        ];
         for (before, is_settled) in in_turn {
             let scarce = read.cohorts.iter().enumerate();
             let scarce = scarce.filter(|(_, window)| {
                 let asked = match before {
-                    Before::PreviousVersion => true,
+                    BaselineVersion::PreviousVersion => true,
                     // Otherwise the version's own faults would become the past of its devices.
-                    Before::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
+                    BaselineVersion::SameVersion => window.n_with_past_elsewhere() < MIN_ELIGIBLE,
                 };
                 let lacks = window.share_with_past() < SCARCE || window.has_faulty_pasts();
                 asked && lacks
@@ -46,12 +50,12 @@ impl EvaluationRun {
             let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
             for (at, window) in scarce {
                 let (version, until) = match before {
-                    Before::PreviousVersion => {
+                    BaselineVersion::PreviousVersion => {
                         let past = self.past_of(window, read);
                         let until = past.until.unwrap_or(self.span.start());
                         (past.version, until.min(self.span.start()))
                     }
-                    Before::SameVersion => {
+                    BaselineVersion::SameVersion => {
                         let version = window.key.model_version.clone();
                         let until = match is_settled {
                             true => self.settled_until(&window.key),
@@ -69,7 +73,7 @@ impl EvaluationRun {
                 let votes = wanted
                     .iter()
                     .map(|(at, _)| read.cohorts[*at].votes.len() as u64);
-                let asked = Asked {
+                let asked = BaselineRequest {
                     before,
                     until,
                     votes: votes.sum(),
@@ -99,8 +103,8 @@ impl EvaluationRun {
             if !has_lost && !read.earlier.has_gained(version, chipset) {
                 continue;
             }
-            let asked = Asked {
-                before: Before::SameVersion,
+            let asked = BaselineRequest {
+                before: BaselineVersion::SameVersion,
                 until: self.own_past_until(&key),
                 votes: read.cohorts[at].votes.len() as u64,
             };
@@ -144,8 +148,8 @@ impl EvaluationRun {
     ) -> Result<CohortWindow, SourceError> {
         let CohortKey { model, chipset, .. } = &window.key;
         let version = (model.clone(), previous.to_owned(), chipset.clone());
-        let asked = Asked {
-            before: Before::PreviousVersion,
+        let asked = BaselineRequest {
+            before: BaselineVersion::PreviousVersion,
             until,
             votes: window.votes.len() as u64,
         };

@@ -1,6 +1,6 @@
 //! Placements from the store's counts of nodes, and how two placements compare.
 
-use epwatch_model::{Placement, PlacementMethod, Unit};
+use epwatch_model::{Placement, PlacementMethod, WorkUnit};
 
 /// Minimum share of a model's MACs that must be attributed to nodes before MAC shares are used.
 const MIN_MACS_ATTRIBUTED: f64 = 0.95;
@@ -53,10 +53,10 @@ fn usable_macs_share(share: Option<f32>, attributed: Option<f32>) -> Option<f64>
 }
 
 /// Returns the largest rise of a share that counting noise explains: 2 points of MACs or 3 of nodes.
-pub(crate) fn noise(unit: Unit) -> f64 {
+pub(crate) fn noise(unit: WorkUnit) -> f64 {
     match unit {
-        Unit::Macs => 0.02,
-        Unit::Nodes => 0.03,
+        WorkUnit::Macs => 0.02,
+        WorkUnit::Nodes => 0.03,
     }
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Rise {
     /// Share on the CPU now minus share before, in [-1, 1].
     pub(crate) by: f64,
     /// The unit that both placements have.
-    pub(crate) unit: Unit,
+    pub(crate) unit: WorkUnit,
 }
 
 impl Rise {
@@ -91,9 +91,9 @@ pub(crate) fn rise_over(now: &Placement, reference: &Placement) -> Option<Rise> 
         None => cpu_node_share(now)? - cpu_node_share(reference)?,
     };
     let unit = if macs.is_some() {
-        Unit::Macs
+        WorkUnit::Macs
     } else {
-        Unit::Nodes
+        WorkUnit::Nodes
     };
     Some(Rise { by, unit })
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use epwatch_model::{App, Installation, ModelKey};
+use epwatch_model::{AppEnvironment, Installation, ModelKey};
 
 use crate::judge::hash::HashSet;
 
@@ -16,11 +16,13 @@ use super::span::{Bucket, Span};
 
 /// New installations of each app that vote.
 #[derive(Debug, Default)]
-pub struct Arrivals(BTreeMap<App, Arc<HashSet<Installation>>>);
+pub struct NewInstallations(BTreeMap<AppEnvironment, Arc<HashSet<Installation>>>);
 
-impl Arrivals {
-    pub(super) fn of_apps(apps: impl Iterator<Item = (App, HashSet<Installation>)>) -> Self {
-        Arrivals(apps.map(|(app, new)| (app, Arc::new(new))).collect())
+impl NewInstallations {
+    pub(super) fn of_apps(
+        apps: impl Iterator<Item = (AppEnvironment, HashSet<Installation>)>,
+    ) -> Self {
+        NewInstallations(apps.map(|(app, new)| (app, Arc::new(new))).collect())
     }
 
     /// Returns the new installations of a model's app.

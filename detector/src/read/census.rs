@@ -14,7 +14,7 @@ use crate::judge::sybil_resistance::ESTABLISHED_IN_FIRST;
 use crate::read::interner::{Interner, TextId, Texts, next_id};
 use crate::read::varint;
 
-use super::arrivals::{Arrivals, newcomers};
+use super::arrivals::{NewInstallations, newcomers};
 use super::assemble::{CohortPlacement, ModelId};
 use super::event_log::EventLog;
 use super::model_windows::FoundModel;
@@ -166,14 +166,14 @@ impl Census {
     }
 
     /// Returns the new installations of each app.
-    pub(super) fn arrivals(&self, span: &Span) -> Arrivals {
+    pub(super) fn arrivals(&self, span: &Span) -> NewInstallations {
         let text = |id: TextId| self.texts.get(id).to_string();
         let apps = self.apps.iter().map(|((app_id, environment), app)| {
             let name = (text(*app_id), text(*environment));
             let (admitted, unproven) = app.receipts(span);
             (name, newcomers(admitted, &unproven, span))
         });
-        Arrivals::of_apps(apps)
+        NewInstallations::of_apps(apps)
     }
 
     /// Returns which of the wanted installations of public keys were admitted to the app at the beginning of the

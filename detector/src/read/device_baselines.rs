@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use epwatch_model::Installation;
 use epwatch_stats::order_stat::median;
-use epwatch_stats::{Moments, SparseHistogram};
+use epwatch_stats::{Moments, RangeHistogram};
 use jiff::Timestamp;
 
 use crate::judge::hash::HashMap;
 use crate::judge::window::{
-    BaselineAbsence, CohortWindow, MIN_RUNS_HIGH, SelfBaseline, SelfBaselineKind,
+    CohortWindow, MIN_RUNS_HIGH, MissingBaseline, SelfBaseline, SelfBaselineKind,
 };
 use crate::read::interner::Texts;
 
@@ -23,7 +23,7 @@ const FASTER: f64 = 1.25;
 
 /// The runs with which a device is compared if it does not report its own usual speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Before {
+pub enum BaselineVersion {
     /// Runs on the version before, from the device itself or from its make.
     PreviousVersion,
     /// Its own runs on the same version, in earlier windows.
@@ -32,9 +32,9 @@ pub enum Before {
 
 /// The runs that a query is for.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct BaselineRequest {
     /// Versions whose runs count.
-    pub before: Before,
+    pub before: BaselineVersion,
     /// End, exclusive, at or before the window's start.
     pub until: Timestamp,
     /// Approximate number of pairs of device and input shape.
@@ -62,13 +62,13 @@ pub(super) struct DeviceSums<'a> {
     pub(super) installation: Installation,
     pub(super) device_model: &'a str,
     pub(super) shape_key: &'a str,
-    pub(super) histogram: SparseHistogram,
+    pub(super) histogram: RangeHistogram,
     pub(super) moments: Option<Moments>,
 }
 
 impl DeviceBaselinesBuilder {
     /// Adds a device with one input shape. Each pair is added once.
-    pub(super) fn add(&mut self, runs: &DeviceSums<'_>, before: Before) {
+    pub(super) fn add(&mut self, runs: &DeviceSums<'_>, before: BaselineVersion) {
         if runs.histogram.n() < MIN_RUNS_HIGH {
             return;
         }
@@ -79,10 +79,10 @@ impl DeviceBaselinesBuilder {
             return;
         };
         let kind = match before {
-            Before::PreviousVersion => {
+            BaselineVersion::PreviousVersion => {
                 SelfBaselineKind::PreviousVersion(self.texts.shared(runs.model_version))
             }
-            Before::SameVersion => SelfBaselineKind::EarlierWindows,
+            BaselineVersion::SameVersion => SelfBaselineKind::EarlierWindows,
         };
         let baseline = SelfBaseline {
             kind,
@@ -94,7 +94,7 @@ impl DeviceBaselinesBuilder {
         };
         let shape = self.texts.shared(runs.shape_key);
         // Within a version, other devices are not used, because silicon of one make differs.
-        if before == Before::PreviousVersion && !runs.device_model.is_empty() {
+        if before == BaselineVersion::PreviousVersion && !runs.device_model.is_empty() {
             let device_model = self.texts.shared(runs.device_model);
             let of_model = self.by_model.entry((device_model, shape.clone()));
             of_model.or_default().push(baseline.clone());
@@ -156,7 +156,7 @@ impl DeviceBaselines {
                     });
                 }
                 (None, Some(_)) if is_forgotten => {
-                    latency.device_baseline = Err(BaselineAbsence::Unknown);
+                    latency.device_baseline = Err(MissingBaseline::Unknown);
                     (latency.against_self, latency.own_against_self) = (None, None);
                 }
                 _ => {}

@@ -1,7 +1,7 @@
 //! The error of a window that could not be read, and whether to try again.
 
 use epwatch_model::ModelKey;
-use epwatch_stats::{HistogramError, SparseHistogram};
+use epwatch_stats::{HistogramError, RangeHistogram};
 
 use crate::judge::window::histogram_of;
 
@@ -98,7 +98,7 @@ impl SourceError {
 pub(super) fn histogram_for(
     model: &ModelKey,
     counts: impl IntoIterator<Item = (u16, u64)>,
-) -> Result<SparseHistogram, SourceError> {
+) -> Result<RangeHistogram, SourceError> {
     histogram_of(counts).map_err(SourceError::histogram(model))
 }
 

@@ -12,9 +12,9 @@ use crate::judge::hash::{HashMap, HashSet};
 use crate::judge::sybil_resistance::Senders;
 use crate::judge::verdict::CpuNodes;
 
-use super::arrivals::Arrivals;
+use super::arrivals::NewInstallations;
 use super::census::Census;
-use super::device_baselines::{Asked, DeviceBaselines};
+use super::device_baselines::{BaselineRequest, DeviceBaselines};
 use super::error::SourceError;
 use super::event_log::WindowEvents;
 use super::history::HistoryByModel;
@@ -37,7 +37,7 @@ pub struct EvaluationInputs {
     /// Models with reports in the window, in order. They include models that only failed to start.
     pub models: Vec<FoundModel>,
     /// New installations that vote.
-    pub arrivals: Arrivals,
+    pub arrivals: NewInstallations,
 }
 
 impl EvaluationInputs {
@@ -140,7 +140,7 @@ impl EvaluationInputs {
     pub(crate) async fn device_baselines(
         &self,
         wanted: &[VersionOnChipset],
-        asked: Asked,
+        asked: BaselineRequest,
     ) -> Result<HashMap<VersionOnChipset, DeviceBaselines>, SourceError> {
         self.reader
             .device_baselines(wanted, asked, &self.span)

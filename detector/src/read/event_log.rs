@@ -10,7 +10,7 @@ use crate::judge::device_events::{DeviceEvents, FailedStart, GoldenTest};
 use crate::judge::hash::HashSet;
 use crate::judge::window::CohortWindow;
 
-use super::arrivals::Arrivals;
+use super::arrivals::NewInstallations;
 use super::span::{Bucket, Span};
 
 /// Bytes of an event with its texts, which most events share.
@@ -72,7 +72,7 @@ impl EventLog {
     }
 
     /// Returns the events that count for a window.
-    pub(super) fn of_window(&self, span: &Span, arrivals: &Arrivals) -> WindowEvents {
+    pub(super) fn of_window(&self, span: &Span, arrivals: &NewInstallations) -> WindowEvents {
         let cohorts = self.0.iter().map(|(cohort, events)| {
             let new = arrivals.of(&cohort.0);
             let is_proven = |device: &Installation| !new.is_some_and(|new| new.contains(device));

@@ -25,9 +25,9 @@ mod store;
 mod succession;
 pub(crate) mod varint;
 
-pub use arrivals::Arrivals;
+pub use arrivals::NewInstallations;
 pub use batches::batches;
-pub use device_baselines::{Asked, Before, DeviceBaselines};
+pub use device_baselines::{BaselineRequest, BaselineVersion, DeviceBaselines};
 pub use error::SourceError;
 pub use evaluation_inputs::EvaluationInputs;
 pub use feedback::{FalseIncident, Feedback};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use epwatch_model::{ModelKey, SignalId};
 
 use crate::judge::base_rates::MIN_WINDOWS;
-use crate::judge::baseline::{History, PlacementCount, VersionSeen};
+use crate::judge::baseline::{HealthyHistory, PlacementCount, VersionSeen};
 use crate::judge::certified::CertifiedPlacement;
 use crate::judge::tally::Tally;
 use crate::judge::window::CohortWindow;
@@ -51,7 +51,7 @@ impl ModelWindows {
     /// the version would count as usual. Slow runs come and go with a device's other work, so the other signals use
     /// only other versions.
     #[must_use]
-    pub fn history(&self, model_version: &str, chipset: &str, span: &Span) -> History {
+    pub fn history(&self, model_version: &str, chipset: &str, span: &Span) -> HealthyHistory {
         let mut history: BTreeMap<SignalId, Tally> = BTreeMap::new();
         let age_s = span.window.as_secs().saturating_mul(MIN_WINDOWS);
         let old_since_s = span.end_s().saturating_sub_unsigned(age_s);
@@ -67,7 +67,7 @@ impl ModelWindows {
             slot.hits += row.tally.hits * times;
             slot.devices += row.tally.devices * times;
         }
-        History(history)
+        HealthyHistory(history)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use epwatch_model::{Installation, ModelKey, VersionOnChipset};
-use epwatch_stats::SparseHistogram;
+use epwatch_stats::RangeHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 
@@ -15,9 +15,9 @@ use crate::judge::sybil_resistance::Sender;
 use crate::judge::verdict::CpuNodes;
 use crate::judge::window::CohortWindow;
 
-use super::arrivals::Arrivals;
+use super::arrivals::NewInstallations;
 use super::census::Census;
-use super::device_baselines::{Asked, DeviceBaselines};
+use super::device_baselines::{BaselineRequest, DeviceBaselines};
 use super::error::SourceError;
 use super::feedback::Feedback;
 use super::history::HistoryByModel;
@@ -25,7 +25,7 @@ use super::model_windows::FoundModel;
 use super::span::{PastSpan, Span};
 
 /// An answer that may take a while.
-pub(super) type Answer<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
+pub(super) type ReadFuture<'a, T> = BoxFuture<'a, Result<T, SourceError>>;
 
 /// Windows of each model. A model that failed does not hide the others.
 pub(super) type WindowsByModel = HashMap<ModelKey, Result<Vec<CohortWindow>, SourceError>>;
@@ -33,28 +33,28 @@ pub(super) type WindowsByModel = HashMap<ModelKey, Result<Vec<CohortWindow>, Sou
 /// Reads reports for windows.
 pub(super) trait ReportReader: fmt::Debug + Send + Sync {
     /// Returns when the first and the last report were received; `None` without any.
-    fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>>;
+    fn received(&self) -> ReadFuture<'_, Option<(Timestamp, Timestamp)>>;
 
     /// Reads what all models of an evaluation share.
-    fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning>;
+    fn begin<'a>(&'a self, span: &'a Span) -> ReadFuture<'a, Beginning>;
 
     /// Reads the windows of some models of the same or of neighbouring apps.
-    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel>;
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> ReadFuture<'a, WindowsByModel>;
 
     /// Returns a version's merged clean histograms on a chipset in a span of seconds, by input shape.
     fn histograms<'a>(
         &'a self,
         version: &'a VersionOnChipset,
         span_s: (i64, i64),
-    ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>>;
+    ) -> ReadFuture<'a, Vec<(Arc<str>, RangeHistogram)>>;
 
     /// Returns baselines from before the window, for devices of some versions on chipsets.
     fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
-        asked: Asked,
+        asked: BaselineRequest,
         span: &'a Span,
-    ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>>;
+    ) -> ReadFuture<'a, HashMap<VersionOnChipset, DeviceBaselines>>;
 
     /// Returns who sent the reports of some devices of an app and environment in the window.
     fn senders<'a>(
@@ -62,21 +62,21 @@ pub(super) trait ReportReader: fmt::Debug + Send + Sync {
         app: (&'a str, &'a str),
         devices: &'a HashSet<Installation>,
         span: &'a Span,
-    ) -> Answer<'a, Vec<(Installation, Sender)>>;
+    ) -> ReadFuture<'a, Vec<(Installation, Sender)>>;
 
     /// Returns the nodes on the CPU that should not be there, by fingerprint.
     fn cpu_nodes<'a>(
         &'a self,
         version: (&'a ModelKey, &'a str),
         fingerprints: &'a [u64],
-    ) -> Answer<'a, CpuNodes>;
+    ) -> ReadFuture<'a, CpuNodes>;
 
     /// Returns the sums over earlier windows whose verdicts are stored.
-    fn history(&self, past: PastSpan) -> Answer<'_, Arc<HistoryByModel>>;
+    fn history(&self, past: PastSpan) -> ReadFuture<'_, Arc<HistoryByModel>>;
 
     /// Returns the incidents that began in a span of time and that people called false. `None` if reports are in
     /// memory, because there are no orders then.
-    fn feedback(&self, _time: (Timestamp, Timestamp)) -> Answer<'_, Option<Feedback>> {
+    fn feedback(&self, _time: (Timestamp, Timestamp)) -> ReadFuture<'_, Option<Feedback>> {
         Box::pin(async { Ok(None) })
     }
 
@@ -100,7 +100,7 @@ pub(super) struct Beginning {
 pub(super) struct WindowsAsked<'a> {
     pub(super) models: &'a [FoundModel],
     pub(super) span: &'a Span,
-    pub(super) arrivals: &'a Arrivals,
+    pub(super) arrivals: &'a NewInstallations,
     pub(super) max_votes: usize,
 }
 

@@ -27,7 +27,7 @@ use crate::run::timetable::Timetable;
 /// The configuration is wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("failed to start the detector: {problems}")]
-pub struct StartError {
+pub struct DetectorStartError {
     /// Every problem, with its key.
     pub problems: Problems,
 }
@@ -55,7 +55,7 @@ impl Detector {
         notifiers: Vec<Arc<dyn Notifier>>,
         clock: Arc<dyn Clock>,
         cancel: CancellationToken,
-    ) -> Result<Detector, StartError> {
+    ) -> Result<Detector, DetectorStartError> {
         Self::start_in(TaskSet::default(), config, client, notifiers, clock, cancel)
     }
 
@@ -70,16 +70,16 @@ impl Detector {
         notifiers: Vec<Arc<dyn Notifier>>,
         clock: Arc<dyn Clock>,
         cancel: CancellationToken,
-    ) -> Result<Detector, StartError> {
+    ) -> Result<Detector, DetectorStartError> {
         config
             .validate()
-            .map_err(|problems| StartError { problems })?;
+            .map_err(|problems| DetectorStartError { problems })?;
         let metrics = Arc::new(Metrics::default());
         let (incidents_tx, incidents) = watch::channel(Arc::default());
         let (verdicts_tx, verdicts) = watch::channel(Arc::default());
         let rates = match &config.rates_file {
             None => BaseRates::default(),
-            Some(path) => BaseRates::read(path).map_err(|error| StartError {
+            Some(path) => BaseRates::read(path).map_err(|error| DetectorStartError {
                 problems: Problems::one("rates_file", error.to_string()),
             })?,
         };
@@ -101,7 +101,7 @@ impl Detector {
             .as_deref()
             .map(Heartbeat::new)
             .transpose();
-        let heartbeat = heartbeat.map_err(|error| StartError {
+        let heartbeat = heartbeat.map_err(|error| DetectorStartError {
             problems: Problems::one("heartbeat.url", error.to_string()),
         })?;
         if heartbeat.is_some() {

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_upper_tail};
-use epwatch_stats::{Bucket, Moments, SparseHistogram, VarianceSplit, Weighting};
+use epwatch_stats::{Bucket, Moments, RangeHistogram, VarianceSplit, Weighting};
 use epwatch_stats::{dip, mixture, order_stat, valley};
 
 /// Two humps in buckets of 2 %, as a fallback on a third of the devices leaves them.
-fn sixty_buckets() -> SparseHistogram {
+fn sixty_buckets() -> RangeHistogram {
     let hump =
         |i: i32, at: i32, height: u32| height / (1 + u32::try_from((i - at).pow(2)).unwrap_or(0));
     let buckets = (0..60).map(|i| Bucket {
@@ -17,7 +17,7 @@ fn sixty_buckets() -> SparseHistogram {
         high_us: 8000.0 * 1.02f64.powi(i + 1),
         count: u64::from(1 + hump(i, 12, 9000) + hump(i, 45, 4000)),
     });
-    SparseHistogram::from_buckets(buckets).expect("the buckets touch")
+    RangeHistogram::from_buckets(buckets).expect("the buckets touch")
 }
 
 fn main() -> io::Result<()> {

@@ -7,11 +7,11 @@
 //!       it the distance of F from the minorant counts, and right of it the distance from the majorant.
 //!
 //! One routine serves two kinds of F. A sample's F jumps at every value. A histogram's F, under the even spread of
-//! [`SparseHistogram`], is continuous and linear in ln(us) between bucket edges. So its dip is exact from the edges
+//! [`RangeHistogram`], is continuous and linear in ln(us) between bucket edges. So its dip is exact from the edges
 //! alone, in time linear in the buckets. Feeding bucket midpoints to the sample's dip instead is wrong: the ties reject
 //! nearly every unimodal histogram.
 
-use crate::SparseHistogram;
+use crate::RangeHistogram;
 use crate::dip_table::{P, ROWS};
 
 /// Dip of a sample, in [1 / (2n), 1/4]. No smaller value can occur with n values, so 1 / (2n) also stands for samples
@@ -42,7 +42,7 @@ pub fn of_sample(values: &[f64]) -> Option<f64> {
 /// Dip of a histogram's distribution function over ln(us), in [0, 1/4].
 ///
 /// `None` without runs.
-pub fn of_histogram(histogram: &SparseHistogram) -> Option<f64> {
+pub fn of_histogram(histogram: &RangeHistogram) -> Option<f64> {
     let mut knots: Vec<Knot> = Vec::with_capacity(2 * histogram.buckets().len());
     let mut below = 0.0;
     for bucket in histogram.buckets() {
@@ -233,7 +233,7 @@ mod tests {
             high_us: 1.1f64.powi(i + 1),
             count: 7,
         });
-        let dip = of_histogram(&SparseHistogram::from_buckets(buckets).unwrap()).unwrap();
+        let dip = of_histogram(&RangeHistogram::from_buckets(buckets).unwrap()).unwrap();
         assert!(dip < 1e-12, "{dip}");
     }
 
@@ -246,7 +246,7 @@ mod tests {
             high_us,
             count,
         });
-        let dip = of_histogram(&SparseHistogram::from_buckets(buckets).unwrap()).unwrap();
+        let dip = of_histogram(&RangeHistogram::from_buckets(buckets).unwrap()).unwrap();
         assert!((dip - 0.25).abs() < 1e-4, "{dip}");
         assert_eq!(of_sample(&[1.0, 1.0, 2.0, 2.0]), Some(0.25));
     }
@@ -260,7 +260,7 @@ mod tests {
             count: 9,
         }];
         assert_eq!(
-            of_histogram(&SparseHistogram::from_buckets(one).unwrap()),
+            of_histogram(&RangeHistogram::from_buckets(one).unwrap()),
             Some(0.0)
         );
     }
@@ -269,7 +269,7 @@ mod tests {
     fn says_nothing_without_values_or_for_impossible_dips() {
         assert_eq!(of_sample(&[]), None);
         assert_eq!(of_sample(&[1.0, f64::NAN]), None);
-        assert_eq!(of_histogram(&SparseHistogram::default()), None);
+        assert_eq!(of_histogram(&RangeHistogram::default()), None);
         assert_eq!(p_value(0.1, 3), None);
         assert_eq!(p_value(-0.1, 30), None);
         assert_eq!(p_value(f64::NAN, 30), None);

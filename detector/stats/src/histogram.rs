@@ -64,12 +64,12 @@ pub enum HistogramError {
 
 /// Buckets in order of latency, without overlaps, none of them empty.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct SparseHistogram {
+pub struct RangeHistogram {
     buckets: Vec<Bucket>,
     n: u64,
 }
 
-impl SparseHistogram {
+impl RangeHistogram {
     /// Takes buckets in any order. The same bucket given twice is added up, and an empty one is left out. So many
     /// histograms are merged by passing all of their buckets.
     ///
@@ -241,7 +241,7 @@ mod tests {
             bucket(8.0, 9.0, 3),
             bucket(3.0, 4.0, 0),
         ];
-        let histogram = SparseHistogram::from_buckets(given).unwrap();
+        let histogram = RangeHistogram::from_buckets(given).unwrap();
         assert_eq!(
             histogram.buckets(),
             [bucket(1.0, 2.0, 2), bucket(8.0, 9.0, 4)]
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn quantiles_interpolate_in_log_latency_and_share_above_inverts_them() {
         let histogram =
-            SparseHistogram::from_buckets([bucket(100.0, 400.0, 50), bucket(800.0, 900.0, 50)])
+            RangeHistogram::from_buckets([bucket(100.0, 400.0, 50), bucket(800.0, 900.0, 50)])
                 .unwrap();
         assert_eq!(histogram.quantile(0.0), Some(100.0));
         assert!((histogram.quantile(0.25).unwrap() - 200.0).abs() < 1e-9);
@@ -266,17 +266,17 @@ mod tests {
 
     #[test]
     fn the_bucket_from_zero_reads_from_half_its_upper_edge() {
-        let histogram = SparseHistogram::from_buckets([bucket(0.0, 1.0, 4)]).unwrap();
+        let histogram = RangeHistogram::from_buckets([bucket(0.0, 1.0, 4)]).unwrap();
         assert_eq!(histogram.quantile(0.0), Some(0.5));
         assert_eq!(histogram.share_above(0.25), Some(1.0));
     }
 
     #[test]
     fn says_nothing_without_runs_or_outside_the_range() {
-        let empty = SparseHistogram::default();
+        let empty = RangeHistogram::default();
         assert_eq!((empty.quantile(0.5), empty.share_above(1.0)), (None, None));
         assert_eq!(empty.estimated_moments(), None);
-        let one = SparseHistogram::from_buckets([bucket(1.0, 2.0, 1)]).unwrap();
+        let one = RangeHistogram::from_buckets([bucket(1.0, 2.0, 1)]).unwrap();
         assert_eq!((one.quantile(1.1), one.quantile(f64::NAN)), (None, None));
         assert_eq!(one.share_above(f64::NAN), None);
     }
@@ -289,7 +289,7 @@ mod tests {
             (1.0, f64::INFINITY),
             (f64::NAN, 1.0),
         ] {
-            let refused = SparseHistogram::from_buckets([bucket(low, high, 1)]);
+            let refused = RangeHistogram::from_buckets([bucket(low, high, 1)]);
             assert!(
                 matches!(refused, Err(HistogramError::Edges { .. })),
                 "{low} {high}"
@@ -300,10 +300,10 @@ mod tests {
             end_us: 3.0,
             low_us: 2.0,
         };
-        assert_eq!(SparseHistogram::from_buckets(overlapping), Err(overlap));
+        assert_eq!(RangeHistogram::from_buckets(overlapping), Err(overlap));
         let many = [bucket(1.0, 2.0, u64::MAX), bucket(2.0, 3.0, 1)];
         assert_eq!(
-            SparseHistogram::from_buckets(many),
+            RangeHistogram::from_buckets(many),
             Err(HistogramError::Count)
         );
     }

@@ -24,6 +24,6 @@ pub mod variance_split;
 /// A run is slow beyond this multiple of the p10 of its own device or launch.
 pub const SLOW_RUN: f64 = 1.7;
 
-pub use histogram::{Bucket, HistogramError, SparseHistogram};
+pub use histogram::{Bucket, HistogramError, RangeHistogram};
 pub use moments::Moments;
 pub use variance_split::{VarianceSplit, Weighting};

@@ -7,7 +7,7 @@
 
 use std::f64::consts::PI;
 
-use crate::{SparseHistogram, elementary};
+use crate::{RangeHistogram, elementary};
 
 /// EM converges slowly if the components overlap, which is when its result matters least.
 const MAX_STEPS: u32 = 200;
@@ -64,7 +64,7 @@ impl Mixture {
 /// `n` is the number of independent observations in the histogram, devices rather than runs; it
 /// scales the likelihood ratio and nothing else. Deterministic, at most 200 steps. `None` with
 /// fewer than two buckets that hold runs, where nothing can be split, or with `n` = 0.
-pub fn fit(histogram: &SparseHistogram, n: u64) -> Option<Mixture> {
+pub fn fit(histogram: &RangeHistogram, n: u64) -> Option<Mixture> {
     let cells: Vec<Cell> = histogram.buckets().iter().map(Cell::of).collect();
     let (mean_ln, variance) = histogram.ln_moments()?;
     if cells.len() < 2 || n == 0 {
@@ -317,7 +317,7 @@ mod tests {
     use crate::Bucket;
 
     /// Buckets of 1 % holding two lognormals, their masses by the midpoint rule.
-    fn two(weight: f64, medians: [f64; 2], sd: f64, runs: f64) -> SparseHistogram {
+    fn two(weight: f64, medians: [f64; 2], sd: f64, runs: f64) -> RangeHistogram {
         let density = |x: f64, median: f64| {
             (-(x - median.ln()).powi(2) / (2.0 * sd * sd)).exp() / (sd * (2.0 * PI).sqrt())
         };
@@ -337,7 +337,7 @@ mod tests {
                 count,
             }
         });
-        SparseHistogram::from_buckets(buckets).unwrap()
+        RangeHistogram::from_buckets(buckets).unwrap()
     }
 
     #[test]
@@ -379,7 +379,7 @@ mod tests {
             high_us: 11.0,
             count: 9,
         }];
-        assert_eq!(fit(&SparseHistogram::from_buckets(one).unwrap(), 9), None);
-        assert_eq!(fit(&SparseHistogram::default(), 9), None);
+        assert_eq!(fit(&RangeHistogram::from_buckets(one).unwrap(), 9), None);
+        assert_eq!(fit(&RangeHistogram::default(), 9), None);
     }
 }

@@ -4,7 +4,7 @@
 //! 0.9 min(sd, IQR / 1.34) n^(-1/5) (B. W. Silverman, *Density Estimation*, 1986, eq. 3.31), and the
 //! valley with the greatest prominence is taken: it names the two latencies a person sees.
 
-use crate::{SparseHistogram, elementary};
+use crate::{RangeHistogram, elementary};
 
 /// Two modes, and the lowest point between them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +27,7 @@ pub struct Valley {
 ///
 /// `n` is the number of independent observations, devices rather than runs: it sets the width of the kernel. The
 /// density is evaluated in the middle of every bucket and of every gap.
-pub fn deepest(histogram: &SparseHistogram, n: u64) -> Option<Valley> {
+pub fn deepest(histogram: &RangeHistogram, n: u64) -> Option<Valley> {
     let (_, variance) = histogram.ln_moments()?;
     let quartiles = (histogram.quantile(0.75)?.ln() - histogram.quantile(0.25)?.ln()) / 1.34;
     if n == 0 {
@@ -73,7 +73,7 @@ pub fn deepest(histogram: &SparseHistogram, n: u64) -> Option<Valley> {
 }
 
 /// Middles of the buckets and of the gaps between them, in ln(us), ascending.
-fn places(histogram: &SparseHistogram) -> Vec<f64> {
+fn places(histogram: &RangeHistogram) -> Vec<f64> {
     let mut places = Vec::with_capacity(2 * histogram.buckets().len());
     let mut end = None;
     for bucket in histogram.buckets() {
@@ -89,7 +89,7 @@ fn places(histogram: &SparseHistogram) -> Vec<f64> {
 
 /// Density of ln(us) at the places, up to a factor. Each bucket is a normal at its middle. Its variance is the sum of
 /// the variances of the kernel and of an even spread over the bucket.
-fn smoothed(histogram: &SparseHistogram, places: &[f64], kernel: f64) -> Vec<f64> {
+fn smoothed(histogram: &RangeHistogram, places: &[f64], kernel: f64) -> Vec<f64> {
     let mut density = vec![0.0; places.len()];
     for bucket in histogram.buckets() {
         let (low, high) = bucket.ln_edges();
@@ -113,13 +113,13 @@ mod tests {
     use super::*;
     use crate::Bucket;
 
-    fn histogram(counts: &[u64]) -> SparseHistogram {
+    fn histogram(counts: &[u64]) -> RangeHistogram {
         let buckets = counts.iter().enumerate().map(|(i, count)| Bucket {
             low_us: 1000.0 * 1.05f64.powf(i as f64),
             high_us: 1000.0 * 1.05f64.powf((i + 1) as f64),
             count: *count,
         });
-        SparseHistogram::from_buckets(buckets).unwrap()
+        RangeHistogram::from_buckets(buckets).unwrap()
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
     fn a_hump_has_no_valley_and_a_stray_run_no_prominence() {
         assert_eq!(deepest(&histogram(&[1, 8, 30, 60, 30, 8, 1]), 100), None);
         assert_eq!(deepest(&histogram(&[5]), 100), None);
-        assert_eq!(deepest(&SparseHistogram::default(), 100), None);
+        assert_eq!(deepest(&RangeHistogram::default(), 100), None);
         let mut stray = vec![100, 800, 3000, 6000, 3000, 800, 100];
         stray.extend([0; 20]);
         stray.push(1);

@@ -7,7 +7,7 @@ mod pages;
 mod signs;
 
 pub use self::code::ReasonCode;
-pub use self::signs::{Scope, Sign, node_sign, signs_of, whole_sign};
+pub use self::signs::{Sign, SignScope, node_sign, signs_of, whole_sign};
 
 use self::pages::Page;
 

@@ -4,7 +4,7 @@ use super::code::ReasonCode;
 
 /// The subject of a sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum SignScope {
     /// A node, in a sentence of QNN's validator.
     Node,
     /// The back end, the whole graph or a run.
@@ -19,7 +19,7 @@ pub struct Sign {
     /// The code that they show.
     pub reason: ReasonCode,
     /// The subject of the signs.
-    pub scope: Scope,
+    pub scope: SignScope,
     /// A line with these words, or the middle of such a line.
     pub line: &'static str,
     /// Where the line was seen.
@@ -28,12 +28,12 @@ pub struct Sign {
 
 /// The reason in the validator's words about a node, if one is known. The first match counts.
 pub fn node_sign(words: &str) -> Option<&'static Sign> {
-    first(Scope::Node, words)
+    first(SignScope::Node, words)
 }
 
 /// The failure of the back end, the graph or a run that a message reports, if any. The first match counts.
 pub fn whole_sign(message: &str) -> Option<&'static Sign> {
-    first(Scope::Whole, message)
+    first(SignScope::Whole, message)
 }
 
 /// Words that show a code.
@@ -41,7 +41,7 @@ pub fn signs_of(code: ReasonCode) -> impl Iterator<Item = &'static Sign> {
     SIGNS.iter().filter(move |sign| sign.reason == code)
 }
 
-fn first(scope: Scope, words: &str) -> Option<&'static Sign> {
+fn first(scope: SignScope, words: &str) -> Option<&'static Sign> {
     let words = words.to_ascii_lowercase();
     let mut signs = SIGNS.iter().filter(|sign| sign.scope == scope);
     signs.find(|sign| words.contains(sign.words))
@@ -62,7 +62,7 @@ const fn node(
     Sign {
         words,
         reason,
-        scope: Scope::Node,
+        scope: SignScope::Node,
         line,
         source,
     }
@@ -75,7 +75,7 @@ const fn whole(
     source: &'static str,
 ) -> Sign {
     Sign {
-        scope: Scope::Whole,
+        scope: SignScope::Whole,
         ..node(words, reason, line, source)
     }
 }

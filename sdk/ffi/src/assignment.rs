@@ -15,7 +15,7 @@ use crate::{
     model::EpwModel,
     session::{EpwSession, Observed, SESSIONS, request},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Place, Texts, array},
+    text::{self, EpwText, ResultPlace, Texts, array},
     watch::EpwWatch,
 };
 
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn epw_observe_assignment(
 ) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
-        let observed = Place::of(observed)?;
+        let observed = ResultPlace::of(observed)?;
         let (model, given) = (text::read(model)?, text::read(assignment)?);
         let watch = crate::watch::watch(watch.id)?;
         let id = self::observe(watch, &model, &given)?;

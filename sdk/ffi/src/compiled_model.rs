@@ -10,7 +10,7 @@ use epwatch_sdk::{ModelInfo, placement::Compatibility, types::SessionOptions};
 use crate::{
     model::{EpwModel, names},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Place, Texts},
+    text::{self, EpwText, ResultPlace, Texts},
     watch::EpwWatch,
 };
 
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn epw_compatibility(
 ) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
-        let answer = Place::of(answer)?;
+        let answer = ResultPlace::of(answer)?;
         let model = text::read(model)?;
         Ok(answer.write(compatibility(watch.id, &model)?))
     })

@@ -12,7 +12,7 @@ use crate::{
     handle::Table,
     runtime::{prepare_failed, runtime_given},
     status::{EpwStatus, Failure, guarded},
-    text::Place,
+    text::ResultPlace,
 };
 
 static LOGS: Table<Mutex<LogReader>> = Table::new(5);
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn epw_capture_log(
     // SAFETY: the header's first comment states the caller's duties; the options belong to the host's ONNX Runtime. The
     // parameter is never freed, and a closed log takes no more lines, so ONNX Runtime may write at any later time.
     guarded(|| unsafe {
-        let log = Place::of(log)?;
+        let log = ResultPlace::of(log)?;
         let runtime = runtime_given(ort_api_base)?;
         let id = LOGS.insert(Mutex::default())?;
         let parameter: *mut u64 = Box::leak(Box::new(id));

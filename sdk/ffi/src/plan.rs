@@ -7,7 +7,7 @@ use epwatch_sdk::{ModelInfo, SessionPlan};
 use crate::{
     model::{EpwModel, EpwPlan, PLANS, model_info},
     status::{EpwStatus, Failure, guarded},
-    text::{self, Place, copy_out},
+    text::{self, ResultPlace, copy_out},
     watch::EpwWatch,
 };
 
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn epw_plan(
 ) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
-        let plan = Place::of(plan)?;
+        let plan = ResultPlace::of(plan)?;
         let model = model_info(&text::read(model)?)?;
         let id = self::plan(watch.id, &model, timeout_ms)?;
         Ok(plan.write(EpwPlan { id }))
@@ -39,7 +39,7 @@ pub(crate) fn plan(watch: u64, model: &ModelInfo, timeout_ms: u64) -> Result<u64
 pub unsafe extern "C" fn epw_plan_use_npu(plan: EpwPlan, use_npu: *mut i32) -> EpwStatus {
     guarded(|| {
         // SAFETY: the header's first comment states the caller's duties.
-        let use_npu = unsafe { Place::of(use_npu)? };
+        let use_npu = unsafe { ResultPlace::of(use_npu)? };
         let answer = PLANS.with(plan.id, SessionPlan::use_npu)?;
         Ok(use_npu.write(i32::from(answer)))
     })

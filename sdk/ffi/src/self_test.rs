@@ -9,7 +9,7 @@ use crate::{
     handle::Table,
     session::{EpwSession, SESSIONS},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Place, array},
+    text::{self, EpwText, ResultPlace, array},
 };
 
 static TESTS: Table<StartedSelfTest> = Table::new(6);
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn epw_self_test_begin(
 ) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
-        let test = Place::of(test)?;
+        let test = ResultPlace::of(test)?;
         let golden = golden_input(&text::read(golden)?)?;
         let begun = begin(session.id, &golden)?;
         Ok(begun.map_or(EpwStatus::None, |id| test.write(EpwSelfTest { id })))
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn epw_self_test_end(
         let npu = side(given.npu_error, given.npu, given.n_npu)?;
         let cpu = side(given.cpu_error, given.cpu, given.n_cpu)?;
         let found = end(test.id, npu, cpu)?;
-        let tested = Place::of(tested);
+        let tested = ResultPlace::of(tested);
         Ok(tested.map_or(EpwStatus::Ok, |tested| tested.write(found)))
     })
 }

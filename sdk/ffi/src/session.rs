@@ -16,7 +16,7 @@ use crate::{
     model::{EpwModel, PLANS, model_info, names},
     runtime::{prepare_failed, runtime_given, runtime_of},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, Foreign, Place, Texts, array, copy_out},
+    text::{self, EpwText, Foreign, ResultPlace, Texts, array, copy_out},
     watch::EpwWatch,
 };
 
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn epw_observe(
 ) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties; the session belongs to the host's ONNX Runtime.
     guarded(|| unsafe {
-        let observed = Place::of(observed)?;
+        let observed = ResultPlace::of(observed)?;
         let model = text::read(model)?;
         let watch = crate::watch::watch(watch.id)?;
         let id = self::observe(watch, runtime_of(ort_api_base), session, &model)?;

@@ -194,9 +194,9 @@ pub unsafe extern "C" fn epw_last_error(
 
 /// Where a call writes its result.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<T>(NonNull<T>);
+pub(crate) struct ResultPlace<T>(NonNull<T>);
 
-impl<T> Place<T> {
+impl<T> ResultPlace<T> {
     /// Refuses null. Calls begin with it: the caller could not close a handle that it never gets.
     ///
     /// # Safety

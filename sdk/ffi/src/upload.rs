@@ -7,7 +7,7 @@ use epwatch_sdk::{UploadBatch, UploadError, Watch, types::UploadFailureKind};
 use crate::{
     handle::Table,
     status::{EpwStatus, Failure, guarded},
-    text::{EpwText, Place, array, copy_out},
+    text::{EpwText, ResultPlace, array, copy_out},
     watch::EpwWatch,
 };
 
@@ -38,7 +38,7 @@ pub struct EpwUpload {
 pub unsafe extern "C" fn epw_next_upload(watch: EpwWatch, upload: *mut EpwUpload) -> EpwStatus {
     guarded(|| {
         // SAFETY: the header's first comment states the caller's duties.
-        let upload = unsafe { Place::of(upload)? };
+        let upload = unsafe { ResultPlace::of(upload)? };
         let next = next_upload(watch.id)?;
         Ok(next.map_or(EpwStatus::None, |id| upload.write(EpwUpload { id })))
     })

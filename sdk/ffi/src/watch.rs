@@ -16,7 +16,7 @@ use epwatch_sdk::{
 use crate::{
     handle::Table,
     status::{EpwStatus, Failure, flush_failed, guarded},
-    text::{self, EpwText, Place, Texts, array, copy_out},
+    text::{self, EpwText, ResultPlace, Texts, array, copy_out},
 };
 
 pub(crate) static WATCHES: Table<Watch> = Table::new(1);
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn epw_disable_runtime_telemetry() -> EpwStatus {
 pub unsafe extern "C" fn epw_start(config: *const EpwConfig, watch: *mut EpwWatch) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
-        let watch = Place::of(watch)?;
+        let watch = ResultPlace::of(watch)?;
         let config = text::read(config)?;
         let id = start(&config)?;
         Ok(watch.write(EpwWatch { id }))
@@ -483,7 +483,7 @@ pub unsafe extern "C" fn epw_preflight(
 ) -> EpwStatus {
     // SAFETY: the header's first comment states the caller's duties.
     guarded(|| unsafe {
-        let n_found = Place::of(n_found)?;
+        let n_found = ResultPlace::of(n_found)?;
         let facts = text::read(facts)?;
         Ok(n_found.write(preflight(watch.id, &facts)?))
     })

@@ -19,14 +19,14 @@ use crate::{
     inputs::InputKind,
     job::{Job, Task},
     measured::{begun, load_us, times},
-    session::{Builder, Runtime, lacks_custom_ops, manifest, needs_custom_ops},
+    session::{Builder, LoadedRuntime, lacks_custom_ops, manifest, needs_custom_ops},
     untimed,
     wrong_use::WrongUse,
 };
 
 /// Makes the launch, and writes its document.
 pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
-    let runtime = Runtime::load(job)?;
+    let runtime = LoadedRuntime::load(job)?;
     let document = match job.task {
         Task::Look => look(job, &runtime)?,
         Task::Profile => untimed::profile(job, &runtime)?,
@@ -39,7 +39,7 @@ pub(crate) fn launch(job: &Job) -> anyhow::Result<()> {
 }
 
 /// The placement with its reasons, and the distance of the outputs from the outputs of the CPU.
-fn look(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
+fn look(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
     let mut document = begun(job);
     let manifest = manifest(job)?;
     let made = runtime.builder(job)?;
@@ -143,7 +143,7 @@ fn outputs(test: &SelfTest) -> Option<RunOutputs> {
     })
 }
 
-fn timed(job: &Job, runtime: &Runtime, n: u32) -> anyhow::Result<RunDocument> {
+fn timed(job: &Job, runtime: &LoadedRuntime, n: u32) -> anyhow::Result<RunDocument> {
     let mut document = begun(job);
     document.launch = Some(n.into());
     document.warmup = Some(job.warmup as usize);

@@ -24,7 +24,7 @@ use crate::{
 const OLDEST: u32 = 23;
 
 /// The runtime of this process, with the EP's plugin.
-pub(crate) struct Runtime {
+pub(crate) struct LoadedRuntime {
     environment: Environment,
     plugin: Option<Plugin>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Builder {
     pub(crate) reasons: Vec<ReasonCode>,
 }
 
-impl Runtime {
+impl LoadedRuntime {
     pub(crate) fn load(job: &Job) -> anyhow::Result<Self> {
         let too_old = |found: &str| {
             WrongUse(format!(

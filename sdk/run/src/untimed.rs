@@ -20,7 +20,7 @@ use crate::{
     document::RunDocument,
     job::{Ep, Job, KeyValue},
     measured::{begun, load_us, times},
-    session::{Builder, Runtime, with_ep_options},
+    session::{Builder, LoadedRuntime, with_ep_options},
 };
 
 /// Runs of a profile: as few as `epwatch gate --runs` judges, 3 of warm-up and 20.
@@ -40,7 +40,7 @@ pub(crate) const UNFINISHED: [&str; 5] = [
 ];
 
 /// Lets ONNX Runtime and QNN write what each node took, and keeps their files next to the launches.
-pub(crate) fn profile(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
+pub(crate) fn profile(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
     let mut document = begun(job);
     let folder = job.out.parent().context("a launch is in a folder")?;
     let of_qnn = folder.join(QNN_PROFILE);
@@ -90,7 +90,7 @@ pub(crate) fn cache_of(folder: &Path) -> PathBuf {
 }
 
 /// Makes a session that writes the compiled graph, as an app does at its first start.
-pub(crate) fn compile(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
+pub(crate) fn compile(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
     let document = begun(job);
     let cache = cache_of(job.out.parent().context("a launch is in a folder")?);
     let Builder { builder, .. } = runtime.builder(job)?;
@@ -105,7 +105,7 @@ pub(crate) fn compile(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocumen
 }
 
 /// Makes a session from the compiled graph, as an app does at each later start.
-pub(crate) fn warm(job: &Job, runtime: &Runtime) -> anyhow::Result<RunDocument> {
+pub(crate) fn warm(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
     let mut document = begun(job);
     let cache = cache_of(job.out.parent().context("a launch is in a folder")?);
     let Builder { builder, .. } = runtime.builder(job)?;

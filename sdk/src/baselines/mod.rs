@@ -53,7 +53,7 @@ pub(crate) struct BaselineKey {
 
 /// Software that the latency was measured on.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct MeasuredOn {
+pub(crate) struct BaselineSoftware {
     #[prost(string, tag = "1")]
     pub(crate) version: String,
     #[prost(string, tag = "2")]
@@ -64,7 +64,7 @@ pub(crate) struct MeasuredOn {
     pub(crate) ep: String,
 }
 
-impl MeasuredOn {
+impl BaselineSoftware {
     /// Whether a collector accepts these texts. It would refuse a report with other texts.
     fn is_valid(&self) -> bool {
         let is_text = |text: &str, max| text.len() <= max && !text.chars().any(char::is_control);
@@ -84,7 +84,7 @@ impl MeasuredOn {
 #[derive(Debug, Clone)]
 pub(crate) struct BaselineUpdate {
     pub(crate) key: BaselineKey,
-    pub(crate) on: MeasuredOn,
+    pub(crate) on: BaselineSoftware,
     pub(crate) histogram: SparseHistogram,
     pub(crate) moments: Moments,
 }
@@ -93,7 +93,7 @@ pub(crate) struct BaselineUpdate {
 #[derive(Clone, PartialEq, Message)]
 struct CurrentVersion {
     #[prost(message, required, tag = "1")]
-    on: MeasuredOn,
+    on: BaselineSoftware,
     /// Below 2^16.
     #[prost(uint32, repeated, tag = "2")]
     indices: Vec<u32>,
@@ -111,7 +111,7 @@ struct CurrentVersion {
 #[derive(Clone, PartialEq, Message)]
 struct SettledVersion {
     #[prost(message, required, tag = "1")]
-    on: MeasuredOn,
+    on: BaselineSoftware,
     #[prost(uint64, tag = "2")]
     n: u64,
     #[prost(double, tag = "3")]
@@ -273,7 +273,7 @@ impl BaselineSet {
         &self,
         model: &str,
         requested_eps: &[String],
-        on: &MeasuredOn,
+        on: &BaselineSoftware,
     ) -> Arc<ShapeBaselines> {
         let mut by_shape = Vec::new();
         let mut knows_other_version = false;
@@ -344,7 +344,7 @@ impl BaselineHistory {
     }
 
     /// Baselines for the version `on`, which may begin only now or may have ended.
-    fn baselines(&self, on: &MeasuredOn, settled_runs: u64) -> Baselines {
+    fn baselines(&self, on: &BaselineSoftware, settled_runs: u64) -> Baselines {
         let current_as_baseline = || {
             let current = self.current.clone();
             (current.n >= settled_runs).then(|| current.settle())?

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::moments::Sums;
 
-pub(crate) fn on(version: &str) -> MeasuredOn {
-    MeasuredOn {
+pub(crate) fn on(version: &str) -> BaselineSoftware {
+    BaselineSoftware {
         version: version.to_owned(),
         firmware: String::new(),
         ort: "1.31.1".to_owned(),
@@ -33,14 +33,14 @@ pub(crate) fn update(version: &str, us: u64, n: u64) -> BaselineUpdate {
     }
 }
 
-fn of(baselines: &BaselineSet, on: &MeasuredOn) -> Baselines {
+fn of(baselines: &BaselineSet, on: &BaselineSoftware) -> Baselines {
     let key = update("", 1, 1).key;
     let for_session = baselines.for_session(&key.model, &key.requested_eps, on);
     for_session.of_shape(&key.shape)
 }
 
 #[track_caller]
-fn check_known(baselines: &BaselineSet, on: &MeasuredOn, expected: &[(BaselineKind, &str)]) {
+fn check_known(baselines: &BaselineSet, on: &BaselineSoftware, expected: &[(BaselineKind, &str)]) {
     let baselines = of(baselines, on);
     let known: Vec<_> = baselines.known().iter().collect();
     let got: Vec<_> = known
@@ -51,7 +51,7 @@ fn check_known(baselines: &BaselineSet, on: &MeasuredOn, expected: &[(BaselineKi
 }
 
 #[track_caller]
-fn check_absent(baselines: &BaselineSet, on: &MeasuredOn, expected: BaselineAbsence) {
+fn check_absent(baselines: &BaselineSet, on: &BaselineSoftware, expected: BaselineAbsence) {
     assert_eq!(of(baselines, on), Baselines::Absent(expected));
 }
 
@@ -97,7 +97,7 @@ fn another_runtime_is_a_baseline_of_its_own() {
     let mut baselines = BaselineSet::new(20);
     baselines.apply(&update("1", 10_000, 30));
     baselines.apply(&update("2", 10_000, 30));
-    let updated = MeasuredOn {
+    let updated = BaselineSoftware {
         ep: "2.8.0".to_owned(),
         ..on("2")
     };
@@ -214,7 +214,7 @@ fn a_downgrade_is_another_version() {
 
 #[test]
 fn another_firmware_is_another_runtime() {
-    let with = |firmware: &str| MeasuredOn {
+    let with = |firmware: &str| BaselineSoftware {
         firmware: firmware.to_owned(),
         ..on("1")
     };

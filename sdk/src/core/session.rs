@@ -9,7 +9,7 @@ use epwatch_proto::{
 
 use super::{Core, report::SessionPart};
 use crate::{
-    baselines::{BaselineKey, BaselineUpdate, MeasuredOn, ShapeBaselines, is_clean},
+    baselines::{BaselineKey, BaselineSoftware, BaselineUpdate, ShapeBaselines, is_clean},
     explain::{ExplainedLoss, ExplainedSession, Explanation},
     placement::DEVICE_RESET,
     policy, random_session_uid,
@@ -322,9 +322,9 @@ impl Core {
         self.return_baseline_updates(Vec::new());
     }
 
-    fn measured_on(&self, session: &Session, runtime: Option<&Runtime>) -> MeasuredOn {
+    fn measured_on(&self, session: &Session, runtime: Option<&Runtime>) -> BaselineSoftware {
         let runtime = runtime.unwrap_or(&self.runtime);
-        MeasuredOn {
+        BaselineSoftware {
             version: session.model.version.clone(),
             firmware: self.device.vendor_fingerprint_hash.clone(),
             ort: runtime.ort_version.clone(),

@@ -238,7 +238,7 @@ mod tests {
         self_test,
         spool::{Limits, Spool},
         time::Clock,
-        upload::{Answer, UploadBatch},
+        upload::{CollectorAnswer, UploadBatch},
     };
 
     /// An SDK without its thread; the test performs each step.
@@ -411,7 +411,7 @@ mod tests {
         process.consent.set_and_record(false, &process.core, now);
         process.driver.apply_consent();
         assert!(process.driver.privacy.wipe_at.is_some());
-        let answer = Ok(Answer::Deletion(v1::DeleteInstallationResponse {
+        let answer = Ok(CollectorAnswer::Deletion(v1::DeleteInstallationResponse {
             installation_id: secret.installation().as_bytes().to_vec().into(),
             ..Default::default()
         }));

@@ -16,8 +16,8 @@ use crate::{
     time::Now,
     types::{Outcome, UploadFailureKind},
     upload::{
-        Answer, Disposition, Payload, Refusal, Retry, Schedule, UploadBatch, UploadError,
-        budget::{Budget, BudgetRefusal, DayClock, NetworkKind},
+        CollectorAnswer, Disposition, Payload, Refusal, Retry, Schedule, UploadBatch, UploadError,
+        budget::{BudgetRefusal, DayClock, NetworkKind, UploadBudget},
         check_deleted, not_an_answer, settle,
     },
 };
@@ -39,7 +39,7 @@ pub(super) struct Sender {
     pub(super) reports: Schedule,
     deletion: Schedule,
     deletions: Vec<Secret>,
-    budget: Budget,
+    budget: UploadBudget,
     network: NetworkKind,
     /// When the latest request ended, and how.
     last: Option<(Duration, String)>,
@@ -51,7 +51,7 @@ impl Sender {
             reports: Schedule::new(interval, now),
             deletion: Schedule::new(interval, now),
             deletions: Vec::new(),
-            budget: Budget::default(),
+            budget: UploadBudget::default(),
             network: NetworkKind::default(),
             last: None,
         }
@@ -200,16 +200,16 @@ impl Driver {
     pub(crate) fn upload_result(
         &mut self,
         batch: &UploadBatch,
-        result: Result<Answer, UploadError>,
+        result: Result<CollectorAnswer, UploadError>,
         sent: Option<u64>,
     ) -> Result<(), UploadError> {
         self.charge(batch, result.as_ref().err().map(UploadError::kind), sent);
         let now = self.clock.now();
         let settled = match (batch.payload(), result) {
-            (Payload::Reports { keys, request }, Ok(Answer::Upload(response))) => {
+            (Payload::Reports { keys, request }, Ok(CollectorAnswer::Upload(response))) => {
                 self.take_answer(request.request_id, keys, response, now)
             }
-            (Payload::Deletion(secret), Ok(Answer::Deletion(response))) => {
+            (Payload::Deletion(secret), Ok(CollectorAnswer::Deletion(response))) => {
                 self.take_deletion(secret, &response, now)
             }
             (_, Ok(_)) => Err(UploadError::new(

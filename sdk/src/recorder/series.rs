@@ -40,7 +40,7 @@ pub(crate) struct Series {
 pub(crate) struct Recorded {
     /// In nanoseconds.
     pub(crate) sums: Sums,
-    pub(crate) order: Order,
+    pub(crate) order: RunOrder,
     /// Limits beyond which runs are counted in `exceed`; `u64::MAX` without a baseline.
     limits_ns: [u64; 3],
     exceed: [u64; 3],
@@ -58,7 +58,7 @@ pub(crate) struct Recorded {
 
 /// Order of the runs in an interval. Meaningless if two threads recorded.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Order {
+pub(crate) struct RunOrder {
     thread: Option<u32>,
     pub(crate) is_mixed: bool,
     streak: u64,
@@ -123,7 +123,7 @@ impl Recorded {
             exceed: [0; 3],
             limits_ns: limits_ns(baseline_p95_us),
             baseline_p95_us,
-            order: Order::default(),
+            order: RunOrder::default(),
             counts: [0; N_BUCKETS as usize],
         }
     }
@@ -136,7 +136,7 @@ impl Recorded {
         self.passed_over = 0;
         self.n_first_runs = 0;
         self.exceed = [0; 3];
-        self.order = Order::default();
+        self.order = RunOrder::default();
     }
 
     /// Sets the p95 to compare with. Nothing may be recorded yet.
@@ -203,7 +203,7 @@ impl Pace {
     }
 }
 
-impl Order {
+impl RunOrder {
     #[inline]
     fn add(&mut self, was_slow: bool, is_slow: bool, thread: u32) {
         self.is_mixed |= *self.thread.get_or_insert(thread) != thread;

@@ -230,13 +230,13 @@ impl Spent {
 
 /// The budget of this folder, as of this process's last read or write.
 #[derive(Debug, Default)]
-pub(crate) struct Budget {
+pub(crate) struct UploadBudget {
     spent: Spent,
     /// Whether the file has this process's numbers.
     is_kept: bool,
 }
 
-impl Budget {
+impl UploadBudget {
     /// Bytes that may still be sent today.
     pub(crate) fn left(
         &mut self,
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    fn left(budget: &mut Budget, dir: &Path, network: NetworkKind, now: Now) -> Option<u64> {
+    fn left(budget: &mut UploadBudget, dir: &Path, network: NetworkKind, now: Now) -> Option<u64> {
         budget
             .left(dir, &LIMITS, network, clock(now, "boot", 0))
             .ok()
@@ -395,13 +395,13 @@ mod tests {
     fn each_network_has_its_own_and_a_restart_remembers() {
         use NetworkKind::{Metered, Offline, Unknown, Unmetered};
         let dir = folder();
-        let mut budget = Budget::default();
+        let mut budget = UploadBudget::default();
         let now = at(NOON, HOUR);
         assert_eq!(left(&mut budget, dir.path(), Unmetered, now), Some(1_000));
         budget.reserve(dir.path(), Unmetered, 900).unwrap();
         budget.correct(dir.path(), Unmetered, 900, 850).unwrap();
         budget.reserve(dir.path(), Metered, 30).unwrap();
-        let mut again = Budget::default();
+        let mut again = UploadBudget::default();
         assert_eq!(left(&mut again, dir.path(), Unmetered, now), Some(150));
         assert_eq!(left(&mut again, dir.path(), Unknown, now), Some(150));
         assert_eq!(left(&mut again, dir.path(), Metered, now), Some(70));
@@ -418,7 +418,7 @@ mod tests {
         let limits = ByteBudget::default();
         let network = NetworkKind::Metered;
         let now = clock(at(NOON, 1), "boot", 0);
-        let refused = Budget::default().left(dir.path(), &limits, network, now);
+        let refused = UploadBudget::default().left(dir.path(), &limits, network, now);
         assert_eq!(refused, Err(BudgetRefusal::Metered));
     }
 
@@ -426,7 +426,7 @@ mod tests {
     fn two_processes_add_up() {
         let dir = folder();
         let network = NetworkKind::Unmetered;
-        let (mut one, mut other) = (Budget::default(), Budget::default());
+        let (mut one, mut other) = (UploadBudget::default(), UploadBudget::default());
         let now = at(NOON, HOUR);
         for budget in [&mut one, &mut other] {
             left(budget, dir.path(), network, now);
@@ -440,7 +440,7 @@ mod tests {
         let dir = folder();
         let network = NetworkKind::Unmetered;
         let now = at(NOON, HOUR);
-        let mut budget = Budget::default();
+        let mut budget = UploadBudget::default();
         left(&mut budget, dir.path(), network, now);
         budget.reserve(dir.path(), network, 500).unwrap();
         // A folder cannot be opened as the lock.
@@ -453,7 +453,7 @@ mod tests {
         std::fs::remove_dir(&lock).unwrap();
         budget.correct(dir.path(), network, 300, 290).unwrap();
         assert_eq!(budget.spent(), (790, 0));
-        let mut again = Budget::default();
+        let mut again = UploadBudget::default();
         assert_eq!(left(&mut again, dir.path(), network, now), Some(210));
     }
 
@@ -462,7 +462,7 @@ mod tests {
         let dir = folder();
         let network = NetworkKind::Unmetered;
         let now = at(NOON, HOUR);
-        let mut budget = Budget::default();
+        let mut budget = UploadBudget::default();
         left(&mut budget, dir.path(), network, now);
         budget.reserve(dir.path(), network, 300).unwrap();
         deletion::forget(dir.path()).unwrap();
@@ -475,7 +475,7 @@ mod tests {
     fn a_file_of_nonsense_is_a_new_day() {
         let dir = folder();
         std::fs::write(dir.path().join(folder::BUDGET), b"\0nonsense").unwrap();
-        let mut budget = Budget::default();
+        let mut budget = UploadBudget::default();
         let now = at(NOON, HOUR);
         assert_eq!(
             left(&mut budget, dir.path(), NetworkKind::Unknown, now),
@@ -486,7 +486,7 @@ mod tests {
     #[test]
     fn a_clock_from_the_far_future_does_not_block_for_years() {
         let dir = folder();
-        let mut budget = Budget::default();
+        let mut budget = UploadBudget::default();
         let network = NetworkKind::Unmetered;
         left(
             &mut budget,
@@ -512,7 +512,7 @@ mod tests {
         let mut sent = 0;
         for boot in 0..10 {
             let boot_id = format!("boot {boot}");
-            let mut budget = Budget::default();
+            let mut budget = UploadBudget::default();
             // The times before and after the network has set the clock.
             for (wall, uptime) in [(0, 1_000), (NOON, 60_000)] {
                 let now = clock(at(wall, uptime), &boot_id, 0);
@@ -529,8 +529,8 @@ mod tests {
     fn the_collectors_midnight_begins_a_day_and_the_devices_does_not() {
         let dir = folder();
         let network = NetworkKind::Unmetered;
-        let mut budget = Budget::default();
-        let left = |budget: &mut Budget, wall, uptime_hours, server| {
+        let mut budget = UploadBudget::default();
+        let left = |budget: &mut UploadBudget, wall, uptime_hours, server| {
             let now = clock(at(wall, uptime_hours * HOUR), "boot", server);
             budget.left(dir.path(), &LIMITS, network, now).ok()
         };
@@ -545,7 +545,7 @@ mod tests {
         assert_eq!(left(&mut budget, 0, 14, midnight - 1), None);
         assert_eq!(left(&mut budget, 0, 15, midnight), Some(1_000));
         // The new day is in the file.
-        let mut again = Budget::default();
+        let mut again = UploadBudget::default();
         assert_eq!(left(&mut again, 0, 15, midnight), Some(1_000));
         again.reserve(dir.path(), network, 1_000).unwrap();
         assert_eq!(left(&mut again, 0, 16, midnight), None);
@@ -558,7 +558,7 @@ mod tests {
         let network = NetworkKind::Unmetered;
         let mut renewed_after = None;
         for boot in 0..10 {
-            let mut budget = Budget::default();
+            let mut budget = UploadBudget::default();
             for hour in [0, 2, 4] {
                 let boot_id = format!("boot {boot}");
                 let now = clock(at(0, hour * HOUR), &boot_id, 0);
@@ -588,7 +588,7 @@ mod tests {
             ),
         ) {
             let dir = folder();
-            let mut budget = Budget::default();
+            let mut budget = UploadBudget::default();
             let (mut real, mut uptime, mut boot, mut sent) = (0_u64, HOUR, 0, 0);
             // The collector's latest known time, and the uptime when it arrived.
             let mut heard: Option<(i64, u64)> = None;
@@ -598,7 +598,7 @@ mod tests {
                 if let Some(off) = off {
                     real += off * HOUR;
                     (uptime, boot) = (0, boot + 1);
-                    budget = Budget::default();
+                    budget = UploadBudget::default();
                     heard = heard.map(|(server, _)| (server, 0));
                 }
                 let server = heard.map_or(0, |(server, then)| server + i64::try_from(uptime - then).unwrap());

@@ -64,7 +64,7 @@ pub(crate) enum Payload {
 
 /// A collector's answer.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum CollectorAnswer {
     Upload(v1::UploadResponse),
     Deletion(v1::DeleteInstallationResponse),
 }
@@ -75,7 +75,7 @@ pub(crate) type Transport = Box<
     dyn FnMut(
             &UploadBatch,
             &mut dyn FnMut() -> Option<Duration>,
-        ) -> (Result<Answer, UploadError>, u64)
+        ) -> (Result<CollectorAnswer, UploadError>, u64)
         + Send,
 >;
 
@@ -151,11 +151,13 @@ impl UploadBatch {
     }
 
     /// Reads the bytes that a host received.
-    pub(crate) fn read_answer(&self, bytes: &[u8]) -> Result<Answer, UploadError> {
+    pub(crate) fn read_answer(&self, bytes: &[u8]) -> Result<CollectorAnswer, UploadError> {
         let answer = match &self.payload {
-            Payload::Reports { .. } => v1::UploadResponse::decode(bytes).map(Answer::Upload),
+            Payload::Reports { .. } => {
+                v1::UploadResponse::decode(bytes).map(CollectorAnswer::Upload)
+            }
             Payload::Deletion(_) => {
-                v1::DeleteInstallationResponse::decode(bytes).map(Answer::Deletion)
+                v1::DeleteInstallationResponse::decode(bytes).map(CollectorAnswer::Deletion)
             }
         };
         answer.map_err(|error| bad_answer(&error))
@@ -281,8 +283,8 @@ mod tests {
                 installation_id: installation_id.to_vec().into(),
             };
             match batch.read_answer(&answer.encode_to_vec()).unwrap() {
-                Answer::Deletion(response) => check_deleted(&secret, &response).is_ok(),
-                Answer::Upload(_) => false,
+                CollectorAnswer::Deletion(response) => check_deleted(&secret, &response).is_ok(),
+                CollectorAnswer::Upload(_) => false,
             }
         };
         assert!(answered(secret.installation().as_bytes()));

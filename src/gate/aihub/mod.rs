@@ -21,7 +21,7 @@ use tokio::{io::AsyncWriteExt, process::Command};
 
 use super::folder_lock;
 use crate::{
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     output::{self, WrongUse},
 };
 
@@ -203,7 +203,7 @@ impl AihubArgs {
         let uploaded = |path: &Path| -> anyhow::Result<UploadedModel> {
             let wrong =
                 |error: &dyn std::fmt::Display| WrongUse(format!("{}: {error}", path.display()));
-            input_file::check(path, InputKind::Model).map_err(|error| wrong(&error))?;
+            input_file::check(path, FilePurpose::Model).map_err(|error| wrong(&error))?;
             let hash = |path: &Path| {
                 epwatch_manifest::sha256_of_file(path)
                     .map_err(|error| WrongUse(format!("{}: {error}", path.display())))
@@ -376,7 +376,7 @@ impl JobsFile {
     fn read(folder: &Path) -> anyhow::Result<Self> {
         let path = folder.join(STATE);
         let shown = path.display();
-        let text = input_file::read_text(&path, InputKind::Document)
+        let text = input_file::read_text(&path, FilePurpose::Document)
             .map_err(|error| WrongUse(format!("failed to read {shown}: {error}")))?;
         let read: Self = serde_json::from_str(&text).map_err(|error| {
             WrongUse(format!(

@@ -39,7 +39,7 @@ use self::{
 use super::folder_lock;
 use crate::{
     engines,
-    input_file::{self, InputKind},
+    input_file::{self, FilePurpose},
     inspect::{EpOption, Placed, SocModel},
     manifest,
     output::{self, WrongUse},
@@ -273,33 +273,33 @@ impl DeviceArgs {
     /// Refuses files that the launches need, before anything is opened or made.
     fn check_files(&self, of: &Measured<'_>) -> Result<(), WrongUse> {
         let of_one = [
-            ("MODEL", Some(of.model), InputKind::Model),
-            ("--baseline", of.baseline, InputKind::Model),
-            ("--ort", of.ort, InputKind::Library),
+            ("MODEL", Some(of.model), FilePurpose::Model),
+            ("--baseline", of.baseline, FilePurpose::Model),
+            ("--ort", of.ort, FilePurpose::Library),
             (
                 "--qnn-provider",
                 self.qnn_provider.as_deref(),
-                InputKind::Library,
+                FilePurpose::Library,
             ),
             (
                 "--qnn-backend",
                 self.qnn_backend.as_deref(),
-                InputKind::Library,
+                FilePurpose::Library,
             ),
-            ("--runner", self.runner.as_deref(), InputKind::Library),
+            ("--runner", self.runner.as_deref(), FilePurpose::Library),
         ];
         let pushed = self.push.iter().map(|path| ("--push", path));
         let custom_ops = of.custom_ops.iter().map(|path| ("--custom-ops", path));
         let of_several = pushed.chain(custom_ops);
         let of_several =
-            of_several.map(|(argument, path)| (argument, Some(path.as_path()), InputKind::Library));
+            of_several.map(|(argument, path)| (argument, Some(path.as_path()), FilePurpose::Library));
         for (argument, path, kind) in of_one.into_iter().chain(of_several) {
             let Some(path) = path else { continue };
             let wrong = |error: &dyn std::fmt::Display| {
                 WrongUse(format!("{argument} {}: {error}", path.display()))
             };
             input_file::check(path, kind).map_err(|error| wrong(&error))?;
-            if kind != InputKind::Model {
+            if kind != FilePurpose::Model {
                 continue;
             }
             // Else the launches would be made for nothing.

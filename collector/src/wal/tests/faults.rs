@@ -95,7 +95,7 @@ impl Life {
     }
 
     /// Runs a process without faults, which stores all records that wait and takes one more report.
-    fn end(mut self, dir: &Path) -> (Self, Recovery, u64) {
+    fn end(mut self, dir: &Path) -> (Self, WalRecovery, u64) {
         let (wal, skipped) = self.drain(dir);
         self.go_on(dir, (200, 1)).expect("it goes on");
         let (_, skipped_again) = self.drain(dir);
@@ -107,7 +107,7 @@ impl Life {
         (self, wal, skipped)
     }
 
-    fn drain(&mut self, dir: &Path) -> (Recovery, u64) {
+    fn drain(&mut self, dir: &Path) -> (WalRecovery, u64) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap();

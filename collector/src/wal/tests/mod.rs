@@ -25,7 +25,7 @@ use super::*;
 
 const SEGMENT_BYTES: u64 = 512;
 
-fn open_log(storage: &FaultyStorage) -> (Log, Recovery, Checkpoint) {
+fn open_log(storage: &FaultyStorage) -> (Log, WalRecovery, Checkpoint) {
     let id = load_or_make_id(storage).unwrap();
     let checkpoint = checkpoint::load(storage, &id.0)
         .unwrap()

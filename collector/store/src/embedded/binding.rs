@@ -137,13 +137,13 @@ pub(crate) struct Analysis {
 
 /// The loaded library. Cheap to copy: the function table lives as long as the process.
 #[derive(Clone, Copy)]
-pub(crate) struct Engine {
+pub(crate) struct EngineLibrary {
     api: &'static Api,
 }
 
-impl Engine {
+impl EngineLibrary {
     /// Loads the library and declines its signal handlers.
-    pub(crate) fn load(path: &Path) -> Result<Engine, BindingError> {
+    pub(crate) fn load(path: &Path) -> Result<EngineLibrary, BindingError> {
         // SAFETY: loading runs the library's constructors; libchdb's have no precondition. The
         // path is the operator's or the fetched, checksummed one.
         let library =
@@ -155,7 +155,7 @@ impl Engine {
             })?;
         let api = Api::of(&library, path)?;
         std::mem::forget(library);
-        let engine = Engine {
+        let engine = EngineLibrary {
             api: Box::leak(Box::new(api)),
         };
         // SAFETY: this sets a plain flag of the library, before any connection exists.
@@ -174,7 +174,7 @@ impl Engine {
     ///
     /// The first call starts the engine with these arguments; later calls must name the same
     /// `--path`.
-    pub(crate) fn connect(&self, args: &[String]) -> Result<Connection, BindingError> {
+    pub(crate) fn connect(&self, args: &[String]) -> Result<EngineConnection, BindingError> {
         let mut owned = vec![CString::new("clickhouse")?];
         for arg in args {
             owned.push(CString::new(arg.as_str())?);
@@ -188,7 +188,7 @@ impl Engine {
         if handle.is_null() || unsafe { *handle }.is_null() {
             return Err(BindingError::Connect);
         }
-        Ok(Connection {
+        Ok(EngineConnection {
             api: self.api,
             handle,
         })
@@ -196,16 +196,16 @@ impl Engine {
 }
 
 /// One session. The engine runs one statement at a time per connection, so methods take `&mut self`.
-pub(crate) struct Connection {
+pub(crate) struct EngineConnection {
     api: &'static Api,
     handle: *mut ConnectionPtr,
 }
 
 // SAFETY: the engine keeps no thread affinity for a connection; it needs only that one thread
 // at a time uses it, which `&mut self` gives.
-unsafe impl Send for Connection {}
+unsafe impl Send for EngineConnection {}
 
-impl Connection {
+impl EngineConnection {
     fn raw(&self) -> ConnectionPtr {
         // SAFETY: it was checked to be non-null at connect, and is valid until drop.
         unsafe { *self.handle }
@@ -316,7 +316,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for EngineConnection {
     fn drop(&mut self) {
         // SAFETY: it is ours since connect, and is closed once. Streams borrow it, so none is left.
         unsafe { (self.api.close_conn)(self.handle) };
@@ -405,7 +405,7 @@ impl Drop for QueryResult {
 
 /// A running SELECT. If it is dropped before its end, it is cancelled.
 pub(crate) struct SelectStream<'a> {
-    connection: &'a mut Connection,
+    connection: &'a mut EngineConnection,
     head: QueryResult,
     done: bool,
 }
@@ -437,7 +437,7 @@ impl Drop for SelectStream<'_> {
 
 /// A running INSERT. If it is dropped before [`finish`](Self::finish), it is cancelled.
 pub(crate) struct InsertStream<'a> {
-    connection: &'a mut Connection,
+    connection: &'a mut EngineConnection,
     handle: InsertPtr,
     done: bool,
 }

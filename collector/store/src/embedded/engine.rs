@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::backup::is_own_backup;
-use super::binding::{BindingError, Connection, Engine, Stats};
+use super::binding::{BindingError, EngineConnection, EngineLibrary, Stats};
 use super::protocol::format::{self, Streaming};
 use super::protocol::statement::{self, Kind, OutsideNames};
 use crate::lexer::quoted_name;
@@ -69,7 +69,7 @@ pub(crate) struct Ticket {
 
 /// The engine of this process.
 pub(crate) struct RunningEngine {
-    engine: Engine,
+    engine: EngineLibrary,
     path_arg: String,
     default_settings: Vec<(String, String)>,
     outside: OutsideNames,
@@ -77,13 +77,13 @@ pub(crate) struct RunningEngine {
     next_ticket: AtomicU64,
     /// Keeps the engine running, because it stops with its last connection. It is never dropped: the process ends by
     /// `_exit`.
-    _keeper: Mutex<Connection>,
+    _keeper: Mutex<EngineConnection>,
 }
 
 impl RunningEngine {
     /// Starts the engine on a folder, which it locks.
     pub(crate) fn start(
-        engine: Engine,
+        engine: EngineLibrary,
         data: &Path,
         args: &[String],
         default_settings: Vec<(String, String)>,
@@ -156,7 +156,7 @@ impl RunningEngine {
         drop(channels.rest);
     }
 
-    fn prepare(&self, job: &Job, ticket: &Ticket) -> Result<Connection, String> {
+    fn prepare(&self, job: &Job, ticket: &Ticket) -> Result<EngineConnection, String> {
         let refuse = |refusal: statement::StatementRefusal| {
             format!("Code: 164. DB::Exception: {refusal}. (READONLY)")
         };
@@ -179,7 +179,7 @@ impl RunningEngine {
                 _ => {}
             }
         }
-        let prepare = |connection: &mut Connection| -> Result<(), BindingError> {
+        let prepare = |connection: &mut EngineConnection| -> Result<(), BindingError> {
             if let Some(database) = &job.database {
                 connection.execute(&format!("USE {}", quoted_name(database)))?;
             }
@@ -194,7 +194,7 @@ impl RunningEngine {
         Ok(connection)
     }
 
-    fn connect(&self) -> Result<Connection, BindingError> {
+    fn connect(&self) -> Result<EngineConnection, BindingError> {
         self.engine.connect(std::slice::from_ref(&self.path_arg))
     }
 
@@ -251,7 +251,7 @@ impl Drop for KillOnDrop {
 }
 
 fn execute(
-    connection: &mut Connection,
+    connection: &mut EngineConnection,
     job: &Job,
     head: &mut Option<oneshot::Sender<Result<Head, String>>>,
     rest: &mpsc::Sender<Result<Bytes, String>>,
@@ -330,7 +330,7 @@ fn execute(
     Ok(())
 }
 
-fn whole(connection: &mut Connection, job: &Job) -> Result<(Bytes, Stats), String> {
+fn whole(connection: &mut EngineConnection, job: &Job) -> Result<(Bytes, Stats), String> {
     let result = connection.query(&job.sql, &job.format, &job.params);
     let result = result.map_err(|e| e.to_string())?;
     let stats = result.stats();
@@ -338,7 +338,7 @@ fn whole(connection: &mut Connection, job: &Job) -> Result<(Bytes, Stats), Strin
 }
 
 fn insert(
-    connection: &mut Connection,
+    connection: &mut EngineConnection,
     job: &Job,
     sql: &str,
     format: &str,

@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 
 use super::frame::Frame;
 use crate::read::changes::Change;
-use crate::read::period::Period;
+use crate::read::period::PlottedPeriod;
 use crate::text::name::Sentence;
 
 #[derive(Template)]
@@ -21,7 +21,7 @@ pub(super) struct ChangesHtml<'a> {
 impl HtmlSafe for ChangesHtml<'_> {}
 
 /// Returns where changes lie on the axis of a drawing. Earlier changes lie at its start.
-pub(super) fn places(changes: &[Change], period: Period) -> Vec<f64> {
+pub(super) fn places(changes: &[Change], period: PlottedPeriod) -> Vec<f64> {
     let places = changes.iter().map(|change| period.at(change.at));
     places.map(|at| at.clamp(0.0, 1.0)).collect()
 }
@@ -30,7 +30,7 @@ pub(super) fn places(changes: &[Change], period: Period) -> Vec<f64> {
 pub(super) fn list<'a>(
     frame: &'a Frame,
     changes: &'a [Change],
-    period: Option<Period>,
+    period: Option<PlottedPeriod>,
 ) -> Option<ChangesHtml<'a>> {
     let earlier = changes
         .iter()

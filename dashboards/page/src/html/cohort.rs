@@ -12,7 +12,7 @@ use super::distribution::{distribution, short};
 use super::frame::Frame;
 use super::{grafana, rollout};
 use crate::histogram::Latencies;
-use crate::plot::bars::{self, Placed};
+use crate::plot::bars::{self, PlacementBar};
 use crate::plot::ratios::{self, RatioRow};
 use crate::plot::svg::Drawing;
 use crate::plot::timeline::{self, Lane, Moment, OverTime, TimelineLabel};
@@ -361,7 +361,7 @@ impl<'a> CohortHtml<'a> {
         let on_cpu = on_cpu(&self.page.cpu_nodes);
         let bar =
             |placement: &PlacementRow, (version, when): (&str, &str), nodes: &[CpuNodeRow]| {
-                Some(Placed {
+                Some(PlacementBar {
                     title: format!("Version {}, {when}", short(version)),
                     subtitle: self.said(&format!(
                         "{} of {} nodes on the NPU",
@@ -380,7 +380,7 @@ impl<'a> CohortHtml<'a> {
         let mut all = Vec::new();
         let nodes = &self.page.cpu_nodes;
         if let Some(now) = bar(now, (&self.page.query.version, "now"), nodes) {
-            all.push(Placed {
+            all.push(PlacementBar {
                 on_cpu: &on_cpu,
                 ..now
             });
@@ -636,7 +636,7 @@ pub(crate) fn drawing(frame: &Frame, page: &CohortPage, name: &str) -> Option<Dr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::evidence::{Modes, Ratios};
+    use crate::read::evidence::{PlottedModes, Ratios};
 
     fn cohort(hits: u64, severity: &str) -> CohortRow {
         let signal = |id: &str, hits, fires| SignalRow {
@@ -685,7 +685,7 @@ mod tests {
         let mut varies = cohort(99, "page");
         varies.signals[1].fires = true;
         assert!(!is_said(&varies, &evidence));
-        evidence.modes = Some(Modes {
+        evidence.modes = Some(PlottedModes {
             fast_us: 15_000.0,
             slow_us: 60_000.0,
             valley_depth: 0.9,

@@ -1,7 +1,7 @@
 //! The drawing of two latency distributions, as the pages of a cohort and of an incident show it.
 
 use crate::histogram::Latencies;
-use crate::plot::density::{self, Comparison, Side};
+use crate::plot::density::{self, DensityComparison, Side};
 use crate::plot::svg::Drawing;
 use crate::text::name::visible;
 use crate::text::number;
@@ -24,7 +24,7 @@ pub(super) fn distribution(
         words += &format!(" {label}: {}.", sentence(of, median_before(of)));
     }
     let before = before.zip(before_label.as_ref());
-    let comparison = Comparison {
+    let comparison = DensityComparison {
         now: side(now, &label, median),
         before: before.map(|((_, of), label)| side(of, label, median_before(of))),
         is_bad,

@@ -4,7 +4,7 @@ use askama::Template;
 
 use super::frame::Frame;
 use crate::read::fleet::FleetPage;
-use crate::read::health::{Arrivals, PartStatus};
+use crate::read::health::{PartStatus, RecentReports};
 use crate::text::number;
 
 #[derive(Template)]
@@ -15,7 +15,7 @@ struct EmptyHtml<'a> {
 }
 
 impl EmptyHtml<'_> {
-    fn arrivals(&self) -> Arrivals {
+    fn arrivals(&self) -> RecentReports {
         self.page.arrivals.unwrap_or_default()
     }
 

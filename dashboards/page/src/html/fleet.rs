@@ -9,7 +9,7 @@ use epwatch_model::{Severity, State, VerdictClass};
 use super::choosable::{Choosable, choosable};
 use super::frame::Frame;
 use super::rollout;
-use crate::plot::density::{self, Comparison, Row, Side};
+use crate::plot::density::{self, DensityComparison, DensityRow, Side};
 use crate::plot::scale::LogScale;
 use crate::plot::svg::Drawing;
 use crate::plot::{bars, spark, strip};
@@ -470,7 +470,7 @@ fn multiples(at: usize, group: &ModelGroup, page: &FleetPage) -> Option<[Drawing
         })
         .collect();
     let mut words = Vec::new();
-    let rows: Vec<Row<'_>> = texts
+    let rows: Vec<DensityRow<'_>> = texts
         .iter()
         .map(|(row, now, (label, label_before), chipset)| {
             let before = row.latencies_before.as_ref();
@@ -487,10 +487,10 @@ fn multiples(at: usize, group: &ModelGroup, page: &FleetPage) -> Option<[Drawing
                 "{chipset}: median {}{and_before}",
                 number::ms(Some(median))
             ));
-            Row {
+            DensityRow {
                 title: chipset,
                 subtitle: row.chipset_name(),
-                comparison: Comparison {
+                comparison: DensityComparison {
                     now: Side {
                         density: &now.density,
                         label,

@@ -14,7 +14,7 @@ use crate::read::document::IncidentDocument;
 use crate::read::incident::one;
 use crate::read::incidents::IncidentRow;
 use crate::read::orders::{self, OrderRow};
-use crate::read::scope::Scope;
+use crate::read::scope::AppScope;
 use crate::read::store::{ReadError, StoreReader};
 use crate::text::time::ago;
 
@@ -107,14 +107,14 @@ struct OrderInsert<'a> {
 /// A field, the incident's state or an earlier order forbids it, or the store does not take it.
 pub async fn order(client: Client, new: NewOrder) -> Result<SubmittedOrder, OrderError> {
     let store = StoreReader::for_command(client.clone());
-    submit(&client, &store, &Scope::all(), new).await
+    submit(&client, &store, &AppScope::all(), new).await
 }
 
 /// Checks and stores an order, and reads the store within the limits of pages. An incident out of scope is unknown.
 pub(crate) async fn submit(
     client: &Client,
     store: &StoreReader,
-    scope: &Scope,
+    scope: &AppScope,
     new: NewOrder,
 ) -> Result<SubmittedOrder, OrderError> {
     let new = new.checked()?;

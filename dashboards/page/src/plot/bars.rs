@@ -33,7 +33,7 @@ fn split(svg: &mut Svg, share: f64, (x, width): (f64, f64), (y, height): (f64, f
 
 /// One placement as a bar.
 #[derive(Debug)]
-pub(crate) struct Placed<'a> {
+pub(crate) struct PlacementBar<'a> {
     pub(crate) title: String,
     pub(crate) subtitle: String,
     /// An optional second small line; empty for none.
@@ -49,7 +49,7 @@ pub(crate) struct Placed<'a> {
 /// Draws placements one below the other, wide and narrow. `accelerator` names the processor that is not the CPU.
 pub(crate) fn placements(
     id: &str,
-    all: &[Placed<'_>],
+    all: &[PlacementBar<'_>],
     words: &str,
     accelerator: &str,
 ) -> [Drawing; 2] {
@@ -64,7 +64,13 @@ pub(crate) fn placements(
     Svg::figures(wide, narrow, id, &title, words)
 }
 
-fn bars(all: &[Placed<'_>], width: f64, left: f64, accelerator: &str, is_narrow: bool) -> Svg {
+fn bars(
+    all: &[PlacementBar<'_>],
+    width: f64,
+    left: f64,
+    accelerator: &str,
+    is_narrow: bool,
+) -> Svg {
     let pitch = if is_narrow { 84.0 } else { 54.0 };
     let mut svg = Svg::new(width, 12.0 + pitch * all.len() as f64);
     for (at, placed) in all.iter().enumerate() {

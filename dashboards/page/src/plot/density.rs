@@ -16,7 +16,7 @@ pub(crate) struct Side<'a> {
 
 /// The two sides of a comparison, and whether the change is bad.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Comparison<'a> {
+pub(crate) struct DensityComparison<'a> {
     pub(crate) now: Side<'a>,
     pub(crate) before: Option<Side<'a>>,
     pub(crate) is_bad: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Comparison<'a> {
     pub(crate) words: &'a str,
 }
 
-impl Comparison<'_> {
+impl DensityComparison<'_> {
     fn values(&self) -> impl Iterator<Item = f64> {
         let sides = std::iter::once(&self.now).chain(&self.before);
         sides
@@ -95,7 +95,7 @@ fn axis(svg: &mut Svg, scale: LogScale, (top, bottom): (f64, f64), right: f64, m
 }
 
 /// Draws one cohort now and before, wide and narrow. `None` without runs.
-pub(crate) fn comparison(id: &str, of: &Comparison<'_>) -> Option<[Drawing; 2]> {
+pub(crate) fn comparison(id: &str, of: &DensityComparison<'_>) -> Option<[Drawing; 2]> {
     let wide = one(of, 1064.0, 300.0, false)?;
     let narrow = one(of, 358.0, 250.0, true)?;
     Some(Svg::figures(wide, narrow, id, TITLE, of.words))
@@ -103,7 +103,7 @@ pub(crate) fn comparison(id: &str, of: &Comparison<'_>) -> Option<[Drawing; 2]> 
 
 const TITLE: &str = "Latency of clean runs, now and before";
 
-fn one(of: &Comparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<Svg> {
+fn one(of: &DensityComparison<'_>, width: f64, height: f64, is_narrow: bool) -> Option<Svg> {
     let margin = if is_narrow { 6.0 } else { 14.0 };
     let scale = LogScale::over(of.values(), margin, width - margin)?;
     let (top, base) = (if is_narrow { 42.0 } else { 26.0 }, height - 34.0);
@@ -173,7 +173,12 @@ fn apart(left: &Label, right: &Label, width: f64) -> (f64, f64) {
 }
 
 /// Writes the share of the runs at a small mode, above it.
-fn small_mode(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (base, width): (f64, f64)) {
+fn small_mode(
+    svg: &mut Svg,
+    of: &DensityComparison<'_>,
+    scale: LogScale,
+    (base, width): (f64, f64),
+) {
     let Some(mode) = of.small else {
         return;
     };
@@ -223,7 +228,7 @@ impl Label {
 }
 
 /// Draws an arrow from the earlier median to the present one, with the verdict's ratio, if there is space.
-fn arrow(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, y: f64) {
+fn arrow(svg: &mut Svg, of: &DensityComparison<'_>, scale: LogScale, y: f64) {
     let (Some(before), Some(ratio)) = (&of.before, of.ratio.filter(|ratio| *ratio >= 1.3)) else {
         return;
     };
@@ -246,21 +251,21 @@ fn arrow(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, y: f64) {
 
 /// A row of a comparison over chipsets.
 #[derive(Debug)]
-pub(crate) struct Row<'a> {
+pub(crate) struct DensityRow<'a> {
     pub(crate) title: &'a str,
     pub(crate) subtitle: &'a str,
-    pub(crate) comparison: Comparison<'a>,
+    pub(crate) comparison: DensityComparison<'a>,
 }
 
 /// Draws several cohorts on one axis, one below the other, wide and narrow. `None` without runs.
-pub(crate) fn multiples(id: &str, rows: &[Row<'_>], words: &str) -> Option<[Drawing; 2]> {
+pub(crate) fn multiples(id: &str, rows: &[DensityRow<'_>], words: &str) -> Option<[Drawing; 2]> {
     const TITLE: &str = "Latency by chipset, now and before";
     let wide = over_chipsets(rows, &RowLayout::WIDE)?;
     let narrow = over_chipsets(rows, &RowLayout::NARROW)?;
     Some(Svg::figures(wide, narrow, id, TITLE, words))
 }
 
-fn over_chipsets(rows: &[Row<'_>], layout: &RowLayout) -> Option<Svg> {
+fn over_chipsets(rows: &[DensityRow<'_>], layout: &RowLayout) -> Option<Svg> {
     let values = rows.iter().flat_map(|row| row.comparison.values());
     let scale = LogScale::over(values, layout.left, layout.right)?;
     let height = 72.0 + layout.title;
@@ -283,7 +288,12 @@ fn over_chipsets(rows: &[Row<'_>], layout: &RowLayout) -> Option<Svg> {
 const CHAR_WIDTH: f64 = 7.6;
 
 /// Writes both medians next to their modes, or only the present one if space is short.
-fn mark(svg: &mut Svg, of: &Comparison<'_>, scale: LogScale, (y, layout): (f64, &RowLayout)) {
+fn mark(
+    svg: &mut Svg,
+    of: &DensityComparison<'_>,
+    scale: LogScale,
+    (y, layout): (f64, &RowLayout),
+) {
     let x = |side: &Side<'_>| scale.at(side.median_us / 1000.0);
     let now = ms(Some(of.now.median_us));
     let slower = number::times_slower(of.ratio);

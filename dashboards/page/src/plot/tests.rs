@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::bars::{self, Part, Placed};
-use super::density::{self, Comparison, Row, Side};
+use super::bars::{self, Part, PlacementBar};
+use super::density::{self, DensityComparison, DensityRow, Side};
 use super::golden::{self, GoldenDistances};
 use super::ratios::{self, RatioRow};
 use super::scale::LogScale;
@@ -45,7 +45,7 @@ fn one_cohort_now_and_before() {
     let (mut now, before) = (hump(60_500.0), hump(15_000.0));
     now.shares.extend([0.0; 15]);
     now.shares.extend([0.005, 0.01, 0.005]);
-    let comparison = Comparison {
+    let comparison = DensityComparison {
         now: Side {
             density: &now,
             label: "version 2, now",
@@ -67,7 +67,7 @@ fn one_cohort_now_and_before() {
     let [wide, narrow] = density::comparison("d", &comparison).unwrap();
     check("comparison_wide", &wide);
     check("comparison_narrow", &narrow);
-    let row = Row {
+    let row = DensityRow {
         title: "SM8635",
         subtitle: "8s Gen 3",
         comparison,
@@ -88,7 +88,7 @@ fn labels_at_the_edge_are_not_cut() {
     };
     let mut far = hump(120_000.0);
     far.first -= 1;
-    let comparison = Comparison {
+    let comparison = DensityComparison {
         now: side(&now, "version 2, now", 9_320.0),
         before: Some(side(&before, "version 1, before", 9_330.0)),
         is_bad: false,
@@ -98,7 +98,7 @@ fn labels_at_the_edge_are_not_cut() {
     };
     let [wide, _] = density::comparison("d", &comparison).unwrap();
     check("comparison_alike", &wide);
-    let at_the_edge = Comparison {
+    let at_the_edge = DensityComparison {
         before: Some(side(&far, "version 1, before", 120_000.0)),
         ..comparison
     };
@@ -147,7 +147,7 @@ fn a_row_of_the_fleet() {
 
 #[test]
 fn placements_and_parts() {
-    let placed = |title: &str, share, on_cpu| Placed {
+    let placed = |title: &str, share, on_cpu| PlacementBar {
         title: title.to_owned(),
         subtitle: "25 of 31 nodes on the NPU".to_owned(),
         note: "1 belongs on the CPU".to_owned(),

@@ -15,14 +15,14 @@ const REFILL: f64 = 0.5;
 const MOST_OWED: f64 = 2.0;
 
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct QueryBudget {
     /// Query seconds that are left. Below 0 if a query took longer than was left.
     seconds: f64,
     burst: f64,
     at: Instant,
 }
 
-impl Budget {
+impl QueryBudget {
     /// The burst is multiplied by `timeout_factor`.
     pub(crate) fn new(timeout_factor: u32, now: Instant) -> Self {
         let burst = BURST_SECONDS * f64::from(timeout_factor);
@@ -54,7 +54,7 @@ mod tests {
     fn a_burst_does_not_wait_and_a_storm_takes_its_share() {
         let start = Instant::now();
         let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let mut budget = Budget::new(1, start);
+        let mut budget = QueryBudget::new(1, start);
         budget.spend(Duration::from_secs(10));
         assert_eq!(budget.wait(start), Duration::ZERO);
         budget.spend(Duration::from_secs(2));
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn an_earlier_moment_gives_nothing() {
         let start = Instant::now();
-        let mut budget = Budget::new(1, start + Duration::from_secs(5));
+        let mut budget = QueryBudget::new(1, start + Duration::from_secs(5));
         budget.spend(Duration::from_secs(13));
         assert_eq!(budget.wait(start), Duration::from_secs(4));
         let later = start + Duration::from_secs(7);

@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::progress::time;
-use super::sessions::{self, NameKind, NewName, Placements, SessionsAsked};
+use super::sessions::{self, CommonPlacements, NameKind, NewName, SessionsAsked};
 use super::store::{ReadError, StoreReader};
 use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
@@ -121,7 +121,7 @@ pub(crate) fn since(from: Timestamp, incident: Option<Timestamp>) -> Timestamp {
 pub(crate) struct ReadChanges {
     /// Changes from the oldest to the newest.
     pub(crate) changes: Result<Vec<Change>, ReadError>,
-    pub(crate) placements: Result<Placements, ReadError>,
+    pub(crate) placements: Result<CommonPlacements, ReadError>,
 }
 
 /// Returns the changes of a cohort in a time, and the placements of its versions, which come from the same sessions.

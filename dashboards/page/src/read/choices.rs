@@ -4,7 +4,7 @@ use clickhouse::Row;
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::store::{ReadError, StoreReader};
 
 /// An app in an environment, with its devices.
@@ -39,7 +39,7 @@ LIMIT 500";
 pub(crate) async fn choices(
     store: &StoreReader,
     progress: &Progress,
-    scope: &Scope,
+    scope: &AppScope,
 ) -> Result<Vec<Choice>, ReadError> {
     let until = progress.judged_until.map_or(0, |at| at.as_millisecond());
     let rows = store

@@ -11,7 +11,7 @@ use super::evidence::{self, PlottedEvidence};
 use super::first_judged::FirstWindows;
 use super::gaps::{self, WindowGap};
 use super::incidents::{self, IncidentRow};
-use super::period::Period;
+use super::period::PlottedPeriod;
 use super::progress::Progress;
 use super::sessions::{PlacementRow, SessionsAsked};
 use super::store::{LeftOut, ReadError, StoreReader};
@@ -35,7 +35,7 @@ pub(crate) struct CohortQuery {
 #[derive(Debug, Serialize)]
 pub(crate) struct CohortPage {
     pub(crate) query: CohortQuery,
-    pub(crate) period: Period,
+    pub(crate) period: PlottedPeriod,
     pub(crate) cohort: CohortRow,
     pub(crate) before: Option<CohortRow>,
     /// The same version on other chipsets: the control group.
@@ -134,7 +134,7 @@ pub(crate) async fn read(
     let others: Vec<_> = others.take(12).cloned().collect();
     let both = [Some(&cohort), before.as_ref()].into_iter().flatten();
     let began = both.filter_map(|row| row.first).min().unwrap_or(until);
-    let period = Period::of(began, until, SLOTS);
+    let period = PlottedPeriod::of(began, until, SLOTS);
     let version_before = before.as_ref().map(|row| row.version.clone());
     let began = incident.as_ref().and_then(|incident| incident.started_at);
     let changes = SessionsAsked {

@@ -27,7 +27,7 @@ pub(crate) struct PlottedEvidence {
     /// Two groups of runs, if two fit better than one.
     pub(crate) mixture: Option<Mixture>,
     /// Two modes and the depth of the valley between them.
-    pub(crate) modes: Option<Modes>,
+    pub(crate) modes: Option<PlottedModes>,
 }
 
 /// The version before on the same chipset.
@@ -50,7 +50,7 @@ pub(crate) struct Ratios {
 
 /// Two modes of latency.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(crate) struct Modes {
+pub(crate) struct PlottedModes {
     pub(crate) fast_us: f64,
     pub(crate) slow_us: f64,
     pub(crate) valley_depth: f64,
@@ -193,7 +193,7 @@ fn split(row: EvidenceSelect) -> (CohortName, PlottedEvidence) {
             row.mixture_fast_us.zip(row.mixture_slow_us),
             row.mixture_separation,
         ),
-        modes: modes.map(|((fast_us, slow_us), valley_depth)| Modes {
+        modes: modes.map(|((fast_us, slow_us), valley_depth)| PlottedModes {
             fast_us,
             slow_us,
             valley_depth,

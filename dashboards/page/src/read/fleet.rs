@@ -11,13 +11,13 @@ use super::document::IncidentDocument;
 use super::evidence::{self, PlottedEvidence};
 use super::first_judged::FirstWindows;
 use super::gaps::{self, WindowGap};
-use super::health::{self, Arrivals, PartStatus};
+use super::health::{self, PartStatus, RecentReports};
 use super::incidents::{self, IncidentRow, IncidentSelect};
 use super::last_seen::last_seen;
 use super::ledger::{self, LedgerDay};
-use super::period::Period;
+use super::period::PlottedPeriod;
 use super::progress::Progress;
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortName, CohortRow, Slot, by_age};
 use crate::histogram::Latencies;
@@ -53,7 +53,7 @@ pub(crate) struct FleetPage {
     pub(crate) choices: Vec<Choice>,
     pub(crate) app: Option<String>,
     pub(crate) environment: Option<String>,
-    pub(crate) period: Option<Period>,
+    pub(crate) period: Option<PlottedPeriod>,
     pub(crate) open: Vec<OpenIncident>,
     pub(crate) models: Vec<ModelGroup>,
     /// Windows that are missing in the period.
@@ -63,7 +63,7 @@ pub(crate) struct FleetPage {
     /// The outcomes of the app's reports of the last days.
     pub(crate) ledger: Option<LedgerDay>,
     /// Arrivals of reports; only while nothing was judged yet.
-    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) arrivals: Option<RecentReports>,
     /// States of the server's parts, which the process that serves the page reports.
     pub(crate) facts: Vec<PartStatus>,
     pub(crate) left_out: LeftOut,
@@ -144,7 +144,7 @@ pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     query: FleetQuery,
-    scope: &Scope,
+    scope: &AppScope,
     facts: Vec<PartStatus>,
 ) -> Result<FleetPage, ReadError> {
     let choices = choices::choices(store, progress, scope).await?;
@@ -175,7 +175,7 @@ pub(crate) async fn read(
         .filter_map(|cohort| cohort.first)
         .min()
         .unwrap_or(until);
-    let period = Period::of(began, until, SLOTS);
+    let period = PlottedPeriod::of(began, until, SLOTS);
     let (slots, gaps) = tokio::join!(
         windows::slots(store, of, None, None, period),
         gaps::read(store, window_seconds(&cohorts), period),

@@ -4,7 +4,7 @@ use clickhouse::Row;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::period::Period;
+use super::period::PlottedPeriod;
 use super::progress::time_of_ms;
 use super::store::{ReadError, StoreReader};
 use crate::text::number;
@@ -35,7 +35,7 @@ LIMIT 1000";
 pub(crate) async fn read(
     store: &StoreReader,
     window_seconds: f64,
-    period: Period,
+    period: PlottedPeriod,
 ) -> Result<Vec<WindowGap>, ReadError> {
     let (from, to) = (period.from.as_millisecond(), period.to.as_millisecond());
     let bind = |query: clickhouse::query::Query| query.bind(window_seconds).bind(from).bind(to);
@@ -45,7 +45,7 @@ pub(crate) async fn read(
 }
 
 /// Returns where gaps begin and end, as shares of the period in [0, 1].
-pub(crate) fn places(gaps: &[WindowGap], period: Period) -> Vec<(f64, f64)> {
+pub(crate) fn places(gaps: &[WindowGap], period: PlottedPeriod) -> Vec<(f64, f64)> {
     let gaps = gaps.iter();
     let places = gaps.filter_map(|gap| {
         let at = |time: Timestamp| period.at(time).clamp(0.0, 1.0);
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_gap_is_cut_to_the_period() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let period = Period::of(at(100), at(200), 10);
+        let period = PlottedPeriod::of(at(100), at(200), 10);
         let gaps = [gap(50, 110, 5), gap(150, 300, 9)];
         assert_eq!(places(&gaps, period), [(0.0, 0.1), (0.5, 1.0)]);
     }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::progress::{Progress, time_of_ms};
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::store::{LeftOut, ReadError, StoreReader};
 use crate::text::number;
 
@@ -13,7 +13,7 @@ use crate::text::number;
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct HealthPage {
     pub(crate) progress: Progress,
-    pub(crate) arrivals: Option<Arrivals>,
+    pub(crate) arrivals: Option<RecentReports>,
     pub(crate) outcomes: Vec<OutcomeCount>,
     pub(crate) verdicts: Vec<VerdictCount>,
     pub(crate) last_window: Option<LastWindow>,
@@ -65,7 +65,7 @@ LIMIT 50";
 
 /// Reports that are stored. Copies in open buckets may count twice.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Row, Serialize, Deserialize)]
-pub(crate) struct Arrivals {
+pub(crate) struct RecentReports {
     pub(crate) in_last_hour: u64,
     /// Reports that came with a key of kind `app`.
     pub(crate) public: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Arrivals {
     pub(crate) last: Option<Timestamp>,
 }
 
-impl Arrivals {
+impl RecentReports {
     /// Returns a sentence about networks that are unknown, if most reports of public keys have none.
     pub(crate) fn unweighed(&self) -> Option<String> {
         (2 * self.unweighed > self.public).then(|| {
@@ -97,7 +97,10 @@ WHERE (? = 1 OR has(?, r.app_id)) AND r.received_at > now64(3, 'UTC') - INTERVAL
 LIMIT 1";
 
 /// Returns the reports of the last hour.
-pub(crate) async fn arrivals(store: &StoreReader, scope: &Scope) -> Result<Arrivals, ReadError> {
+pub(crate) async fn arrivals(
+    store: &StoreReader,
+    scope: &AppScope,
+) -> Result<RecentReports, ReadError> {
     let mut rows = store.rows(ARRIVALS, |sql| scope.bind(sql)).await?;
     Ok(rows.pop().unwrap_or_default())
 }
@@ -139,7 +142,7 @@ impl HealthPage {
 pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
-    scope: &Scope,
+    scope: &AppScope,
     facts: Vec<PartStatus>,
 ) -> Result<HealthPage, ReadError> {
     let mut left_out = LeftOut::default();

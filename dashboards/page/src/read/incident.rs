@@ -16,9 +16,9 @@ use super::history::{self, IncidentHistory};
 use super::incidents::{IncidentRow, IncidentSelect, select};
 use super::last_seen::last_seen;
 use super::orders::{self, OrderRow};
-use super::period::Period;
+use super::period::PlottedPeriod;
 use super::progress::Progress;
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::sessions::{PlacementRow, SessionsAsked};
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, SeenIn, Slot, Slower};
@@ -34,7 +34,7 @@ pub(crate) struct IncidentPage {
     pub(crate) document: IncidentDocument,
     /// Reasons of the worst cohort's verdict, as sentences.
     pub(crate) reasons: Vec<String>,
-    pub(crate) period: Option<Period>,
+    pub(crate) period: Option<PlottedPeriod>,
     /// The worst cohort's windows.
     pub(crate) slots: Vec<Slot>,
     /// Windows that are missing in the period.
@@ -129,7 +129,7 @@ pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     id: &str,
-    scope: &Scope,
+    scope: &AppScope,
 ) -> Result<Option<IncidentPage>, ReadError> {
     let Some((row, document)) = one(store, id).await? else {
         return Ok(None);
@@ -147,7 +147,7 @@ pub(crate) async fn read(
     let end = end.or(row.changed_at).or(last);
     let began = document.cohorts().iter().map(|cohort| cohort.began);
     let began = began.min().or(row.started_at);
-    let period = end.map(|end| Period::of(began.unwrap_or(end), end, SLOTS));
+    let period = end.map(|end| PlottedPeriod::of(began.unwrap_or(end), end, SLOTS));
     let chipset = lead.map_or("", |lead| &*lead.key.chipset);
     let (orders, history, reasons, golden, slots, gaps, evidence, latest, sessions) = tokio::join!(
         orders::of_incident(store, id),

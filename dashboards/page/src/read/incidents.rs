@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::document::IncidentDocument;
 use super::last_seen::last_seen;
 use super::progress::{Progress, time};
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::store::{LeftOut, ReadError, StoreReader, filtered};
 use super::windows::{self, CohortRow};
 
@@ -205,7 +205,7 @@ pub(crate) async fn read(
     store: &StoreReader,
     progress: &Progress,
     app: Option<&str>,
-    scope: &Scope,
+    scope: &AppScope,
 ) -> Result<IncidentsPage, ReadError> {
     let rows: Vec<IncidentSelect> = store
         .rows(LIST, |query| filtered(scope.bind(query), app).bind(DAYS))

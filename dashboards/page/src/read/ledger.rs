@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::health::OutcomeCount;
 use super::progress::time;
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::store::{LeftOut, ReadError, StoreReader, filtered};
 
 /// Maximum number of days that a query may cover.
@@ -177,7 +177,7 @@ SELECT count() AS requested, countIf(toUnixTimestamp64Milli(d.erased_at) > 0) AS
 pub(crate) async fn read(
     store: &StoreReader,
     query: LedgerQuery,
-    allowed: &Scope,
+    allowed: &AppScope,
 ) -> Result<LedgerPage, ReadError> {
     let (app, environment) = (query.app.as_deref(), query.environment.as_deref());
     let scope = |sql: Query| filtered(filtered(allowed.bind(sql), app), environment);

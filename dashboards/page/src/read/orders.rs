@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::history::newest;
 use super::progress::time;
-use super::scope::Scope;
+use super::scope::AppScope;
 use super::store::{ReadError, StoreReader, filtered};
 
 /// An order in the audit trail.
@@ -102,7 +102,7 @@ pub(crate) fn called_false(trail: &[OrderRow]) -> Option<&OrderRow> {
 pub(crate) async fn read(
     store: &StoreReader,
     app: Option<&str>,
-    scope: &Scope,
+    scope: &AppScope,
 ) -> Result<OrdersPage, ReadError> {
     let rows: Vec<IncidentOrderRow> = store
         .rows(LATEST, |query| filtered(scope.bind(query), app))

@@ -10,13 +10,13 @@ const DAY_SECONDS: i64 = 86_400;
 
 /// A period, divided into slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Period {
+pub(crate) struct PlottedPeriod {
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
     pub(crate) slots: i64,
 }
 
-impl Period {
+impl PlottedPeriod {
     /// Returns the period from the first judged window, at most a day back, to the last one.
     pub(crate) fn of(first: Timestamp, last: Timestamp, slots: i64) -> Self {
         let earliest = last.as_second() - DAY_SECONDS;

@@ -7,9 +7,9 @@ use clickhouse::query::Query;
 
 /// All apps, or some.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Scope(Option<BTreeSet<String>>);
+pub(crate) struct AppScope(Option<BTreeSet<String>>);
 
-impl Scope {
+impl AppScope {
     pub(crate) fn all() -> Self {
         Self::default()
     }

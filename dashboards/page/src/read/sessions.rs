@@ -40,7 +40,7 @@ impl PlacementRow {
 }
 
 /// The commonest placement of each version.
-pub(crate) type Placements = HashMap<String, PlacementRow>;
+pub(crate) type CommonPlacements = HashMap<String, PlacementRow>;
 
 /// A model on a chipset, and the time whose sessions are read.
 #[derive(Debug, Clone, Copy)]
@@ -78,7 +78,7 @@ pub(super) struct NewName {
 /// The sessions that were read.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
-    pub(super) placements: Placements,
+    pub(super) placements: CommonPlacements,
     /// The commonest of each kind first.
     pub(super) new_names: Vec<NewName>,
 }
@@ -188,7 +188,7 @@ fn sessions(rows: Vec<SeenRow>, from: Timestamp) -> Sessions {
 
 /// Adds a placement of a version, of which only the commonest stays. Of two with equally many sessions it is the
 /// one with the smaller fingerprint.
-fn count(placements: &mut Placements, row: SeenRow) {
+fn count(placements: &mut CommonPlacements, row: SeenRow) {
     let known = placements.get(&row.version);
     let all_sessions = known.map_or(0, |known| known.all_sessions) + row.placed;
     let stays = known.filter(|known| {

@@ -8,7 +8,7 @@ use clickhouse::{Client, RowOwned, RowRead};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
-use super::budget::Budget;
+use super::budget::QueryBudget;
 use super::first_judged::FirstJudged;
 use crate::text::name::visible_sentence;
 
@@ -89,7 +89,7 @@ fn code(text: &str) -> Option<u32> {
 pub(crate) struct StoreReader {
     client: Handle,
     permits: Semaphore,
-    budget: Mutex<Budget>,
+    budget: Mutex<QueryBudget>,
     timeout_factor: u32,
     pub(super) first_judged: FirstJudged,
 }
@@ -118,7 +118,7 @@ impl StoreReader {
         Self {
             client: Handle(client),
             permits: Semaphore::new(at_once),
-            budget: Mutex::new(Budget::new(timeout_factor, Instant::now())),
+            budget: Mutex::new(QueryBudget::new(timeout_factor, Instant::now())),
             timeout_factor,
             first_judged: FirstJudged::default(),
         }
@@ -168,7 +168,7 @@ impl StoreReader {
 /// The permission to run one query. Its time is charged even if the caller has stopped waiting for the rows.
 struct QueryPermit<'a> {
     _permit: SemaphorePermit<'a>,
-    budget: &'a Mutex<Budget>,
+    budget: &'a Mutex<QueryBudget>,
     began: Instant,
 }
 
@@ -178,7 +178,7 @@ impl Drop for QueryPermit<'_> {
     }
 }
 
-fn locked(budget: &Mutex<Budget>) -> MutexGuard<'_, Budget> {
+fn locked(budget: &Mutex<QueryBudget>) -> MutexGuard<'_, QueryBudget> {
     budget.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

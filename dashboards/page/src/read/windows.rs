@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use super::first_judged::CohortName;
 use super::first_judged::FirstWindows;
-use super::period::Period;
+use super::period::PlottedPeriod;
 use super::progress::time;
 use super::store::{ReadError, StoreReader, filtered};
 use crate::text::number;
@@ -285,7 +285,7 @@ pub(crate) struct ChipsetWindows(HashMap<CohortName, Vec<JudgedWindow>>);
 
 impl ChipsetWindows {
     /// Returns a cohort's slots of a period that lies within the day.
-    pub(crate) fn slots(&mut self, name: &CohortName, period: Period) -> Vec<Slot> {
+    pub(crate) fn slots(&mut self, name: &CohortName, period: PlottedPeriod) -> Vec<Slot> {
         let windows = self.0.remove(name);
         slots_of(windows.unwrap_or_default(), period)
     }
@@ -402,7 +402,11 @@ pub(crate) struct SeenIn {
 
 impl SeenIn {
     /// `None` if no window of the period is stored as at fault.
-    pub(crate) fn of(slots: &[Slot], period: Period, since: Option<Timestamp>) -> Option<Self> {
+    pub(crate) fn of(
+        slots: &[Slot],
+        period: PlottedPeriod,
+        since: Option<Timestamp>,
+    ) -> Option<Self> {
         let windows = slots.iter().map(|slot| slot.windows_at_fault).sum();
         (windows > 0).then(|| Self {
             windows,
@@ -457,7 +461,7 @@ pub(crate) async fn slots(
     (app, environment): (&str, &str),
     model: Option<&str>,
     chipset: Option<&str>,
-    period: Period,
+    period: PlottedPeriod,
 ) -> Result<HashMap<CohortName, Vec<Slot>>, ReadError> {
     let (from, to) = (period.from.as_millisecond() - 1, period.to.as_millisecond());
     let rows: Vec<SlotRow> = store
@@ -494,7 +498,7 @@ pub(crate) async fn slots(
 }
 
 /// Puts windows of a cohort into the slots of a period, as [`SLOTS`] does.
-fn slots_of(mut windows: Vec<JudgedWindow>, period: Period) -> Vec<Slot> {
+fn slots_of(mut windows: Vec<JudgedWindow>, period: PlottedPeriod) -> Vec<Slot> {
     let (from, to) = (period.from.as_millisecond() - 1, period.to.as_millisecond());
     windows.retain(|(end, ..)| *end > from && *end <= to);
     windows.sort_by_key(|(end, ..)| *end);
@@ -557,7 +561,7 @@ mod tests {
     #[test]
     fn a_slot_has_its_last_median_and_its_worst_verdict() {
         let at = |second| Timestamp::from_second(second).unwrap();
-        let period = Period::of(at(1_000), at(1_100), 10);
+        let period = PlottedPeriod::of(at(1_000), at(1_100), 10);
         let window = |second: i64, p50_us, verdict: &str, severity: &str, hit| {
             (
                 second * 1_000,
@@ -596,7 +600,7 @@ mod tests {
             windows_at_fault,
         };
         let words = |slots: &[Slot], began| {
-            let period = Period::of(at(began), at(100_000), 120);
+            let period = PlottedPeriod::of(at(began), at(100_000), 120);
             SeenIn::of(slots, period, Some(at(began))).map(SeenIn::words)
         };
         assert_eq!(words(&[slot(0)], 99_000), None);

@@ -22,7 +22,7 @@ use super::login_throttle::LoginThrottle;
 use super::tokens::{TokenError, Tokens, digest};
 use crate::config::PageConfig;
 use crate::html::{self, OrderRight};
-use crate::read::scope::Scope;
+use crate::read::scope::AppScope;
 
 /// Name of the cookie.
 const COOKIE: &str = "epwatch_page";
@@ -62,14 +62,14 @@ pub(crate) struct Access {
 /// The rights of the holder of a token.
 #[derive(Debug, Clone)]
 struct Holder {
-    scope: Scope,
+    scope: AppScope,
     may_order: bool,
 }
 
 /// The rights of the sender of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted {
-    pub(crate) scope: Scope,
+    pub(crate) scope: AppScope,
     pub(crate) right: OrderRight,
 }
 
@@ -160,7 +160,7 @@ impl Access {
         }
         // The sign-in form needs its style sheet, so it is served without a token.
         if self.tokens.is_none() || path == "/style.css" {
-            let scope = Scope::all();
+            let scope = AppScope::all();
             return Ok((request, Admitted { scope, right }));
         }
         let asked = request.uri().path_and_query();

@@ -16,7 +16,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
 use super::access::Admitted;
-use super::cache::{Cache, Cached, Reading};
+use super::cache::{Cache, Cached, CachedPage};
 use crate::html::{self, Frame, Nav, NoPage, OrderRight};
 use crate::plot::style::{DRAWING_POLICY, SHEET};
 use crate::plot::svg::Drawing;
@@ -29,7 +29,7 @@ use crate::read::ledger::{self, LedgerPage, LedgerQuery};
 use crate::read::orders::{self, OrdersPage};
 use crate::read::progress::Progress;
 use crate::read::rollout::{self, Needed, NoRollout, Rollout, RolloutQuery};
-use crate::read::scope::Scope;
+use crate::read::scope::AppScope;
 use crate::read::store::{LeftOut, ReadError, StoreReader};
 use crate::text::terms::linked;
 
@@ -443,8 +443,8 @@ impl Pages {
         &self,
         target: &Target,
         progress: Progress,
-        scope: &Scope,
-    ) -> Result<Reading<Read>, Missing> {
+        scope: &AppScope,
+    ) -> Result<CachedPage<Read>, Missing> {
         let (store, progress) = (&self.store, &progress);
         let page = match target.clone() {
             Target::Fleet(query) => {
@@ -484,7 +484,7 @@ impl Pages {
         let json = document(read_at, progress, &page);
         let bytes = 3 * json.len();
         let is_whole = page.left_out().is_none_or(LeftOut::is_empty);
-        Ok(Reading {
+        Ok(CachedPage {
             page: Read { page, json },
             read_at,
             bytes,

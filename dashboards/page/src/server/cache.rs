@@ -25,7 +25,7 @@ const INCOMPLETE_MAX_AGE: Duration = Duration::from_secs(2);
 
 /// A page as it was read from the store, with the time of that.
 #[derive(Debug)]
-pub(crate) struct Reading<P> {
+pub(crate) struct CachedPage<P> {
     pub(crate) page: P,
     pub(crate) read_at: jiff::Timestamp,
     /// Bytes that the page counts for.
@@ -77,7 +77,7 @@ impl<P> Cache<P> {
         &self,
         address: &str,
         progress: Progress,
-        read: impl Future<Output = Result<Reading<P>, E>>,
+        read: impl Future<Output = Result<CachedPage<P>, E>>,
     ) -> Result<Arc<Cached<P>>, (E, Option<Arc<Cached<P>>>)> {
         let slot = self.slot(address);
         let mut held = slot.lock().await;
@@ -167,8 +167,8 @@ mod tests {
         }
     }
 
-    fn whole(page: u32, bytes: usize) -> Reading<u32> {
-        Reading {
+    fn whole(page: u32, bytes: usize) -> CachedPage<u32> {
+        CachedPage {
             page,
             read_at: jiff::Timestamp::UNIX_EPOCH,
             bytes,
@@ -193,7 +193,7 @@ mod tests {
     async fn an_error_comes_with_the_page_before() {
         let cache = Cache::<u32>::default();
         let failed = cache
-            .page("/", at(1), async { Err::<Reading<u32>, _>("away") })
+            .page("/", at(1), async { Err::<CachedPage<u32>, _>("away") })
             .await;
         assert!(matches!(failed, Err(("away", None))));
         cache

@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use sha2::{Digest as _, Sha256};
 
 use crate::config::MIN_TOKEN_BYTES;
-use crate::read::scope::Scope;
+use crate::read::scope::AppScope;
 
 /// Maximum number of tokens in a file.
 const MAX_TOKENS: usize = 1_000;
@@ -63,7 +63,7 @@ type TokenDigest = [u8; 32];
 
 /// Tokens, each with the apps that its holder may see.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(Vec<(TokenDigest, Scope)>);
+pub(crate) struct Tokens(Vec<(TokenDigest, AppScope)>);
 
 pub(crate) fn digest(text: &str) -> TokenDigest {
     Sha256::digest(text).into()
@@ -115,8 +115,8 @@ impl Tokens {
                 return Err(problem("a file has at most 1,000 tokens"));
             }
             let scope = match apps.is_empty() {
-                true => Scope::all(),
-                false => Scope::of(apps),
+                true => AppScope::all(),
+                false => AppScope::of(apps),
             };
             tokens.0.push((digest, scope));
         }
@@ -133,7 +133,7 @@ impl Tokens {
     }
 
     /// Returns the apps that the holder of a token may see; `None` for an unknown token.
-    pub(crate) fn scope_of(&self, presented: &str) -> Option<&Scope> {
+    pub(crate) fn scope_of(&self, presented: &str) -> Option<&AppScope> {
         let presented = digest(presented);
         let found = self.0.iter().find(|(digest, _)| *digest == presented);
         found.map(|(_, scope)| scope)

@@ -27,7 +27,7 @@ use crate::read::fleet::FleetQuery;
 use crate::read::health::{self, PartStatus};
 use crate::read::ledger::{LedgerQuery, MAX_DAYS};
 use crate::read::progress::Progress;
-use crate::read::scope::Scope;
+use crate::read::scope::AppScope;
 use crate::read::store::{LeftOut, StoreReader};
 use crate::server::answer::{Missing, Page, Pages, Target};
 use crate::text::time::ago;
@@ -91,7 +91,7 @@ async fn answer(
     let (progress, facts) = tokio::join!(Progress::read(&store), facts);
     let progress = progress?;
     let pages = Pages::over(store, Box::new(move || facts.clone()), clock.clone());
-    let (target, scope) = (target(&question), Scope::all());
+    let (target, scope) = (target(&question), AppScope::all());
     let arrivals = async {
         match &question {
             TerminalPage::Fleet { .. } => health::arrivals(pages.store(), &scope).await.ok(),

@@ -6,7 +6,7 @@ use super::error::TerminalError;
 use super::question::TerminalPage;
 use crate::read::fleet::{FleetPage, FleetQuery};
 use crate::read::progress::Progress;
-use crate::read::scope::Scope;
+use crate::read::scope::AppScope;
 use crate::server::answer::{Missing, Page, Pages, Target};
 
 /// Returns the error for the first name of the question that does not exist; `found` is the fleet page, if the question
@@ -47,7 +47,7 @@ pub(super) async fn unknown(
         environment: environment.map(str::to_owned),
         ..FleetQuery::default()
     });
-    let read = pages.read(&all, progress, &Scope::all()).await?.page;
+    let read = pages.read(&all, progress, &AppScope::all()).await?.page;
     let Page::Fleet(all) = &read.page else {
         return Ok(None);
     };

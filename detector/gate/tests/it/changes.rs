@@ -8,7 +8,7 @@ use epwatch_gate::{
     placement::InspectedChipset,
     policy::{PlacementLimits, Policy},
     report::comment,
-    verdict::{Before, Check, GatedModel, Outcome, Target, Verdict},
+    verdict::{EarlierModel, Check, GatedModel, Outcome, Target, Verdict},
 };
 
 /// A chipset with these partitions, nodes that compute on the CPU (name and op) and bytes that cross.
@@ -234,7 +234,7 @@ fn target(
         source: "emulator",
         runtime: Some("1.31.1/2.7.0".to_owned()),
         asked_for: Vec::new(),
-        before: before.map(|before| Before {
+        before: before.map(|before| EarlierModel {
             model: file("base/scene.onnx"),
             placement: before.numbers(),
         }),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::class::TOTAL_FALLBACK_BELOW;
 use crate::late_runs::LateRuns;
 use crate::numbers::{counted, latency, percent};
-use crate::placement::Unit;
+use crate::placement::WorkUnit;
 use crate::reference::{Origin, SpeedReference};
 use crate::signal::SignalId;
 
@@ -89,7 +89,7 @@ pub enum Reason {
         /// Share of the work on the NPU in the reference.
         reference_npu_share: Option<f64>,
         /// The unit of the shares.
-        unit: Unit,
+        unit: WorkUnit,
         /// The origin of the reference.
         origin: Origin,
         /// Chance of so many hits in a healthy cohort.
@@ -154,7 +154,7 @@ pub enum Reason {
         /// Share of the work on the NPU in the certificate.
         certified_npu_share: Option<f64>,
         /// The unit of the shares.
-        unit: Unit,
+        unit: WorkUnit,
         /// Chance of so many hits in a healthy cohort.
         p: f64,
     },

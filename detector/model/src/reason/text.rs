@@ -7,7 +7,7 @@ use epwatch_proto::ReasonCode;
 
 use crate::late_runs::LateRuns;
 use crate::numbers::{counted, percent};
-use crate::placement::Unit;
+use crate::placement::WorkUnit;
 
 use super::{CertifiedFirmware, SlowLimit, many_are_new};
 
@@ -17,7 +17,7 @@ const MAX_CODES: usize = 3;
 pub(super) const UNHEARD_OF: &str =
     "; nothing shows that it ever starts on this chipset, which may have none";
 
-pub(super) fn shares(now: &Option<f64>, before: &Option<f64>, unit: Unit) -> String {
+pub(super) fn shares(now: &Option<f64>, before: &Option<f64>, unit: WorkUnit) -> String {
     now.zip(*before).map_or(String::new(), |(now, before)| {
         let (now, before) = (percent(now), percent(before));
         format!(": {now} of the {unit} on the NPU instead of {before}")
@@ -31,7 +31,7 @@ pub(super) fn certifier(certified_by: &str) -> &str {
     }
 }
 
-pub(super) fn certified_share(share: &Option<f64>, unit: Unit) -> String {
+pub(super) fn certified_share(share: &Option<f64>, unit: WorkUnit) -> String {
     share.map_or(String::new(), |share| {
         format!(
             " with {} of the {unit} on the NPU of this chipset",
@@ -54,7 +54,7 @@ pub(super) fn certified_firmware(firmware: &Option<CertifiedFirmware>) -> String
     }
 }
 
-pub(super) fn share_of_hits(share: &Option<f64>, unit: Unit) -> String {
+pub(super) fn share_of_hits(share: &Option<f64>, unit: WorkUnit) -> String {
     share.map_or(String::new(), |share| {
         format!(", with {} of the {unit} there", percent(share))
     })

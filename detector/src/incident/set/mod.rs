@@ -10,7 +10,7 @@ use epwatch_model::{
 use jiff::{SignedDuration, Timestamp};
 
 use crate::incident::{
-    Recovery, advance, apply_order, end_quiet, end_recovered, expire_mute, quieted,
+    RecoveryWindow, advance, apply_order, end_quiet, end_recovered, expire_mute, quieted,
 };
 use crate::notify::{AttemptOutcome, Audience, Delivered};
 
@@ -100,7 +100,7 @@ impl IncidentSet {
     pub(crate) fn recover(
         &mut self,
         verdicts: &[CohortVerdict],
-        recovery: Recovery,
+        recovery: RecoveryWindow,
         now: Timestamp,
     ) {
         for relapsed in end_quiet(self.closed.iter_mut(), verdicts) {

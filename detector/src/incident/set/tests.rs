@@ -435,7 +435,7 @@ impl Course {
     fn shorter_window(&mut self, verdicts: &[CohortVerdict]) -> Vec<Occasion> {
         let (day, hour) = (Duration::from_secs(86_400), Duration::from_secs(3_600));
         let end = verdicts[0].window_end;
-        let recovery = Recovery::looked_for(end, day, hour).unwrap();
+        let recovery = RecoveryWindow::looked_for(end, day, hour).unwrap();
         self.set.recover(verdicts, recovery, end);
         self.deliver()
     }
@@ -599,7 +599,7 @@ fn a_fault_on_two_chipsets_ends_when_both_are_clean() {
 fn recoveries_are_looked_for_every_three_hours_in_windows_that_are_long_enough() {
     let hour = Duration::from_secs(3_600);
     let looked_for =
-        |second, window| Recovery::looked_for(at(second), window, hour).map(|it| it.window);
+        |second, window| RecoveryWindow::looked_for(at(second), window, hour).map(|it| it.window);
     let day = 24 * hour;
     assert_eq!(looked_for(looked_at(24), day), Some(18 * hour));
     assert_eq!(looked_for(looked_at(24), 8 * hour), Some(6 * hour));

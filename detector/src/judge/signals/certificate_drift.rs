@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use epwatch_model::{CertifiedFirmware, Origin, Placement, SignalId, Unit};
+use epwatch_model::{CertifiedFirmware, Origin, Placement, SignalId, WorkUnit};
 
 use crate::judge::baseline::{Baseline, Certificate};
 use crate::judge::placement::rise_over;
@@ -144,7 +144,7 @@ fn compare(vote: &DeviceVote, certificates: &[Certificate]) -> Option<Compared> 
     let rise = rise_over(placement, before);
     Some(Compared {
         origin: Origin::Certified,
-        unit: rise.map_or(Unit::Nodes, |rise| rise.unit),
+        unit: rise.map_or(WorkUnit::Nodes, |rise| rise.unit),
         rise: rise.map_or(0.0, |rise| rise.by),
         worse: rise.map_or(differs, |rise| rise.is_worse()),
         reference_share: before.npu_share().map(|(share, _)| share),

@@ -39,7 +39,7 @@ pub(crate) use intermittent_runs::Intermittent;
 pub use limits::Limits;
 pub(crate) use limits::{MIN_ELIGIBLE, MIN_HITS, UNSURPRISING_P};
 pub(crate) use median_ratio::MEDIAN_CHANCE;
-pub(crate) use output_drop::Dropped;
+pub(crate) use output_drop::DroppedOutputs;
 pub(crate) use outputs::{OutputMinority, Outputs, OutputsBeyond};
 pub(crate) use placement_change::PlacementChange;
 pub(crate) use slow_devices::Shift;
@@ -95,7 +95,7 @@ pub struct SignalEvidence {
     /// `Outputs` and `OutputHash`; `None` without self-tests.
     pub outputs: Option<Outputs>,
     /// `OutputDrop`; `None` without self-tests.
-    pub output_drop: Option<Dropped>,
+    pub output_drop: Option<DroppedOutputs>,
     /// `CvIncrease`; `None` if no device has a baseline.
     pub cv_increase: Option<CvIncrease>,
 }
@@ -261,7 +261,7 @@ impl SignalEvidence {
     }
 
     /// Returns the chipsets where outputs are off, if `Outputs` or `OutputDrop` fires.
-    pub(crate) fn firing_drop(&self) -> Option<&Dropped> {
+    pub(crate) fn firing_drop(&self) -> Option<&DroppedOutputs> {
         let dropped = self.output_drop.as_ref()?;
         let fires = dropped.signal.fires || self.firing_outputs().is_some();
         Some(dropped).filter(|dropped| fires && dropped.signal.hits > 0)

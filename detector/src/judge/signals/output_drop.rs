@@ -39,7 +39,7 @@ const AS_BEFORE: f64 = 0.5;
 
 /// The result of `OutputDrop`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dropped {
+pub struct DroppedOutputs {
     /// Value: share of the tested devices hit.
     pub signal: Signal,
     /// The distances, here and on other chipsets.
@@ -56,18 +56,18 @@ struct Distance<'a> {
 
 /// The unit in which distances are compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Unit {
+enum WorkUnit {
     /// 1 - cosine, which averages over all elements.
     Cosine,
     /// The largest difference, if the cosine shows nothing.
     Largest,
 }
 
-impl Unit {
+impl WorkUnit {
     fn of(self, test: &GoldenTest) -> Option<f64> {
         match self {
-            Unit::Cosine => Some(1.0 - test.cosine?),
-            Unit::Largest => test.max_abs,
+            WorkUnit::Cosine => Some(1.0 - test.cosine?),
+            WorkUnit::Largest => test.max_abs,
         }
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn dropped(
     chipsets: &[&CohortWindow],
     baseline: &Baseline,
     limits: &Limits,
-) -> Option<Dropped> {
+) -> Option<DroppedOutputs> {
     let all = by_input(window, |_| true);
     let n_off = |distances: &[Distance<'_>]| distances.iter().filter(|one| one.is_off).count();
     // Among equal ones the first by name.
@@ -89,8 +89,8 @@ pub(super) fn dropped(
     let off: Vec<Distance<'_>> = tested.iter().filter(|one| one.is_off).copied().collect();
     let cosine = median_of(&off, |test| test.cosine);
     let unit = match cosine.is_some_and(|cosine| cosine < ROUNDING_COSINE) {
-        true => Unit::Cosine,
-        false => Unit::Largest,
+        true => WorkUnit::Cosine,
+        false => WorkUnit::Largest,
     };
     let tally = Tally::of(&tested, |one| one.is_off);
     let here = median_of(&off, |test| unit.of(test));
@@ -121,7 +121,7 @@ pub(super) fn dropped(
     let rate = baseline.rates.of(id, BEYOND_RATE);
     let p = surprise(tally, rate, baseline.past(id, before));
     let fires = is_enough(tally, MIN_SHARE) && p <= limits.p_placement;
-    Some(Dropped {
+    Some(DroppedOutputs {
         signal: counted_signal(id, tally, p, MIN_SHARE, fires),
         drop: OutputDrop {
             hits: tally.hits,
@@ -202,7 +202,7 @@ mod tests {
         window
     }
 
-    fn found(own: &CohortWindow, others: &[CohortWindow]) -> Dropped {
+    fn found(own: &CohortWindow, others: &[CohortWindow]) -> DroppedOutputs {
         let others: Vec<&CohortWindow> = others.iter().collect();
         let limits = Limits::for_windows_a_day(1_000.0);
         dropped(own, None, &others, &Baseline::default(), &limits).unwrap()

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use epwatch_model::{
     Installation, Origin, Placement, PlacementReference, Signal, SignalId, TOTAL_FALLBACK_BELOW,
-    Unit,
+    WorkUnit,
 };
 use epwatch_proto::ReasonCode;
 
@@ -48,7 +48,7 @@ pub struct PlacementChange {
     /// The origin of the reference.
     pub origin: Origin,
     /// The unit of the shares.
-    pub unit: Unit,
+    pub unit: WorkUnit,
     /// Share of the work on the NPU in the reference, in [0, 1].
     pub reference_npu_share: Option<f64>,
     /// Median share of the work on the NPU on the devices hit.
@@ -122,7 +122,7 @@ impl PlacementChange {
 
 pub(super) struct Compared {
     pub(super) origin: Origin,
-    pub(super) unit: Unit,
+    pub(super) unit: WorkUnit,
     pub(super) rise: f64,
     pub(super) worse: bool,
     pub(super) reference_share: Option<f64>,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use epwatch_model::{Reason, Unit, VerdictNumbers};
+use epwatch_model::{Reason, VerdictNumbers, WorkUnit};
 
 use crate::judge::signals::{PlacementChange, SignalEvidence, SlowerAndMoved};
 use crate::judge::window::CohortWindow;
@@ -112,7 +112,9 @@ pub(super) fn on_the_cpu(change: &PlacementChange, nodes: &CpuNodes) -> (Vec<Str
             .then(b.n_nodes.cmp(&a.n_nodes))
             .then(a_name.cmp(b_name))
     });
-    let by_macs = change.hit_npu_share.filter(|_| change.unit == Unit::Macs);
+    let by_macs = change
+        .hit_npu_share
+        .filter(|_| change.unit == WorkUnit::Macs);
     let share = by_macs.map(|npu| 1.0 - npu).or(commonest_share);
     let ops = ops.into_iter().map(|(op, _)| op.to_owned());
     (ops.collect(), share)

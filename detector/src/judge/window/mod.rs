@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use epwatch_model::{CohortKey, Installation, Placement};
 use epwatch_proto::histogram::{bucket_high_us, bucket_low_us};
-use epwatch_stats::{Bucket, HistogramError, Moments, SLOW_RUN, SparseHistogram};
+use epwatch_stats::{Bucket, HistogramError, Moments, RangeHistogram, SLOW_RUN};
 use jiff::Timestamp;
 
 use crate::judge::device_events::DeviceEvents;
@@ -67,7 +67,7 @@ pub struct VoteLatency {
     /// Share of runs beyond 1.7 x the device's own p10, in [0, 1]; `None` below 8 runs.
     pub slow_share: Option<f64>,
     /// The device's usual latency, or the reason why it is unknown.
-    pub device_baseline: Result<SelfBaseline, BaselineAbsence>,
+    pub device_baseline: Result<SelfBaseline, MissingBaseline>,
     /// The runs compared with `device_baseline`; `None` if that is unknown. The counts add up over placements.
     pub against_self: Option<AgainstSelf>,
     /// The window's own runs compared with `device_baseline`; `None` if all runs are the window's own, or the baseline
@@ -96,7 +96,7 @@ pub struct AgainstSelf {
 }
 
 impl AgainstSelf {
-    pub(crate) fn counted(histogram: &SparseHistogram, earlier: &SelfBaseline) -> Option<Self> {
+    pub(crate) fn counted(histogram: &RangeHistogram, earlier: &SelfBaseline) -> Option<Self> {
         let n = histogram.n() as f64;
         let beyond = |limit: f64| Some(n * histogram.share_above(limit)?);
         Some(Self {
@@ -177,7 +177,7 @@ pub enum SelfBaselineKind {
 
 /// The reason why a device has no self baseline. It never counts as "unchanged".
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BaselineAbsence {
+pub enum MissingBaseline {
     /// The device reports the reason, as a code of the contract.
     Told(Arc<str>),
     /// The baseline was learnt from fewer than 8 runs.
@@ -192,9 +192,9 @@ impl VoteLatency {
     /// Makes the latency from the sums of a device's clean runs. `histogram` and `moments` are of the same runs.
     #[must_use]
     pub fn from_sums(
-        histogram: &SparseHistogram,
+        histogram: &RangeHistogram,
         moments: Moments,
-        device_baseline: Result<SelfBaseline, BaselineAbsence>,
+        device_baseline: Result<SelfBaseline, MissingBaseline>,
     ) -> Self {
         let quantile = |q| histogram.quantile(q);
         let low = || {
@@ -268,12 +268,12 @@ impl SelfBaseline {
     ///
     /// # Errors
     /// The reason why the baseline is not usable.
-    pub fn checked(self) -> Result<Self, BaselineAbsence> {
+    pub fn checked(self) -> Result<Self, MissingBaseline> {
         let ordered = 0.0 < self.p10_us && self.p10_us <= self.p50_us && self.p50_us <= self.p95_us;
         if self.n < MIN_RUNS_LOW {
-            Err(BaselineAbsence::TooFewRuns)
+            Err(MissingBaseline::TooFewRuns)
         } else if !ordered || !self.p95_us.is_finite() {
-            Err(BaselineAbsence::Unknown)
+            Err(MissingBaseline::Unknown)
         } else {
             Ok(self)
         }
@@ -292,7 +292,7 @@ pub struct CohortWindow {
     /// The devices' votes, in the order of their installations.
     pub votes: Vec<DeviceVote>,
     /// Clean runs of all voting devices, added, by firmware and input shape.
-    pub histograms: BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>,
+    pub histograms: BTreeMap<(Arc<str>, Arc<str>), RangeHistogram>,
     /// Devices with sessions in the window and without a vote.
     pub voteless: Voteless,
     /// Self-tests and failed starts.
@@ -396,7 +396,7 @@ impl CohortWindow {
     pub(crate) fn has_faulty_pasts(&self) -> bool {
         let latencies = self.votes.iter().filter_map(|vote| vote.latency.as_ref());
         let mut absences = latencies.filter_map(|latency| latency.device_baseline.as_ref().err());
-        absences.any(|absence| matches!(absence, BaselineAbsence::AtFault(_)))
+        absences.any(|absence| matches!(absence, MissingBaseline::AtFault(_)))
     }
 
     /// Returns how many devices have a baseline from another version, of their own or of their make.
@@ -437,7 +437,7 @@ impl CohortWindow {
     /// Returns how many clean runs the voting devices made.
     #[must_use]
     pub fn n_runs(&self) -> u64 {
-        self.histograms.values().map(SparseHistogram::n).sum()
+        self.histograms.values().map(RangeHistogram::n).sum()
     }
 
     /// Returns the firmwares seen, in order.
@@ -503,13 +503,13 @@ impl CohortWindow {
     pub(crate) fn histogram_of_shape(
         &self,
         shape_key: &str,
-    ) -> Result<SparseHistogram, HistogramError> {
+    ) -> Result<RangeHistogram, HistogramError> {
         let of_shape = self
             .histograms
             .iter()
             .filter(|((_, shape), _)| &**shape == shape_key);
         let buckets = of_shape.flat_map(|(_, histogram)| histogram.buckets().iter().copied());
-        SparseHistogram::from_buckets(buckets)
+        RangeHistogram::from_buckets(buckets)
     }
 }
 
@@ -521,7 +521,7 @@ pub struct MainShape<'a> {
     /// Its votes with latency.
     pub votes: Vec<&'a DeviceVote>,
     /// Their runs, merged.
-    pub histogram: SparseHistogram,
+    pub histogram: RangeHistogram,
 }
 
 /// Returns how many different devices voted.
@@ -543,8 +543,8 @@ pub(crate) fn different(devices: impl Iterator<Item = Installation>) -> u64 {
 /// The counts exceed 64 bits.
 pub fn histogram_of(
     counts: impl IntoIterator<Item = (u16, u64)>,
-) -> Result<SparseHistogram, HistogramError> {
-    SparseHistogram::from_buckets(counts.into_iter().map(|(index, count)| Bucket {
+) -> Result<RangeHistogram, HistogramError> {
+    RangeHistogram::from_buckets(counts.into_iter().map(|(index, count)| Bucket {
         low_us: bucket_low_us(index) as f64,
         high_us: bucket_high_us(index) as f64,
         count,
@@ -558,7 +558,7 @@ mod tests {
     fn latency(counts: &[(u16, u64)]) -> VoteLatency {
         let histogram = histogram_of(counts.iter().copied()).unwrap();
         let moments = histogram.estimated_moments().unwrap();
-        VoteLatency::from_sums(&histogram, moments, Err(BaselineAbsence::Unknown))
+        VoteLatency::from_sums(&histogram, moments, Err(MissingBaseline::Unknown))
     }
 
     #[test]
@@ -596,10 +596,10 @@ mod tests {
             change(&mut bad);
             assert_eq!(bad.checked(), Err(absence));
         };
-        check(|bad| bad.n = 7, BaselineAbsence::TooFewRuns);
-        check(|bad| bad.p10_us = 0.0, BaselineAbsence::Unknown);
-        check(|bad| bad.p95_us = f64::NAN, BaselineAbsence::Unknown);
-        check(|bad| bad.p50_us = 9.0, BaselineAbsence::Unknown);
+        check(|bad| bad.n = 7, MissingBaseline::TooFewRuns);
+        check(|bad| bad.p10_us = 0.0, MissingBaseline::Unknown);
+        check(|bad| bad.p95_us = f64::NAN, MissingBaseline::Unknown);
+        check(|bad| bad.p50_us = 9.0, MissingBaseline::Unknown);
         assert!(good.checked().is_ok());
     }
 }

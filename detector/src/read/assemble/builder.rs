@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use epwatch_model::{Installation, ModelKey};
-use epwatch_proto::SparseHistogram as Counted;
+use epwatch_proto::SparseHistogram;
 use jiff::Timestamp;
 
 use crate::judge::hash::{HashMap, HashSet};
@@ -25,7 +25,7 @@ pub(super) type CohortId = (TextId, TextId);
 pub(in crate::read) type VoteKey = (Installation, CohortPlacement, TextId);
 
 /// Sums of clean runs by firmware and input shape.
-pub(super) type CohortCounts = HashMap<(TextId, TextId), Counted>;
+pub(super) type CohortCounts = HashMap<(TextId, TextId), SparseHistogram>;
 
 pub(in crate::read) struct WindowBuilder {
     pub(super) model: ModelKey,
@@ -42,12 +42,12 @@ pub(in crate::read) struct WindowBuilder {
     adding: HashMap<VoteKey, Box<Adding>>,
     pub(super) unfinished: HashMap<VoteKey, Unfinished>,
     pub(super) counts: HashMap<CohortId, CohortCounts>,
-    pub(super) placed: HashMap<(Installation, CohortPlacement), Placed>,
+    pub(super) placed: HashMap<(Installation, CohortPlacement), DevicePlacement>,
     pub(super) voteless: HashMap<CohortId, WithoutVote>,
 }
 
 /// The placement with which a device ran.
-pub(super) struct Placed {
+pub(super) struct DevicePlacement {
     pub(super) session: PlacedSession,
     /// Creation of its first and its last session.
     pub(super) created_s: (i64, i64),
@@ -112,7 +112,7 @@ impl WindowBuilder {
                 known.created_s = (first.min(row.created_s), last.max(row.created_s));
             }
             Entry::Vacant(slot) => {
-                slot.insert(Placed {
+                slot.insert(DevicePlacement {
                     session: row.placed,
                     created_s: (row.created_s, row.created_s),
                     has_latency: false,

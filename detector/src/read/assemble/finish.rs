@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_model::{CohortKey, Installation, Placement, PlacementMethod};
-use epwatch_stats::SparseHistogram;
+use epwatch_stats::RangeHistogram;
 
 use crate::judge::hash::{HashMap, HashSet};
 use crate::judge::window::{CohortWindow, DeviceVote, VoteLatency, Voteless};
@@ -14,7 +14,7 @@ use crate::read::interner::{TextId, Texts};
 use super::builder::{CohortId, VoteKey, WindowBuilder, WithoutVote};
 use super::rows::{CohortPlacement, PlacedSession};
 
-type ByFirmwareAndShape = BTreeMap<(Arc<str>, Arc<str>), SparseHistogram>;
+type ByFirmwareAndShape = BTreeMap<(Arc<str>, Arc<str>), RangeHistogram>;
 
 /// Keeps every placement once, for all devices that have it.
 #[derive(Default)]

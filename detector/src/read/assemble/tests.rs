@@ -6,8 +6,8 @@ use epwatch_stats::Moments;
 
 use super::*;
 use crate::judge::placement::NodeCounts;
-use crate::judge::window::{BaselineAbsence, CohortWindow, SelfBaselineKind};
-use crate::read::arrivals::Arrivals;
+use crate::judge::window::{CohortWindow, MissingBaseline, SelfBaselineKind};
+use crate::read::arrivals::NewInstallations;
 use crate::read::interner::TextId;
 use crate::read::model_windows::FoundModel;
 use crate::read::span::Span;
@@ -45,7 +45,7 @@ impl Building {
         let asked = WindowsAsked {
             models: &[found],
             span: &span,
-            arrivals: &Arrivals::default(),
+            arrivals: &NewInstallations::default(),
             max_votes: 100,
         };
         Self(WindowBuilders::of(asked, Cow::Owned(Texts::default())))
@@ -140,7 +140,7 @@ impl Building {
 fn check(
     previous: (&str, Option<SelfQuantiles>),
     runtime: Option<SelfQuantiles>,
-    expected: Result<SelfBaselineKind, BaselineAbsence>,
+    expected: Result<SelfBaselineKind, MissingBaseline>,
 ) {
     let mut building = Building::begin();
     let row = building.row(previous, runtime);
@@ -158,10 +158,10 @@ fn the_version_before_is_the_device_baseline_and_else_the_runtime_before() {
     check(("1", SOME), SOME, Ok(version));
     check(("2", SOME), SOME, Ok(SelfBaselineKind::EarlierRuntime));
     check(("", NONE), SOME, Ok(SelfBaselineKind::EarlierRuntime));
-    let told = BaselineAbsence::Told("too_few_runs".into());
+    let told = MissingBaseline::Told("too_few_runs".into());
     check(("", NONE), NONE, Err(told));
     let few = learnt_from(3);
-    check(("1", few), NONE, Err(BaselineAbsence::TooFewRuns));
+    check(("1", few), NONE, Err(MissingBaseline::TooFewRuns));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! A vote while its rows arrive: its sums, and its device's earlier latency.
 
-use epwatch_stats::{HistogramError, Moments, SparseHistogram};
+use epwatch_stats::{HistogramError, Moments, RangeHistogram};
 
 use crate::judge::window::{
-    AgainstSelf, BaselineAbsence, MIN_RUNS_HIGH, MIN_RUNS_LOW, SelfBaseline, SelfBaselineKind,
+    AgainstSelf, MIN_RUNS_HIGH, MIN_RUNS_LOW, MissingBaseline, SelfBaseline, SelfBaselineKind,
     VoteLatency, histogram_of,
 };
 use crate::read::interner::{TextId, Texts};
@@ -21,13 +21,13 @@ pub(super) struct Adding {
 }
 
 /// Sums of runs of an earlier window, and their moments if these are possible.
-pub(in crate::read) type EarlierRuns = (Result<SparseHistogram, HistogramError>, Option<Moments>);
+pub(in crate::read) type EarlierRuns = (Result<RangeHistogram, HistogramError>, Option<Moments>);
 
 /// A vote with too few runs, until earlier windows are added.
 pub(super) struct Unfinished {
-    histogram: SparseHistogram,
+    histogram: RangeHistogram,
     moments: Moments,
-    device_baseline: Result<SelfBaseline, BaselineAbsence>,
+    device_baseline: Result<SelfBaseline, MissingBaseline>,
     /// The window's own runs compared with the baseline.
     own_against_self: Option<Box<AgainstSelf>>,
     own_p10_us: Option<f64>,
@@ -118,7 +118,7 @@ fn device_baseline(
     reported: DeviceBaseline,
     version: TextId,
     texts: &Texts,
-) -> Result<SelfBaseline, BaselineAbsence> {
+) -> Result<SelfBaseline, MissingBaseline> {
     let other_version = reported
         .previous
         .filter(|(previous, _)| *previous != version);
@@ -130,8 +130,8 @@ fn device_baseline(
     let Some((kind, numbers)) = of_version.or_else(of_runtime) else {
         let absence = texts.get(reported.absence);
         return Err(match &**absence {
-            "" | "unspecified" => BaselineAbsence::Unknown,
-            _ => BaselineAbsence::Told(absence.clone()),
+            "" | "unspecified" => MissingBaseline::Unknown,
+            _ => MissingBaseline::Told(absence.clone()),
         });
     };
     SelfBaseline {

@@ -11,7 +11,7 @@ use super::rows::RecordedSession;
 
 /// A placement as a session reports it. There are few different ones.
 #[derive(Debug, PartialEq, Eq, Hash, Clone)]
-pub(in crate::read) struct Place {
+pub(in crate::read) struct ReportedPlacement {
     pub(in crate::read) ran: CohortPlacement,
     pub(in crate::read) runtime: TextId,
     pub(in crate::read) exact: u64,
@@ -24,7 +24,7 @@ pub(in crate::read) struct Place {
     pub(in crate::read) is_directed: bool,
 }
 
-impl Place {
+impl ReportedPlacement {
     /// Returns the group of a session that takes part.
     pub(in crate::read) fn of(row: &SessionRow) -> Self {
         let PlacedSession {

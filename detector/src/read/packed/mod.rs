@@ -11,7 +11,7 @@ use epwatch_model::Installation;
 use crate::judge::hash::HashSet;
 
 use super::assemble::{ModelId, SeriesRow, WindowBuilders};
-pub(in crate::read) use group::Place;
+pub(in crate::read) use group::ReportedPlacement;
 pub(in crate::read) use rows::{RecordedSession, Series, SeriesFields};
 
 /// Sessions that were added: device, group, whether they are late or unproven, and the time of their creation. They are
@@ -22,7 +22,7 @@ pub(in crate::read) type KnownSessions = HashSet<(u32, u32, bool, bool, i64)>;
 pub(in crate::read) struct PackedRows<'a> {
     pub(in crate::read) bucket_s: i64,
     pub(in crate::read) devices: &'a [Installation],
-    pub(in crate::read) groups: &'a [Place],
+    pub(in crate::read) groups: &'a [ReportedPlacement],
     /// [`RecordedSession`], one after the other.
     pub(in crate::read) seen: &'a [u8],
     /// [`Series`], one after the other.

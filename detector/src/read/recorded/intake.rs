@@ -26,7 +26,7 @@ use crate::read::census::{Census, CensusSession};
 use crate::read::cpu_nodes::NodesRow;
 use crate::read::event_log::EventLog;
 use crate::read::interner::{Interner, TextId, Texts, next_id};
-use crate::read::packed::{Place, RecordedSession, Series, SeriesFields, rows};
+use crate::read::packed::{RecordedSession, ReportedPlacement, Series, SeriesFields, rows};
 use crate::read::span::bucket_at;
 use crate::read::varint;
 
@@ -56,7 +56,7 @@ pub struct Intake {
     summary: IntakeSummary,
     texts: Texts,
     devices: Interner<Installation>,
-    groups: Interner<Place>,
+    groups: Interner<ReportedPlacement>,
     apps: Interner<(TextId, TextId)>,
     models: Interner<ModelId>,
     /// Nodes and the time of their first receipt, by model, version, algorithm and exact fingerprint.
@@ -365,11 +365,16 @@ impl Intake {
         Ok((recording, self.summary))
     }
 
-    fn group(&mut self, session: &Session, chipset: &str, fields: &ReportFields<'_>) -> Place {
+    fn group(
+        &mut self,
+        session: &Session,
+        chipset: &str,
+        fields: &ReportFields<'_>,
+    ) -> ReportedPlacement {
         let placement = &session.placement;
         let reasons = placement.reasons.iter();
         let share = |share: f64| stored_share(share).to_bits();
-        Place {
+        ReportedPlacement {
             ran: CohortPlacement {
                 version: self.texts.id(&session.model.version),
                 chipset: self.texts.id(chipset),

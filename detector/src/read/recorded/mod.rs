@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use epwatch_model::{App, Installation, ModelKey, VersionOnChipset};
+use epwatch_model::{AppEnvironment, Installation, ModelKey, VersionOnChipset};
 
 use crate::judge::hash::{HashMap, HashSet};
 use crate::judge::sybil_resistance::Sender;
@@ -24,7 +24,7 @@ use super::assemble::{CohortPlacement, SeriesSum, WindowBuilders};
 use super::census::Census;
 use super::cpu_nodes::NodesRow;
 use super::error::SourceError;
-use super::packed::{KnownSessions, PackedRows, Place, Series};
+use super::packed::{KnownSessions, PackedRows, ReportedPlacement, Series};
 use super::span::Span;
 
 pub use intake::{Intake, IntakeSummary};
@@ -63,13 +63,13 @@ pub struct Recording {
     texts: Texts,
     models: BTreeMap<ModelKey, ModelRecord>,
     devices: Vec<Installation>,
-    groups: Vec<Place>,
+    groups: Vec<ReportedPlacement>,
     /// For each group, the first group with an equal `ran`. A device's sessions in both groups are one vote.
     vote_groups: Vec<u32>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
     /// By app, in the order of their buckets.
-    senders: HashMap<App, Vec<Sent>>,
+    senders: HashMap<AppEnvironment, Vec<Sent>>,
     rows: Spill,
 }
 

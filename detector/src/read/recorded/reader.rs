@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use epwatch_model::{Installation, ModelKey, VersionOnChipset};
-use epwatch_proto::SparseHistogram as Counted;
-use epwatch_stats::SparseHistogram;
+use epwatch_proto::SparseHistogram;
+use epwatch_stats::RangeHistogram;
 use jiff::Timestamp;
 
 use crate::judge::certified::Certified;
@@ -15,17 +15,19 @@ use crate::judge::sybil_resistance::Sender;
 use crate::judge::verdict::CpuNodes;
 use crate::read::assemble::{SeriesSum, WindowBuilders};
 use crate::read::cpu_nodes::unexpected;
-use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
+use crate::read::device_baselines::{
+    BaselineRequest, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums,
+};
 use crate::read::error::histogram_for;
 use crate::read::history::HistoryByModel;
 use crate::read::interner::TextId;
-use crate::read::reader::{Answer, Beginning, ReportReader, WindowsAsked, WindowsByModel};
+use crate::read::reader::{Beginning, ReadFuture, ReportReader, WindowsAsked, WindowsByModel};
 use crate::read::span::{PastSpan, Span};
 
 use super::Recording;
 
 impl ReportReader for Arc<Recording> {
-    fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
+    fn received(&self) -> ReadFuture<'_, Option<(Timestamp, Timestamp)>> {
         Box::pin(async {
             let at = |ms| Timestamp::from_millisecond(ms).ok();
             Ok(self
@@ -34,7 +36,7 @@ impl ReportReader for Arc<Recording> {
         })
     }
 
-    fn begin<'a>(&'a self, _span: &'a Span) -> Answer<'a, Beginning> {
+    fn begin<'a>(&'a self, _span: &'a Span) -> ReadFuture<'a, Beginning> {
         Box::pin(async {
             Ok(Beginning {
                 reader: Arc::new(self.clone()),
@@ -49,14 +51,14 @@ impl ReportReader for Arc<Recording> {
         (app_id, environment): (&'a str, &'a str),
         devices: &'a HashSet<Installation>,
         span: &'a Span,
-    ) -> Answer<'a, Vec<(Installation, Sender)>> {
+    ) -> ReadFuture<'a, Vec<(Installation, Sender)>> {
         let app = (app_id.to_owned(), environment.to_owned());
         let senders = self.senders.get(&app);
         let senders = senders.map(|all| self.senders_of(all, devices, span));
         Box::pin(async { Ok(senders.unwrap_or_default()) })
     }
 
-    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> ReadFuture<'a, WindowsByModel> {
         Box::pin(async move {
             let mut builders = WindowBuilders::of(asked, Cow::Borrowed(&self.texts));
             let models = asked.models.iter();
@@ -77,9 +79,9 @@ impl ReportReader for Arc<Recording> {
         &'a self,
         cohort: &'a VersionOnChipset,
         span_s: (i64, i64),
-    ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
+    ) -> ReadFuture<'a, Vec<(Arc<str>, RangeHistogram)>> {
         Box::pin(async move {
-            let mut merged: BTreeMap<&Arc<str>, Counted> = BTreeMap::new();
+            let mut merged: BTreeMap<&Arc<str>, SparseHistogram> = BTreeMap::new();
             self.each_series_of(std::slice::from_ref(cohort), span_s, |_, series| {
                 let counts = merged.entry(self.texts.get(series.shape)).or_default();
                 counts.add_all(series.unpacked().1);
@@ -96,9 +98,9 @@ impl ReportReader for Arc<Recording> {
     fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
-        asked: Asked,
+        asked: BaselineRequest,
         span: &'a Span,
-    ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
+    ) -> ReadFuture<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
         Box::pin(async move {
             let mut sums: Vec<HashMap<(u32, TextId), SeriesSum>> = Vec::new();
             sums.resize_with(wanted.len(), HashMap::default);
@@ -131,7 +133,7 @@ impl ReportReader for Arc<Recording> {
         &'a self,
         (model, version): (&'a ModelKey, &'a str),
         fingerprints: &'a [u64],
-    ) -> Answer<'a, CpuNodes> {
+    ) -> ReadFuture<'a, CpuNodes> {
         let nodes = self.models.get(model).map(|record| record.nodes.iter());
         let wanted = nodes.into_iter().flatten().filter(move |nodes| {
             **self.texts.get(nodes.version) == *version
@@ -140,7 +142,7 @@ impl ReportReader for Arc<Recording> {
         Box::pin(async { Ok(unexpected(wanted.map(|nodes| nodes.row.clone()))) })
     }
 
-    fn history(&self, _past: PastSpan) -> Answer<'_, Arc<HistoryByModel>> {
+    fn history(&self, _past: PastSpan) -> ReadFuture<'_, Arc<HistoryByModel>> {
         Box::pin(async { Ok(Arc::default()) })
     }
 }

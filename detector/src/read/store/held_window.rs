@@ -17,7 +17,7 @@ use crate::read::assemble::{ModelId, SeriesRow, SessionRow, WindowBuilders};
 use crate::read::error::{SourceError, failed};
 use crate::read::interner::{Interner, Texts};
 use crate::read::packed::{
-    KnownSessions, PackedRows, Place, RecordedSession, Series, SeriesFields, rows,
+    KnownSessions, PackedRows, RecordedSession, ReportedPlacement, Series, SeriesFields, rows,
 };
 use crate::read::reader::WindowsAsked;
 use crate::read::span::{Bucket, Span};
@@ -64,7 +64,7 @@ struct HeldBucket {
 #[derive(Debug, Clone, Default)]
 struct Names {
     texts: Texts,
-    groups: Interner<Place>,
+    groups: Interner<ReportedPlacement>,
 }
 
 /// All reports of one bucket.
@@ -322,7 +322,7 @@ impl ReportSink for Packer<'_> {
     }
 
     fn session(&mut self, model: ModelId, row: SessionRow) {
-        let group = self.names.groups.id(Place::of(&row));
+        let group = self.names.groups.id(ReportedPlacement::of(&row));
         self.group = group;
         let created_after_s = rows::created_after(i64::from(self.bucket), row.created_s);
         let (device, rows) = self.open(model, row.installation);

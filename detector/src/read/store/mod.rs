@@ -20,7 +20,7 @@ use std::sync::Arc;
 use clickhouse::{Client, Row};
 use epwatch_model::{Installation, ModelKey, VersionOnChipset};
 use epwatch_proto::hex;
-use epwatch_stats::SparseHistogram;
+use epwatch_stats::RangeHistogram;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -31,11 +31,13 @@ use crate::judge::sybil_resistance::{NetworkHash, Sender};
 use crate::judge::verdict::CpuNodes;
 
 use super::cpu_nodes::NodesRow;
-use super::device_baselines::{Asked, DeviceBaselines};
+use super::device_baselines::{BaselineRequest, DeviceBaselines};
 use super::error::{SourceError, failed, histogram_for};
 use super::feedback::{Feedback, feedback};
 use super::history::HistoryByModel;
-use super::reader::{Answer, Beginning, HeldLookBack, ReportReader, WindowsAsked, WindowsByModel};
+use super::reader::{
+    Beginning, HeldLookBack, ReadFuture, ReportReader, WindowsAsked, WindowsByModel,
+};
 use super::span::{PastSpan, Span};
 use census_cache::CensusCache;
 pub(super) use census_cache::MAX_HELD_BYTES;
@@ -119,11 +121,11 @@ impl StoreReader {
 }
 
 impl ReportReader for StoreReader {
-    fn feedback(&self, time: (Timestamp, Timestamp)) -> Answer<'_, Option<Feedback>> {
+    fn feedback(&self, time: (Timestamp, Timestamp)) -> ReadFuture<'_, Option<Feedback>> {
         Box::pin(async move { feedback(&self.counted.client, time).await.map(Some) })
     }
 
-    fn received(&self) -> Answer<'_, Option<(Timestamp, Timestamp)>> {
+    fn received(&self) -> ReadFuture<'_, Option<(Timestamp, Timestamp)>> {
         Box::pin(async move {
             let query = self.counted.query(
                 "SELECT toUnixTimestamp64Milli(min(received_at)), \
@@ -140,7 +142,7 @@ impl ReportReader for StoreReader {
 
     /// Queries that do not need each other's answers run at the same time. The store works on two at a time, and on one
     /// while another's answer is read.
-    fn begin<'a>(&'a self, span: &'a Span) -> Answer<'a, Beginning> {
+    fn begin<'a>(&'a self, span: &'a Span) -> ReadFuture<'a, Beginning> {
         let census = async {
             let counted = self.counted.settled().await?;
             let LookBack { census, window } = &mut *self.look_back.lock().await;
@@ -171,7 +173,7 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> Answer<'a, WindowsByModel> {
+    fn windows<'a>(&'a self, asked: WindowsAsked<'a>) -> ReadFuture<'a, WindowsByModel> {
         Box::pin(self.counted.windows(asked, self.window.as_deref()))
     }
 
@@ -179,7 +181,7 @@ impl ReportReader for StoreReader {
         &'a self,
         (model, version, chipset): &'a VersionOnChipset,
         span_s: (i64, i64),
-    ) -> Answer<'a, Vec<(Arc<str>, SparseHistogram)>> {
+    ) -> ReadFuture<'a, Vec<(Arc<str>, RangeHistogram)>> {
         let query = self.counted.query(&latency_before());
         let query = of_clean_series(query, &[model.app()], span_s, (1, 0));
         let query = query.bind(&model.model_id).bind(version).bind(chipset);
@@ -197,9 +199,9 @@ impl ReportReader for StoreReader {
     fn device_baselines<'a>(
         &'a self,
         wanted: &'a [VersionOnChipset],
-        asked: Asked,
+        asked: BaselineRequest,
         span: &'a Span,
-    ) -> Answer<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
+    ) -> ReadFuture<'a, HashMap<VersionOnChipset, DeviceBaselines>> {
         Box::pin(self.counted.device_baselines(wanted, asked, span))
     }
 
@@ -208,7 +210,7 @@ impl ReportReader for StoreReader {
         (app_id, environment): (&'a str, &'a str),
         devices: &'a HashSet<Installation>,
         span: &'a Span,
-    ) -> Answer<'a, Vec<(Installation, Sender)>> {
+    ) -> ReadFuture<'a, Vec<(Installation, Sender)>> {
         let buckets = span.window_buckets();
         Box::pin(async move {
             let mut senders = Vec::with_capacity(devices.len());
@@ -232,7 +234,7 @@ impl ReportReader for StoreReader {
         &'a self,
         (model, model_version): (&'a ModelKey, &'a str),
         fingerprints: &'a [u64],
-    ) -> Answer<'a, CpuNodes> {
+    ) -> ReadFuture<'a, CpuNodes> {
         Box::pin(async move {
             let version = (model.clone(), model_version.to_owned());
             let unknown = self.nodes.unknown(&version, fingerprints);
@@ -248,7 +250,7 @@ impl ReportReader for StoreReader {
         })
     }
 
-    fn history(&self, past: PastSpan) -> Answer<'_, Arc<HistoryByModel>> {
+    fn history(&self, past: PastSpan) -> ReadFuture<'_, Arc<HistoryByModel>> {
         Box::pin(self.history.read(&self.counted.client, past))
     }
 

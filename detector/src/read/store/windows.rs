@@ -13,7 +13,9 @@ use crate::judge::hash::HashMap;
 use crate::judge::window::histogram_of;
 use crate::read::assemble::{CohortPlacement, WindowBuilders};
 use crate::read::batches::MAX_SESSIONS;
-use crate::read::device_baselines::{Asked, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums};
+use crate::read::device_baselines::{
+    BaselineRequest, DeviceBaselines, DeviceBaselinesBuilder, DeviceSums,
+};
 use crate::read::error::{SourceError, failed, histogram_for};
 use crate::read::interner::Texts;
 use crate::read::reader::{WindowsAsked, WindowsByModel, apps_of};
@@ -169,7 +171,7 @@ impl Counted {
     pub(super) async fn device_baselines(
         &self,
         wanted: &[VersionOnChipset],
-        asked: Asked,
+        asked: BaselineRequest,
         span: &Span,
     ) -> Result<HashMap<VersionOnChipset, DeviceBaselines>, SourceError> {
         let apps = apps_of(wanted.iter().map(|(model, _, _)| model));

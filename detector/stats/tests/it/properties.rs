@@ -1,7 +1,7 @@
 //! Properties for any input: merging equals concatenating, quantiles and tails are monotone, dips stay in their bounds.
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, upper_tail};
-use epwatch_stats::{Bucket, Moments, SparseHistogram, VarianceSplit, Weighting};
+use epwatch_stats::{Bucket, Moments, RangeHistogram, VarianceSplit, Weighting};
 use epwatch_stats::{dip, mixture, order_stat, valley};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,9 +15,9 @@ fn bucket() -> impl Strategy<Value = Bucket> {
     })
 }
 
-fn histogram() -> impl Strategy<Value = SparseHistogram> {
+fn histogram() -> impl Strategy<Value = RangeHistogram> {
     vec(bucket(), 0..40)
-        .prop_map(|buckets| SparseHistogram::from_buckets(buckets).expect("one scheme"))
+        .prop_map(|buckets| RangeHistogram::from_buckets(buckets).expect("one scheme"))
 }
 
 fn prior() -> impl Strategy<Value = BetaPrior> {

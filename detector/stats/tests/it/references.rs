@@ -3,7 +3,7 @@
 
 use epwatch_stats::beta_binomial::{BetaPrior, ln_pmf, ln_upper_tail};
 use epwatch_stats::order_stat::median_bound_rank;
-use epwatch_stats::{Bucket, Moments, SparseHistogram, dip, mixture, valley};
+use epwatch_stats::{Bucket, Moments, RangeHistogram, dip, mixture, valley};
 use hdrhistogram::Histogram;
 use serde::Deserialize;
 
@@ -148,7 +148,7 @@ fn histogram_dips_agree_with_the_definition_solved_as_a_linear_programme() {
             high_us,
             count,
         });
-        let histogram = SparseHistogram::from_buckets(buckets).unwrap();
+        let histogram = RangeHistogram::from_buckets(buckets).unwrap();
         let what = format!("{:?}", case.buckets);
         close(
             &what,
@@ -204,7 +204,7 @@ fn median_ranks_agree_with_the_binomial() {
 }
 
 /// Values in the buckets that the SDK records with: 2 significant digits, 1 us to 60 s.
-fn recorded(values: impl IntoIterator<Item = u64>) -> (Histogram<u64>, SparseHistogram) {
+fn recorded(values: impl IntoIterator<Item = u64>) -> (Histogram<u64>, RangeHistogram) {
     let mut hdr = Histogram::new_with_bounds(1, 60_000_000, 2).expect("sound bounds");
     for value in values {
         hdr.record(value).expect("below 60 s");
@@ -217,12 +217,12 @@ fn recorded(values: impl IntoIterator<Item = u64>) -> (Histogram<u64>, SparseHis
             count: entry.count_at_value(),
         }
     });
-    let sparse = SparseHistogram::from_buckets(buckets.collect::<Vec<_>>()).expect("hdr buckets");
+    let sparse = RangeHistogram::from_buckets(buckets.collect::<Vec<_>>()).expect("hdr buckets");
     (hdr, sparse)
 }
 
 /// Old Faithful in microseconds; EM on the raw values must lead to the same two components.
-fn faithful(name: &str) -> (Vec<f64>, SparseHistogram) {
+fn faithful(name: &str) -> (Vec<f64>, RangeHistogram) {
     let values: Vec<f64> = dataset(name)
         .values
         .iter()

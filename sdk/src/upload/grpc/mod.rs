@@ -18,7 +18,7 @@ use tonic::{
 };
 
 use self::counted::{CountingConnector, SentBytes};
-use super::{Answer, Payload, Transport, UploadBatch, UploadError, deletion_request};
+use super::{CollectorAnswer, Payload, Transport, UploadBatch, UploadError, deletion_request};
 use crate::{
     config::{SdkConfig, TrustedRoots},
     folder::files,
@@ -121,7 +121,7 @@ impl GrpcTransport {
         batch: &UploadBatch,
         now: Now,
         meanwhile: &mut dyn FnMut() -> Option<Duration>,
-    ) -> Result<Answer, UploadError> {
+    ) -> Result<CollectorAnswer, UploadError> {
         self.renew_identity();
         if time_between(self.used_at, now) > policy::MAX_IDLE_CONNECTION {
             self.client = None;
@@ -138,26 +138,27 @@ impl GrpcTransport {
                 Payload::Reports { request, .. } => {
                     let request = authorized((**request).clone(), authorization);
                     let response = client.upload(request).await?;
-                    Ok(Answer::Upload(response.into_inner()))
+                    Ok(CollectorAnswer::Upload(response.into_inner()))
                 }
                 Payload::Deletion(secret) => {
                     let request = authorized(deletion_request(secret), authorization);
                     let response = client.delete_installation(request).await?;
-                    Ok(Answer::Deletion(response.into_inner()))
+                    Ok(CollectorAnswer::Deletion(response.into_inner()))
                 }
             }
         };
         let call = async { tokio::time::timeout(deadline, call).await };
-        let answer: Option<Result<Result<Answer, Status>, _>> = self.runtime.block_on(async {
-            let mut call = std::pin::pin!(call);
-            let mut wait = Duration::ZERO;
-            loop {
-                if let Ok(answer) = tokio::time::timeout(wait, call.as_mut()).await {
-                    return Some(answer);
+        let answer: Option<Result<Result<CollectorAnswer, Status>, _>> =
+            self.runtime.block_on(async {
+                let mut call = std::pin::pin!(call);
+                let mut wait = Duration::ZERO;
+                loop {
+                    if let Ok(answer) = tokio::time::timeout(wait, call.as_mut()).await {
+                        return Some(answer);
+                    }
+                    wait = meanwhile()?;
                 }
-                wait = meanwhile()?;
-            }
-        });
+            });
         self.used_at = self.clock.now();
         match answer {
             Some(Ok(Ok(answer))) => Ok(answer),

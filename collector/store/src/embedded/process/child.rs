@@ -16,7 +16,7 @@ use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 
 use super::control::{MAX_LINE_BYTES, Orders, Stage, StartReport};
 use super::listen::{self, Acceptor, Connections};
-use crate::embedded::binding::{self, Engine};
+use crate::embedded::binding::{self, EngineLibrary};
 use crate::embedded::engine::RunningEngine;
 use crate::embedded::protocol::http::Service;
 use crate::embedded::protocol::reader;
@@ -98,7 +98,7 @@ fn run(control: UnixStream, orders: &Orders) -> u8 {
 }
 
 fn start_engine(orders: &Orders) -> Result<Arc<RunningEngine>, (Stage, String)> {
-    let engine = Engine::load(&orders.library).map_err(|error| {
+    let engine = EngineLibrary::load(&orders.library).map_err(|error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
         (
             Stage::Library,

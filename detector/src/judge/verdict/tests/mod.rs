@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use epwatch_model::Severity::{Info, Page, Ticket};
 use epwatch_model::VerdictClass::*;
 use epwatch_model::{
-    BEYOND_TENTHS, CohortVerdict, Origin, PlacementReference, Severity, SignalId, Unit,
-    VerdictClass,
+    BEYOND_TENTHS, CohortVerdict, Origin, PlacementReference, Severity, SignalId, VerdictClass,
+    WorkUnit,
 };
 
 use crate::judge::base_rates::BaseRates;
@@ -14,7 +14,7 @@ use crate::judge::baseline::Baseline;
 use crate::judge::placement::tests::placed;
 use crate::judge::signals::{Controls, PeerRatios};
 use crate::judge::tally::{BaseRate, Tally};
-use crate::judge::window::{AgainstSelf, BaselineAbsence, CohortWindow, Voteless};
+use crate::judge::window::{AgainstSelf, CohortWindow, MissingBaseline, Voteless};
 use crate::testing::{
     Fleet, device, judged, judged_with_controls, judged_with_peers, noisy, peers, reference,
 };
@@ -47,7 +47,7 @@ fn others(npu_share: f64) -> Baseline {
         placements: vec![PlacementReference::MedianShare {
             method: placed(1, 1, 1, None).method,
             npu_share,
-            unit: Unit::Macs,
+            unit: WorkUnit::Macs,
             chipsets: 3,
         }],
         ..Baseline::default()
@@ -322,7 +322,7 @@ fn a_directive_makes_no_fallback_one_of_some_devices() {
     for vote in &mut window.votes[1..] {
         vote.placement = unknown.clone();
         if let Some(latency) = &mut vote.latency {
-            latency.device_baseline = Err(BaselineAbsence::Unknown);
+            latency.device_baseline = Err(MissingBaseline::Unknown);
         }
     }
     window.voteless = under_directive(50);
