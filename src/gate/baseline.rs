@@ -12,7 +12,7 @@ use epwatch_gate::{
     change::{self, Neighbours, Side},
     placement::{Inspected, InspectedChipset},
     policy::PlacementLimits,
-    verdict::{EarlierModel, Check, GatedModel, Outcome},
+    verdict::{EarlierModel, Check, GatedModel, CheckResult},
 };
 use epwatch_manifest::{GraphFacts, ManifestError, ModelOutline, graph_facts};
 
@@ -237,7 +237,7 @@ impl Compared {
                     // A node that another failed check lists with its reason is not listed again.
                     let listed: Vec<_> = checks
                         .iter()
-                        .filter(|other| other.result == Outcome::Fail)
+                        .filter(|other| other.result == CheckResult::Fail)
                         .flat_map(|other| other.nodes.iter().cloned())
                         .collect();
                     check.nodes.retain(|node| !listed.contains(node));

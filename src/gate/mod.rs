@@ -40,7 +40,7 @@ use epwatch_gate::{
     placement::Inspected,
     policy::Policy,
     read::ReadOptions,
-    verdict::{Against, Check, NotChecked, Outcome, Target, Verdict, with_launches},
+    verdict::{Against, Check, NotChecked, CheckResult, Target, Verdict, with_launches},
 };
 use epwatch_manifest::{ModelOutline, graph_facts};
 use epwatch_proto::{Runtime, v1};
@@ -178,8 +178,8 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         each.collect::<Vec<_>>().join("\n")
     };
     match verdict.result {
-        Outcome::Fail => Err(No(sentences(Outcome::Fail)).into()),
-        Outcome::Undecided => anyhow::bail!("{}", sentences(Outcome::Undecided)),
+        CheckResult::Fail => Err(No(sentences(CheckResult::Fail)).into()),
+        CheckResult::Undecided => anyhow::bail!("{}", sentences(CheckResult::Undecided)),
         _ => {
             if let Some(url) = &args.certify.certify {
                 let shapes = args.app.shapes(&args.shape);
@@ -421,7 +421,7 @@ fn needs_more(args: &Args, policy: &Policy, measured: &JudgedLaunches) -> bool {
     let is_open = |target: &Target| {
         let has_fewer = |against: &Against| against.pairs < ALL_PAIRS;
         let is_undecided =
-            |check: &Check| check.id == "regression" && check.result == Outcome::Undecided;
+            |check: &Check| check.id == "regression" && check.result == CheckResult::Undecided;
         target.against.as_ref().is_some_and(has_fewer) && target.checks.iter().any(is_undecided)
     };
     args.device.is_here()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use epwatch_gate::{
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::{Check, Outcome},
+    verdict::{Check, CheckResult},
 };
 use epwatch_model::{CohortVerdict, Severity, VerdictClass};
 use epwatch_proto::{
@@ -224,8 +224,8 @@ fn check_gate(row: &Row, at: Timestamp) {
     };
     let macs = of("npu_macs");
     let expected = match row.is_unknown() {
-        true => Outcome::Undecided,
-        false => Outcome::Fail,
+        true => CheckResult::Undecided,
+        false => CheckResult::Fail,
     };
     assert_eq!(macs.result, expected, "{}: {checks:#?}", row.ep());
     if row.is_cpu() {

@@ -15,7 +15,7 @@ use epwatch_detector::Detector;
 use epwatch_gate::{
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::Outcome,
+    verdict::CheckResult,
 };
 use epwatch_model::{Incident, Severity, State, VerdictClass};
 use epwatch_proto::{
@@ -130,7 +130,7 @@ fn check_gate(dump: &[u8]) {
         checks.iter().any(|check| {
             assert!(!check.why.contains("NPU"), "{check:#?}");
             let mut ops = check.nodes.iter().map(|node| node.op_type.as_str());
-            check.result != Outcome::Pass && ops.any(|op| op == "Hardmax")
+            check.result != CheckResult::Pass && ops.any(|op| op == "Hardmax")
         })
     });
     let split = split.unwrap_or_else(|| panic!("nothing on the CPU: {runs:#?}"));

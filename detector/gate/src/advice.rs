@@ -6,7 +6,7 @@ use epwatch_proto::ReasonCode;
 
 use crate::{
     ops::{OpForm, Precision},
-    verdict::{Check, FailingNode, Outcome},
+    verdict::{Check, CheckResult, FailingNode},
 };
 
 /// Maximum number of nodes that are suspected of a failed session whose error names no node.
@@ -26,7 +26,7 @@ pub struct ModelNode<'a> {
 pub fn advise(checks: &mut [Check], chipset: &str, nodes: &[ModelNode<'_>]) {
     let by_name: HashMap<&str, &ModelNode<'_>> = nodes.iter().map(|n| (n.name, n)).collect();
     for check in checks.iter_mut() {
-        if check.id == "session" && check.result == Outcome::Fail && check.nodes.is_empty() {
+        if check.id == "session" && check.result == CheckResult::Fail && check.nodes.is_empty() {
             suspect(check, chipset, nodes);
         }
         for node in &mut check.nodes {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     fn checks(id: &'static str, node: Option<(&str, &str)>) -> Vec<Check> {
-        let mut check = Check::new(id, Outcome::Fail, "no session: 1002");
+        let mut check = Check::new(id, CheckResult::Fail, "no session: 1002");
         check.nodes.extend(node.map(|(name, reason)| FailingNode {
             name: name.to_owned(),
             op_type: "LayerNormalization".to_owned(),

@@ -10,7 +10,7 @@ use crate::{
     measured::limited,
     mistakes::Mistake,
     run::Run,
-    verdict::{Check, LoadNumbers, Outcome},
+    verdict::{Check, CheckResult, LoadNumbers},
 };
 
 /// Fails if a run ended with an error.
@@ -20,12 +20,12 @@ pub(crate) fn failed_runs(candidate: &[MeasuredFile]) -> Option<Check> {
         (launches + 1, runs.saturating_add(one.run.failed_runs))
     });
     let why = format!("{runs} runs ended with an error, in {launches} launches");
-    (launches > 0).then(|| Check::new("failed_runs", Outcome::Fail, why))
+    (launches > 0).then(|| Check::new("failed_runs", CheckResult::Fail, why))
 }
 
 fn none(id: &'static str, what: &str) -> Check {
     let why = format!("a limit is set, and a file has no {what}");
-    Check::new(id, Outcome::Undecided, why)
+    Check::new(id, CheckResult::Undecided, why)
 }
 
 /// Judges how long sessions take to start.
@@ -34,7 +34,7 @@ pub(crate) fn loads(now: &[&MeasuredFile], by: JudgedBy<'_>) -> Option<Check> {
     if let Some(one) = now.iter().find(|one| one.run.is_off_npu()) {
         let path = &one.file.path;
         let why = format!("{path} was not measured on an NPU; its load time says nothing of one");
-        return Some(Check::new("load", Outcome::Undecided, why));
+        return Some(Check::new("load", CheckResult::Undecided, why));
     }
     let loads = now.iter().map(|one| Some(one.run.load_us? / 1_000.0));
     let loads: Option<Vec<f64>> = loads.collect();
@@ -70,7 +70,7 @@ pub(crate) fn outputs(
     let wrong = of_runs().find_map(|(one, outputs)| Some((one, outputs?.wrong.as_ref()?)));
     if let Some((one, what)) = wrong {
         let why = format!("{}: {what}{}", one.file.path, first_off(one));
-        return Some(Check::new("outputs", Outcome::Fail, why));
+        return Some(Check::new("outputs", CheckResult::Fail, why));
     }
     let limit = by.policy.outputs.min_cosine?;
     let cosines = of_runs().map(|(one, outputs)| Some((outputs?.cosine?, one)));
@@ -81,8 +81,8 @@ pub(crate) fn outputs(
         None => none("outputs", "cosine of the outputs"),
         Some((least, one)) => {
             let (result, first) = match least >= limit {
-                true => (Outcome::Pass, String::new()),
-                false => (Outcome::Fail, first_off(one)),
+                true => (CheckResult::Pass, String::new()),
+                false => (CheckResult::Fail, first_off(one)),
             };
             let (n, file) = (candidate.len(), &one.file.path);
             let why = format!(

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::{
     placement::{InspectedChipset, InspectedNode, percent},
     policy::PlacementLimits,
-    verdict::{Check, Outcome, PlacementNumbers},
+    verdict::{Check, CheckResult, PlacementNumbers},
 };
 
 /// Name of the check.
@@ -45,9 +45,9 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
     let numbers = now.on.numbers()?;
     let Some(was) = before.on.numbers() else {
         let (result, why) = match before.on.session.as_str() {
-            "failed" => (Outcome::Pass, "the model before has no session here"),
+            "failed" => (CheckResult::Pass, "the model before has no session here"),
             _ => (
-                Outcome::Undecided,
+                CheckResult::Undecided,
                 "the model before gave no answer; --timeout gives it more time",
             ),
         };
@@ -96,14 +96,14 @@ pub fn judge(now: Side<'_>, before: Side<'_>, limits: &PlacementLimits) -> Optio
     let unlisted = now.on.unlisted() + before.on.unlisted();
     let (result, why) = if !red.is_empty() {
         red.append(&mut said);
-        (Outcome::Fail, red.join("; "))
+        (CheckResult::Fail, red.join("; "))
     } else if unlisted > 0 {
         let why = format!("{unlisted} nodes off the NPU are not listed with their ops");
-        (Outcome::Undecided, why)
+        (CheckResult::Undecided, why)
     } else if !said.is_empty() {
-        (Outcome::Warn, said.join("; "))
+        (CheckResult::Warn, said.join("; "))
     } else {
-        (Outcome::Pass, unchanged(paired.kept, paired.gone))
+        (CheckResult::Pass, unchanged(paired.kept, paired.gone))
     };
     let mut check = Check::new(ID, result, why).with(Some(new.len() as f64), Some(0.0));
     check.unit = Some("nodes");
@@ -131,7 +131,7 @@ pub(crate) fn judge_numbers(now: &PlacementNumbers, before: &PlacementNumbers) -
     let moved = prints.is_some_and(|(now, before)| now != before) && nodes(now) == nodes(before);
     let (result, why) = match shares {
         Some((share, was)) if was - share > MOST_LOST => (
-            Outcome::Fail,
+            CheckResult::Fail,
             format!(
                 "{} of the MACs on the NPU, {} before",
                 percent(share),
@@ -139,33 +139,37 @@ pub(crate) fn judge_numbers(now: &PlacementNumbers, before: &PlacementNumbers) -
             ),
         ),
         _ if now.partitions > before.partitions => (
-            Outcome::Warn,
+            CheckResult::Warn,
             format!(
                 "{} partitions on the NPU, {} before",
                 now.partitions, before.partitions
             ),
         ),
         _ if moved => (
-            Outcome::Warn,
+            CheckResult::Warn,
             "as many nodes on each EP as before, but other ones".to_owned(),
         ),
         None => (
-            Outcome::Skip,
+            CheckResult::Skip,
             "the MACs of one side are not known".to_owned(),
         ),
-        Some(_) => (Outcome::Pass, "nothing left the NPU".to_owned()),
+        Some(_) => (CheckResult::Pass, "nothing left the NPU".to_owned()),
     };
     Check::new(ID, result, why).with(now.npu_macs, before.npu_macs.map(|was| was - MOST_LOST))
 }
 
 /// A check for a file that is the same as before.
 pub fn same_file() -> Check {
-    Check::new(ID, Outcome::Pass, "the model before is the same file")
+    Check::new(ID, CheckResult::Pass, "the model before is the same file")
 }
 
 /// A check for a model that has none before.
 pub fn no_file() -> Check {
-    Check::new(ID, Outcome::Skip, "no file of --baseline is of this model")
+    Check::new(
+        ID,
+        CheckResult::Skip,
+        "no file of --baseline is of this model",
+    )
 }
 
 fn unchanged(kept: usize, gone: usize) -> String {

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::verdict::{GatedFile, GatedModel, Outcome, Verdict};
+use crate::verdict::{GatedFile, GatedModel, CheckResult, Verdict};
 
 /// Type of every statement.
 pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";
@@ -93,9 +93,9 @@ fn subjects(model: &GatedModel) -> impl Iterator<Item = Subject> {
 /// Returns the statements [`TEST_RESULT`] and [`GATE`]. `None` without a model, and without a result.
 pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
     let result = match verdict.result {
-        Outcome::Pass if verdict.with(Outcome::Warn).next().is_some() => "WARNED",
-        Outcome::Pass => "PASSED",
-        Outcome::Fail => "FAILED",
+        CheckResult::Pass if verdict.with(CheckResult::Warn).next().is_some() => "WARNED",
+        CheckResult::Pass => "PASSED",
+        CheckResult::Fail => "FAILED",
         _ => return None,
     };
     let mut subject: Vec<Subject> = Vec::new();
@@ -128,9 +128,9 @@ pub fn statements(verdict: &Verdict, made_at: &str) -> Option<[Statement; 2]> {
     let test_result = json!({
         "result": result,
         "configuration": configuration,
-        "passedTests": tests(Outcome::Pass),
-        "warnedTests": tests(Outcome::Warn),
-        "failedTests": tests(Outcome::Fail),
+        "passedTests": tests(CheckResult::Pass),
+        "warnedTests": tests(CheckResult::Warn),
+        "failedTests": tests(CheckResult::Fail),
     });
     let gate = json!({"made_at": made_at, "gate": verdict});
     let of = |predicate_type: &str, predicate| Statement {

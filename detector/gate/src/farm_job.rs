@@ -1,7 +1,7 @@
 //! Failed jobs of Qualcomm AI Hub: whose fault a failure is, by its type. The types are
 //! `JobFailureType` of qai-hub 0.56.0.
 
-use crate::verdict::{Check, Outcome};
+use crate::verdict::{Check, CheckResult};
 
 /// Name of the check.
 const ID: &str = "job";
@@ -97,9 +97,9 @@ impl FailedJob {
     /// The job as a check of the candidate. A baseline that cannot be measured leaves nothing to compare with.
     pub fn check(&self, is_baseline: bool) -> Check {
         let (result, of) = match (self.blame(), is_baseline) {
-            (Blame::Model, false) => (Outcome::Fail, ""),
-            (_, false) => (Outcome::Undecided, ""),
-            (_, true) => (Outcome::Undecided, "of the baseline "),
+            (Blame::Model, false) => (CheckResult::Fail, ""),
+            (_, false) => (CheckResult::Undecided, ""),
+            (_, true) => (CheckResult::Undecided, "of the baseline "),
         };
         Check::new(ID, result, format!("{of}{}", self.in_words()))
     }
@@ -147,13 +147,13 @@ mod tests {
     #[test]
     fn a_failed_job_of_the_baseline_fails_nothing() {
         let check = failed(3050).check(false);
-        assert_eq!(check.result, Outcome::Fail);
+        assert_eq!(check.result, CheckResult::Fail);
         assert_eq!(
             check.why,
             "the compile job j1 failed (3050): a tool of QNN failed on the model; AI Hub says: QNN_COMMON_ERROR"
         );
         let check = failed(3050).check(true);
-        assert_eq!(check.result, Outcome::Undecided);
+        assert_eq!(check.result, CheckResult::Undecided);
         assert!(
             check.why.starts_with("of the baseline the compile job j1"),
             "{}",

@@ -21,7 +21,7 @@ use crate::{
     read::recorded,
     run::{RunTarget, Unit},
     unpaired::{self, judge_layers},
-    verdict::{Against, Check, GatedFile, LatencyNumbers, Outcome, Target},
+    verdict::{Against, Check, CheckResult, GatedFile, LatencyNumbers, Target},
 };
 
 /// First runs of a launch that are dropped, unless the policy has another number.
@@ -110,7 +110,9 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
         let ep = one.run.runtime.ep.as_deref();
         ep.is_some_and(|ep| Unit::of_ep(ep) == Unit::Cpu)
     };
-    if let Some(check) = used.as_mut().filter(|used| used.result == Outcome::Fail)
+    if let Some(check) = used
+        .as_mut()
+        .filter(|used| used.result == CheckResult::Fail)
         && candidate.iter().all(asks_for_cpu)
     {
         check.why.push_str(
@@ -156,7 +158,7 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
     let is_measured = !baseline.is_empty() || by.policy.limits_launches();
     if now.is_empty() && is_measured && !is_recorded {
         let why = "every launch was measured on a throttled device, or at a clock that changed; measure again";
-        checks.push(Check::new("throttled", Outcome::Undecided, why));
+        checks.push(Check::new("throttled", CheckResult::Undecided, why));
     }
     checks.extend(without_npu(&now, &before).filter(|_| needs_latency));
     skip_times_of_the_cpu(checks);
@@ -173,7 +175,7 @@ pub(crate) fn judge(group: Group, by: JudgedBy<'_>) -> Result<JudgedGroup, Launc
 pub(crate) fn add_asked(target: &mut Target, by: JudgedBy<'_>, chipset: &str) {
     target.add_unanswered(by.policy.asked_of_launches());
     // With --soc, the emulator's session is judged by the limits of the placement.
-    let is_made = |check: &Check| check.id != "session" || check.result == Outcome::Pass;
+    let is_made = |check: &Check| check.id != "session" || check.result == CheckResult::Pass;
     if by.chipset.is_none() && !by.is_on_cpu && target.checks.iter().all(is_made) {
         target.add_unanswered(by.policy.asked_of_placement(chipset));
     }
@@ -216,7 +218,7 @@ fn placement(
     let judged = placed.judge(&limits, placed.error.as_deref());
     checks.extend(judged.into_iter().filter(|check| match check.id {
         // A session that ran was made.
-        "session" => check.result != Outcome::Pass,
+        "session" => check.result != CheckResult::Pass,
         _ => !by.is_on_cpu,
     }));
     if by.is_on_cpu {
@@ -225,13 +227,13 @@ fn placement(
     if found.without > 0 {
         let (n, all) = (found.without, candidate.len());
         let why = format!("{n} of {all} launches have no placement, and the others have one");
-        checks.push(Check::new("placement", Outcome::Undecided, why));
+        checks.push(Check::new("placement", CheckResult::Undecided, why));
     }
     let own = by.policy.chipset.keys().next();
     if let Some(own) = own.filter(|_| chipset == "unknown" && by.chipset.is_none()) {
         let why =
             format!("the policy has limits of {own}, and the files name no chipset; give --soc");
-        checks.push(Check::new("chipset", Outcome::Undecided, why));
+        checks.push(Check::new("chipset", CheckResult::Undecided, why));
     }
     target.placement = placed.numbers();
     // MODEL is the file of the candidate, so its MACs do not apply to the baseline.
@@ -268,8 +270,8 @@ fn layers(
     let ratio = medians.map(|(now, before)| now / before);
     let mut check = judge_layers(worst, best, ratio);
     let without = candidate.len() - all.len();
-    if without > 0 && check.result != Outcome::Fail {
-        check.result = Outcome::Undecided;
+    if without > 0 && check.result != CheckResult::Fail {
+        check.result = CheckResult::Undecided;
         let why = format!("; {without} of {} launches have no layers", candidate.len());
         check.why.push_str(&why);
     }
@@ -280,7 +282,7 @@ fn layers(
 pub(crate) fn without_runs() -> Check {
     Check::new(
         "latency",
-        Outcome::Undecided,
+        CheckResult::Undecided,
         "no session of one side has 20 warm runs on a cool device of this chipset; record longer sessions",
     )
 }
@@ -290,12 +292,12 @@ fn without_npu(now: &[&MeasuredFile], before: &[&MeasuredFile]) -> Option<Check>
     let found = now.iter().chain(before).find(|one| one.run.is_off_npu())?;
     let path = &found.file.path;
     let why = format!("{path} was not measured on an NPU; its run times say nothing about an NPU");
-    Some(Check::new("latency", Outcome::Undecided, why))
+    Some(Check::new("latency", CheckResult::Undecided, why))
 }
 
 /// Skips the checks of run times if the model left the NPU: its times can neither pass nor fail a limit of the NPU.
 fn skip_times_of_the_cpu(checks: &mut [Check]) {
-    let is_off = |check: &Check| check.id == "npu_used" && check.result == Outcome::Fail;
+    let is_off = |check: &Check| check.id == "npu_used" && check.result == CheckResult::Fail;
     if !checks.iter().any(is_off) {
         return;
     }
@@ -312,7 +314,7 @@ fn skip_times_of_the_cpu(checks: &mut [Check]) {
         .iter_mut()
         .filter(|check| OF_TIMES.contains(&check.id))
     {
-        check.result = Outcome::Skip;
+        check.result = CheckResult::Skip;
         check.why =
             "a launch has no node on the NPU, so that its times say nothing of it".to_owned();
     }
@@ -405,7 +407,7 @@ impl JudgedGroup {
         );
         if n < all {
             let why = format!("{} of {all} launches have no run times", all - n);
-            let check = Check::new("latency", Outcome::Undecided, why);
+            let check = Check::new("latency", CheckResult::Undecided, why);
             self.target.checks.push(check);
         }
         if n < all || times_us.is_empty() {
@@ -437,7 +439,7 @@ impl JudgedGroup {
 }
 
 fn skipped() -> Check {
-    Check::new("regression", Outcome::Skip, "there is no baseline")
+    Check::new("regression", CheckResult::Skip, "there is no baseline")
 }
 
 /// Names a limit of the CV that the baseline's own launches would break.
@@ -461,8 +463,8 @@ fn has_warm_up(runs_us: &[u64], warmup: usize) -> bool {
 fn undecide(checks: &mut [Check], given: usize) {
     for check in checks {
         let is_limit = matches!(check.id, "median" | "p95" | "late" | "cv" | "load");
-        if is_limit && check.result == Outcome::Pass {
-            check.result = Outcome::Undecided;
+        if is_limit && check.result == CheckResult::Pass {
+            check.result = CheckResult::Undecided;
             let why = format!(
                 "; the others of {given} were throttled, or at another clock, so measure them again"
             );

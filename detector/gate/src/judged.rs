@@ -1,4 +1,4 @@
-use crate::verdict::Outcome;
+use crate::verdict::CheckResult;
 
 /// Result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,11 +14,11 @@ pub enum Judged {
 
 impl Judged {
     /// The result as an outcome in a report.
-    pub(crate) fn outcome(self) -> Outcome {
+    pub(crate) fn outcome(self) -> CheckResult {
         match self {
-            Self::Pass => Outcome::Pass,
-            Self::Fail => Outcome::Fail,
-            Self::Undecided(_) => Outcome::Undecided,
+            Self::Pass => CheckResult::Pass,
+            Self::Fail => CheckResult::Fail,
+            Self::Undecided(_) => CheckResult::Undecided,
         }
     }
 

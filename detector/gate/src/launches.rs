@@ -15,7 +15,7 @@ use crate::{
     quantisation,
     read::recorded,
     run::Run,
-    verdict::{Against, Check, GatedModel, NotChecked, Outcome, PlacementNumbers, Target},
+    verdict::{Against, Check, GatedModel, NotChecked, CheckResult, PlacementNumbers, Target},
 };
 
 pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
@@ -73,7 +73,7 @@ pub fn judged(
         if group.candidate.is_empty() {
             let why =
                 "the baseline has this row, and --runs has not: its job failed, or was not made";
-            let check = Check::new("regression", Outcome::Undecided, why);
+            let check = Check::new("regression", CheckResult::Undecided, why);
             gone.push(Target {
                 checks: vec![check],
                 ..target(group.label, &[], &group.baseline, by)
@@ -195,9 +195,9 @@ fn change(now: Option<&PlacementNumbers>, before: &[&InspectedChipset]) -> Optio
         Some(best) => judge_numbers(now, &best),
         None if before.is_empty() => {
             let why = "the baseline has no placement on this chipset";
-            Check::new(id, Outcome::Undecided, why)
+            Check::new(id, CheckResult::Undecided, why)
         }
-        None => Check::new(id, Outcome::Skip, "the baseline has no session there"),
+        None => Check::new(id, CheckResult::Skip, "the baseline has no session there"),
     })
 }
 

@@ -310,7 +310,7 @@ mod tests {
     use crate::{
         policy::PlacementLimits,
         read::{ReadOptions, read},
-        verdict::Outcome,
+        verdict::CheckResult,
     };
 
     /// The MACs of `e_mixed.q8head32`, counted by `epwatch manifest`.
@@ -339,7 +339,7 @@ mod tests {
         read(file, ReadOptions::default()).unwrap().remove(0)
     }
 
-    fn macs_check(run: &mut Run, macs: &ModelMacs) -> (Outcome, Option<f64>) {
+    fn macs_check(run: &mut Run, macs: &ModelMacs) -> (CheckResult, Option<f64>) {
         let placed = macs.placement(run, "SM8635").unwrap();
         let checks = placed.judge(&PlacementLimits::default(), placed.error.as_deref());
         let check = checks.iter().find(|check| check.id == "npu_macs").unwrap();
@@ -351,10 +351,10 @@ mod tests {
         let macs = macs();
         let (result, value) = macs_check(&mut profile("e_mixed.q8head32.SM8635.json"), &macs);
         let expected = 1.0 - 264_704.0 / macs.total as f64;
-        assert_eq!(result, Outcome::Fail);
+        assert_eq!(result, CheckResult::Fail);
         assert!((value.unwrap() - expected).abs() < 1e-9, "{value:?}");
         let (result, value) = macs_check(&mut profile("e_mixed.q8head32.SM8650.json"), &macs);
-        assert_eq!((result, value), (Outcome::Pass, Some(1.0)));
+        assert_eq!((result, value), (CheckResult::Pass, Some(1.0)));
     }
 
     /// A fusion renamed the node, so its MACs come from the tensor's name or the shapes.
@@ -372,9 +372,9 @@ mod tests {
             }
         };
         for (name, shapes, result) in [
-            ("h", false, Outcome::Fail),
-            ("other", true, Outcome::Fail),
-            ("other", false, Outcome::Undecided),
+            ("h", false, CheckResult::Fail),
+            ("other", true, CheckResult::Fail),
+            ("other", false, CheckResult::Undecided),
         ] {
             let mut run = profile("e_mixed.q8head32.SM8635.json");
             renamed(&mut run, name, shapes);
@@ -420,7 +420,7 @@ mod tests {
         let n = 4 * run.runs_us.len() as u64;
         let head = run.nodes.iter_mut().find(|node| node.op_type == "Gemm");
         head.unwrap().events = n;
-        assert_eq!(macs_check(&mut run, &macs()).0, Outcome::Undecided);
+        assert_eq!(macs_check(&mut run, &macs()).0, CheckResult::Undecided);
     }
 
     #[test]
@@ -434,7 +434,7 @@ mod tests {
         let mut unnamed = macs();
         unnamed.unnamed = unnamed.total / 10;
         let mut run = profile("e_mixed.q8head32.SM8635.json");
-        assert_eq!(macs_check(&mut run, &unnamed).0, Outcome::Undecided);
+        assert_eq!(macs_check(&mut run, &unnamed).0, CheckResult::Undecided);
         assert_eq!(run.mistakes.last().unwrap().id, "unnamed_nodes");
     }
 }

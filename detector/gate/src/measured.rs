@@ -11,7 +11,7 @@ use crate::{
     intermittent::{LEAST_WHOLE, SlowPhases, TwoLatencies},
     limits::{judge_cv, judge_limit},
     policy::LatencyLimits,
-    verdict::{Against, Check, LatencyNumbers, Outcome},
+    verdict::{Against, Check, CheckResult, LatencyNumbers},
 };
 
 /// A launch is late as a whole if a larger share of its runs is late.
@@ -84,22 +84,22 @@ pub fn judge_eps<'a>(of_launches: impl IntoIterator<Item = &'a BTreeSet<String>>
     }
     let (result, why) = match (off_npu, without_eps) {
         (0, _) if strange.is_some() => (
-            Outcome::Undecided,
+            CheckResult::Undecided,
             format!(
                 "the EP {} is not known; register QNN's plugin under a name that begins with QNN",
                 strange.map_or("", String::as_str)
             ),
         ),
-        (0, 0) => (Outcome::Pass, {
+        (0, 0) => (CheckResult::Pass, {
             let text = format!("the NPU ran nodes (launches: {launches})");
             ran.unwrap_or(Accelerator::Npu).in_words(&text).into_owned()
         }),
         (0, n) => (
-            Outcome::Undecided,
+            CheckResult::Undecided,
             format!("{n} of {launches} profiles name no EP; profile with node events"),
         ),
         (n, _) => (
-            Outcome::Fail,
+            CheckResult::Fail,
             format!("{n} of {launches} launches have no node on the NPU"),
         ),
     };
@@ -148,7 +148,7 @@ pub(crate) fn judge_single(values_ms: &[f64], limits: &LatencyLimits) -> Vec<Che
     ] {
         if limit.is_some() {
             let why = "the files have no single runs";
-            checks.push(Check::new(id, Outcome::Undecided, why));
+            checks.push(Check::new(id, CheckResult::Undecided, why));
         }
     }
     checks
@@ -165,8 +165,8 @@ pub(crate) fn limited(id: &'static str, values: &[f64], limit: f64, unit: &str, 
     let mut check = shown(id, values, limit, unit, judged);
     if n_far > 0 && values.len() > 1 {
         check.why.push_str(&format!("; beyond {far:.3} in {n_far}"));
-        if check.result == Outcome::Pass {
-            check.result = Outcome::Warn;
+        if check.result == CheckResult::Pass {
+            check.result = CheckResult::Warn;
         }
     }
     check
@@ -217,23 +217,23 @@ pub(crate) fn slow_phases(launches: &[Launch]) -> Option<Check> {
     let (result, why) = match found.judged {
         Judged::Undecided(_) if slow == 0 => return None,
         Judged::Undecided(_) => (
-            Outcome::Warn,
+            CheckResult::Warn,
             format!("slow phases in {slow} of {n} launches{modes}; six or more would judge them"),
         ),
         Judged::Fail if whole < LEAST_WHOLE => (
-            Outcome::Undecided,
+            CheckResult::Undecided,
             format!(
                 "slow phases in {slow} of {n} launches{modes}; a baseline would say if the phone has them"
             ),
         ),
         Judged::Pass if whole == 0 => (
-            Outcome::Pass,
+            CheckResult::Pass,
             format!("slow phases in {slow} of {n} launches{modes}"),
         ),
         judged => {
             let result = match judged {
-                Judged::Pass => Outcome::Warn,
-                _ => Outcome::Fail,
+                Judged::Pass => CheckResult::Warn,
+                _ => CheckResult::Fail,
             };
             (
                 result,
@@ -271,7 +271,7 @@ pub(crate) fn regression(found: &Comparison, limits: &LatencyLimits) -> Check {
     why.push_str(&slow.modes.map_or(String::new(), TwoLatencies::in_words));
     why.push_str(&found.judged.hint("pairs"));
     let result = match found.judged.outcome() {
-        Outcome::Pass if slow.whole > 0 => Outcome::Warn,
+        CheckResult::Pass if slow.whole > 0 => CheckResult::Warn,
         result => result,
     };
     let check = Check::new("regression", result, why);

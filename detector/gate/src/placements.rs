@@ -8,7 +8,7 @@ use crate::{
     mistakes::Mistake,
     placement::InspectedChipset,
     policy::Policy,
-    verdict::{Outcome, PlacementNumbers},
+    verdict::{CheckResult, PlacementNumbers},
 };
 
 /// Placements of one side's launches.
@@ -109,7 +109,7 @@ impl LaunchPlacements {
             }
             let limits = policy.placement_on(&placed.chipset);
             let checks = placed.judge(&limits, placed.error.as_deref());
-            let worst = [Outcome::Warn, Outcome::Undecided, Outcome::Fail]
+            let worst = [CheckResult::Warn, CheckResult::Undecided, CheckResult::Fail]
                 .into_iter()
                 .rposition(|result| checks.iter().any(|check| check.result == result));
             let numbers = placed.numbers();

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::verdict::{Outcome, Target};
+use crate::verdict::{CheckResult, Target};
 
 /// One chipset in this many may have right outputs although the quantisation is the cause.
 const MAY_DIFFER_OF: usize = 3;
@@ -31,7 +31,7 @@ pub(crate) fn tell_apart(targets: &mut [Target]) {
         let failing = target
             .checks
             .iter_mut()
-            .find(|check| check.id == "outputs" && check.result == Outcome::Fail);
+            .find(|check| check.id == "outputs" && check.result == CheckResult::Fail);
         if let Some(check) = failing {
             check.why += &cause(&others, check.limit);
         }

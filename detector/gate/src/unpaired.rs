@@ -5,7 +5,7 @@ use epwatch_stats::{SLOW_RUN, order_stat::median};
 use crate::{
     Judged,
     layers::Layers,
-    verdict::{Against, Check, Outcome},
+    verdict::{Against, Check, CheckResult},
 };
 
 /// Ratio that fails. Jobs of two releases at equal layer counts differ by 1.47 at the 95th percentile.
@@ -47,8 +47,8 @@ pub(crate) fn regression(baseline_us: &[f64], candidate_us: &[f64]) -> (Check, O
     let far = median(baseline_us).unwrap_or(f64::INFINITY) * SLOW_RUN;
     let n_far = candidate_us.iter().filter(|us| **us > far).count();
     let mut result = judged.outcome();
-    if n_far > 0 && result == Outcome::Pass {
-        result = Outcome::Warn;
+    if n_far > 0 && result == CheckResult::Pass {
+        result = CheckResult::Warn;
         why.push_str(&format!("; {n_far} of them above 1.7 times"));
     }
     let against = ratio.map(|ratio| Against {
@@ -73,9 +73,9 @@ pub(crate) fn judge_layers(now: Layers, before: Option<Layers>, ratio: Option<f6
     let is_worse = before.is_some_and(|before| now.is_worse_than(&before));
     let slower = ratio.filter(|ratio| *ratio > SLOWER);
     let (result, why) = match (before, slower) {
-        (_, _) if now.npu == 0 => (Outcome::Fail, format!("{share}: it was never there")),
+        (_, _) if now.npu == 0 => (CheckResult::Fail, format!("{share}: it was never there")),
         (Some(before), Some(ratio)) if is_worse => (
-            Outcome::Fail,
+            CheckResult::Fail,
             format!(
                 "{share}, {} of {} before, and {ratio:.2} times as long",
                 before.npu,
@@ -83,14 +83,14 @@ pub(crate) fn judge_layers(now: Layers, before: Option<Layers>, ratio: Option<f6
             ),
         ),
         (Some(before), _) if is_worse => (
-            Outcome::Warn,
+            CheckResult::Warn,
             format!("{share}, {} of {} before", before.npu, before.all()),
         ),
         (None, _) if now.npu < now.all() => (
-            Outcome::Warn,
+            CheckResult::Warn,
             format!("{share}; without MACs or a baseline that may be any share of the work"),
         ),
-        _ => (Outcome::Pass, share),
+        _ => (CheckResult::Pass, share),
     };
     Check::new("layers", result, why).with(now.npu_share(), None)
 }

@@ -13,7 +13,7 @@ pub const SCHEMA: &str = "epwatch.gate/1";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Outcome {
+pub enum CheckResult {
     Pass,
     Warn,
     Skip,
@@ -21,7 +21,7 @@ pub enum Outcome {
     Fail,
 }
 
-impl Outcome {
+impl CheckResult {
     /// The word in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ pub struct Verdict {
     /// Time of the gate (RFC 3339); `None` if its caller sets none.
     pub made_at: Option<String>,
     /// `pass`, `fail` or `undecided`.
-    pub result: Outcome,
+    pub result: CheckResult,
     /// Parts that were not checked. They come first in each report.
     pub not_checked: Vec<NotChecked>,
     /// The policy file; `None` for the defaults.
@@ -260,7 +260,7 @@ pub struct Check {
     /// For example `npu_macs`.
     pub id: &'static str,
     /// The result of this rule alone.
-    pub result: Outcome,
+    pub result: CheckResult,
     /// The measured number.
     pub value: Option<f64>,
     /// The policy's number.
@@ -316,23 +316,23 @@ impl Verdict {
     ) -> Self {
         for target in &mut targets {
             let mut checks = target.checks.iter();
-            if checks.all(|check| check.result == Outcome::Skip) {
+            if checks.all(|check| check.result == CheckResult::Skip) {
                 let why = "nothing of this target was judged";
                 target
                     .checks
-                    .push(Check::new("judged", Outcome::Undecided, why));
+                    .push(Check::new("judged", CheckResult::Undecided, why));
             }
         }
         let has = |outcome| {
             let mut checks = targets.iter().flat_map(|target| &target.checks);
             checks.any(|check| check.result == outcome)
         };
-        let result = if has(Outcome::Fail) {
-            Outcome::Fail
-        } else if has(Outcome::Undecided) || targets.is_empty() {
-            Outcome::Undecided
+        let result = if has(CheckResult::Fail) {
+            CheckResult::Fail
+        } else if has(CheckResult::Undecided) || targets.is_empty() {
+            CheckResult::Undecided
         } else {
-            Outcome::Pass
+            CheckResult::Pass
         };
         Self {
             schema: SCHEMA,
@@ -370,7 +370,7 @@ impl Verdict {
     }
 
     /// Checks with this result, each with its target.
-    pub fn with(&self, outcome: Outcome) -> impl Iterator<Item = (&Target, &Check)> {
+    pub fn with(&self, outcome: CheckResult) -> impl Iterator<Item = (&Target, &Check)> {
         let each = self.targets.iter();
         let checks = each.flat_map(|target| target.checks.iter().map(move |check| (target, check)));
         checks.filter(move |(_, check)| check.result == outcome)
@@ -389,18 +389,20 @@ impl Target {
         for (id, key) in asked {
             if self.checks.iter().all(|check| check.id != id) {
                 let why = format!("the policy sets {key}, and nothing here shows it");
-                self.checks.push(Check::new(id, Outcome::Undecided, why));
+                self.checks
+                    .push(Check::new(id, CheckResult::Undecided, why));
             }
         }
     }
 
     /// The gravest result of its checks; a warning passes.
-    pub fn result(&self) -> Outcome {
+    pub fn result(&self) -> CheckResult {
         let has = |outcome| self.checks.iter().any(|check| check.result == outcome);
-        let mut gravest = [Outcome::Fail, Outcome::Undecided, Outcome::Warn].into_iter();
+        let mut gravest =
+            [CheckResult::Fail, CheckResult::Undecided, CheckResult::Warn].into_iter();
         gravest
             .find(|outcome| has(*outcome))
-            .unwrap_or(Outcome::Pass)
+            .unwrap_or(CheckResult::Pass)
     }
 
     /// Path of the file that is judged.
@@ -414,10 +416,10 @@ impl Target {
 impl Check {
     /// The check of a part that ended without an answer.
     pub fn unanswered(why: String) -> Self {
-        Self::new("judged", Outcome::Undecided, why)
+        Self::new("judged", CheckResult::Undecided, why)
     }
 
-    pub(crate) fn new(id: &'static str, result: Outcome, why: impl Into<String>) -> Self {
+    pub(crate) fn new(id: &'static str, result: CheckResult, why: impl Into<String>) -> Self {
         Self {
             id,
             result,

@@ -12,7 +12,7 @@ use crate::{
     ops::{OpForm, Precision, QnnAge},
     policy::PlacementLimits,
     time::TimeRange,
-    verdict::{Check, FailingNode, Outcome, PartitionSize, Uncounted},
+    verdict::{Check, CheckResult, FailingNode, PartitionSize, Uncounted},
 };
 
 pub(crate) use inspected::NPU;
@@ -36,7 +36,7 @@ impl InspectedChipset {
     /// Judges the placement. Without a session this is the only check.
     pub fn judge(&self, limits: &PlacementLimits, macs_error: Option<&str>) -> Vec<Check> {
         let session = self.session_check();
-        if session.result != Outcome::Pass {
+        if session.result != CheckResult::Pass {
             return vec![session];
         }
         let asked = self.asked();
@@ -46,7 +46,7 @@ impl InspectedChipset {
                  docs/accelerators.md has the names",
                 asked.ep
             );
-            return vec![session, Check::new("npu_macs", Outcome::Undecided, why)];
+            return vec![session, Check::new("npu_macs", CheckResult::Undecided, why)];
         }
         let mut checks = vec![
             session,
@@ -71,9 +71,13 @@ impl InspectedChipset {
     fn session_check(&self) -> Check {
         let error = self.error.as_deref().unwrap_or("no reason is given");
         match self.session.as_str() {
-            "ok" => Check::new("session", Outcome::Pass, "the session was made"),
+            "ok" => Check::new("session", CheckResult::Pass, "the session was made"),
             "failed" => self.no_session(error),
-            _ => Check::new("session", Outcome::Undecided, format!("no answer: {error}")),
+            _ => Check::new(
+                "session",
+                CheckResult::Undecided,
+                format!("no answer: {error}"),
+            ),
         }
     }
 
@@ -122,7 +126,7 @@ impl InspectedChipset {
                 format!("no session: {error}. {}", fixes.join(" "))
             }
         };
-        let mut check = Check::new("session", Outcome::Fail, why.trim_end());
+        let mut check = Check::new("session", CheckResult::Fail, why.trim_end());
         check.nodes.extend(node);
         check
     }
@@ -135,9 +139,9 @@ impl InspectedChipset {
         let (result, why) = match share {
             Some(_) if !has_npu => (
                 if limit > 0.0 {
-                    Outcome::Fail
+                    CheckResult::Fail
                 } else {
-                    Outcome::Pass
+                    CheckResult::Pass
                 },
                 "the whole graph is on the CPU, and the session reports success".to_owned(),
             ),
@@ -146,15 +150,15 @@ impl InspectedChipset {
                     && self.unlisted() == 0
                     && self.error.is_none() =>
             {
-                (Outcome::Pass, self.all_on_npu())
+                (CheckResult::Pass, self.all_on_npu())
             }
             Some(npu) if !self.counted.uncounted.is_empty() => self.bounded(npu, limit),
             Some(npu) if npu >= limit => (
-                Outcome::Pass,
+                CheckResult::Pass,
                 format!("{} of the MACs on the NPU", percent(npu)),
             ),
             Some(npu) if 1.0 - off < limit => (
-                Outcome::Fail,
+                CheckResult::Fail,
                 format!(
                     "{} of the MACs on the NPU; at least {}",
                     percent(npu),
@@ -162,27 +166,30 @@ impl InspectedChipset {
                 ),
             ),
             Some(npu) => (
-                Outcome::Undecided,
+                CheckResult::Undecided,
                 format!(
                     "{} of the MACs are on the NPU and {} have no node; name the model's nodes",
                     percent(npu),
                     percent(1.0 - npu - off)
                 ),
             ),
-            None if limit == 0.0 => (Outcome::Skip, "min_npu_macs is 0".to_owned()),
+            None if limit == 0.0 => (CheckResult::Skip, "min_npu_macs is 0".to_owned()),
             None if self.counted.unknown_turns().is_some() => {
                 let why = self.counted.sentence().unwrap_or_default();
                 let way_out = "make the number a constant, or judge the model by its ops: allowed_cpu_ops, with min_npu_macs = 0";
-                (Outcome::Undecided, format!("{why}; {way_out}"))
+                (CheckResult::Undecided, format!("{why}; {way_out}"))
             }
             None if self.eps.values().all(|ep| ep.nodes == 0) => {
-                (Outcome::Undecided, "no EP has a node".to_owned())
+                (CheckResult::Undecided, "no EP has a node".to_owned())
             }
             None => {
                 let why = self.counted.sentence();
                 let why = macs_error.map(str::to_owned).or(why);
                 let why = why.map(|why| format!("the MACs are not known: {why}"));
-                (Outcome::Undecided, why.unwrap_or_else(|| self.no_share()))
+                (
+                    CheckResult::Undecided,
+                    why.unwrap_or_else(|| self.no_share()),
+                )
             }
         };
         let check = Check::new("npu_macs", result, why).with(share, Some(limit));
@@ -216,7 +223,7 @@ impl InspectedChipset {
 
     /// Judges a share of the counted MACs if other MACs could not be counted. On the NPU the uncounted MACs can only
     /// raise the share, on the CPU only lower it.
-    fn bounded(&self, share: f64, limit: f64) -> (Outcome, String) {
+    fn bounded(&self, share: f64, limit: f64) -> (CheckResult, String) {
         let on_cpu: HashSet<&str> = self
             .cpu_nodes
             .iter()
@@ -236,15 +243,15 @@ impl InspectedChipset {
         let why = self.counted.sentence().unwrap_or_default();
         match (on.is_empty(), off.is_empty()) {
             _ if !all_named => (
-                Outcome::Undecided,
+                CheckResult::Undecided,
                 format!("{} of the counted MACs on the NPU; {why}", percent(share)),
             ),
             (_, true) if share >= limit => (
-                Outcome::Pass,
+                CheckResult::Pass,
                 format!("at least {} of the MACs on the NPU; {why}", percent(share)),
             ),
             (true, _) if most < limit => (
-                Outcome::Fail,
+                CheckResult::Fail,
                 format!(
                     "at most {} of the MACs on the NPU; at least {}; {why}",
                     percent(most),
@@ -252,7 +259,7 @@ impl InspectedChipset {
                 ),
             ),
             _ => (
-                Outcome::Undecided,
+                CheckResult::Undecided,
                 format!("{} of the counted MACs on the NPU; {why}", percent(share)),
             ),
         }
@@ -260,7 +267,7 @@ impl InspectedChipset {
 
     /// Adds the nodes that compute on the CPU to a check that did not pass.
     fn with_nodes(&self, mut check: Check) -> Check {
-        if check.result != Outcome::Pass {
+        if check.result != CheckResult::Pass {
             check.nodes = self.nodes(|node| !node.benign);
         }
         check
@@ -284,25 +291,25 @@ impl InspectedChipset {
         let (result, why) = match most {
             _ if known.is_none() => (
                 match limits.max_partitions {
-                    Some(_) => Outcome::Undecided,
-                    None => Outcome::Skip,
+                    Some(_) => CheckResult::Undecided,
+                    None => CheckResult::Skip,
                 },
                 "the number of partitions is not known".to_owned(),
             ),
-            _ if found == 0 => (Outcome::Skip, "nothing is on the NPU".to_owned()),
+            _ if found == 0 => (CheckResult::Skip, "nothing is on the NPU".to_owned()),
             Some(most) if found > most && self.is_split_by_choice(limits) => (
-                Outcome::Warn,
+                CheckResult::Warn,
                 format!("{found} partitions on the NPU{sizes}, split by ops of allowed_cpu_ops"),
             ),
             Some(most) if found > most => (
-                Outcome::Fail,
+                CheckResult::Fail,
                 format!("{found} partitions on the NPU{sizes}; at most {most}"),
             ),
             None if found > 1 => (
-                Outcome::Warn,
+                CheckResult::Warn,
                 format!("{found} partitions on the NPU{sizes}; max_partitions makes this a limit"),
             ),
-            _ => (Outcome::Pass, format!("{found} on the NPU")),
+            _ => (CheckResult::Pass, format!("{found} on the NPU")),
         };
         let limit = most.map(f64::from);
         self.with_nodes(Check::new("partitions", result, why).with(known.map(f64::from), limit))
@@ -327,37 +334,37 @@ impl InspectedChipset {
         let (n, all) = (count(&broken), self.computing().count());
         let (result, why) = match (n, all) {
             (1.., _) if count(&|node| broken(node) && !is_middle(node)) == 0 => (
-                Outcome::Fail,
+                CheckResult::Fail,
                 format!(
                     "{} on the CPU between parts of the graph on the NPU",
                     compute(n)
                 ),
             ),
             (1.., _) => (
-                Outcome::Fail,
+                CheckResult::Fail,
                 format!(
                     "{} on the CPU that the policy does not allow there",
                     nodes_in_words(n)
                 ),
             ),
             (0, _) if self.unlisted() > 0 && is_limited => (
-                Outcome::Undecided,
+                CheckResult::Undecided,
                 format!(
                     "{} off the NPU are not listed with their ops",
                     nodes_in_words(usize::try_from(self.unlisted()).unwrap_or(usize::MAX))
                 ),
             ),
             (0, 1..) if !limits.lists_ops() => (
-                Outcome::Warn,
+                CheckResult::Warn,
                 format!(
                     "{} on the CPU{}; allowed_cpu_ops makes this a limit",
                     compute(all),
                     self.places()
                 ),
             ),
-            (0, 0) => (Outcome::Pass, "no node computes on the CPU".to_owned()),
+            (0, 0) => (CheckResult::Pass, "no node computes on the CPU".to_owned()),
             _ => (
-                Outcome::Pass,
+                CheckResult::Pass,
                 format!("{} on the CPU, all of them allowed", compute(all)),
             ),
         };
@@ -397,16 +404,16 @@ impl InspectedChipset {
         let Some((found, bytes)) = self.crossings.as_ref().zip(bytes) else {
             let why = "a tensor between NPU and CPU has no fixed size, or a node has no name; give --shape, or name \
                        the nodes (epwatch manifest --stamp-names)";
-            let check = Check::new("crossings", Outcome::Undecided, why);
+            let check = Check::new("crossings", CheckResult::Undecided, why);
             return limit.map(|limit| check.with(None, Some(limit)));
         };
         let is_inner = |node: &InspectedNode| {
             !node.benign && matches!(node.place, Some(Place::Middle | Place::Weight))
         };
         let result = match most {
-            Some(most) if bytes > most => Outcome::Fail,
-            None if bytes > 0 && self.cpu_nodes.iter().any(is_inner) => Outcome::Warn,
-            _ => Outcome::Pass,
+            Some(most) if bytes > most => CheckResult::Fail,
+            None if bytes > 0 && self.cpu_nodes.iter().any(is_inner) => CheckResult::Warn,
+            _ => CheckResult::Pass,
         };
         let mut why = found.in_words(bytes, self.further_calls());
         if let Some(most) = most {
@@ -572,10 +579,10 @@ fn list_once(checks: &mut [Check]) {
     const ORDER: [&str; 3] = ["npu_macs", "cpu_ops", "partitions"];
     let mut listed: HashSet<(String, String)> = HashSet::new();
     for result in [
-        Outcome::Fail,
-        Outcome::Undecided,
-        Outcome::Warn,
-        Outcome::Skip,
+        CheckResult::Fail,
+        CheckResult::Undecided,
+        CheckResult::Warn,
+        CheckResult::Skip,
     ] {
         for id in ORDER {
             let is_it = |check: &&mut Check| check.id == id && check.result == result;

@@ -1,7 +1,7 @@
 //! Workflow commands of GitHub Actions, which mark a pull request.
 
 use super::{clean, not_checked};
-use crate::verdict::{Outcome, Verdict};
+use crate::verdict::{CheckResult, Verdict};
 
 /// Maximum number of annotations that GitHub shows of a step.
 const MOST: usize = 10;
@@ -9,9 +9,9 @@ const MOST: usize = 10;
 /// Returns what was not checked as a `::notice`, then at most ten lines, `::error` before `::warning`.
 pub fn annotations(verdict: &Verdict) -> String {
     let commands = [
-        ("error", Outcome::Fail),
-        ("error", Outcome::Undecided),
-        ("warning", Outcome::Warn),
+        ("error", CheckResult::Fail),
+        ("error", CheckResult::Undecided),
+        ("warning", CheckResult::Warn),
     ];
     let mut lines = Vec::new();
     for (command, outcome) in commands {

@@ -9,7 +9,7 @@ use super::{
     not_checked,
 };
 use crate::change;
-use crate::verdict::{Check, Outcome, PlacementNumbers, Target, Verdict};
+use crate::verdict::{Check, CheckResult, PlacementNumbers, Target, Verdict};
 
 /// Hidden line by which a pipeline finds its comment again.
 pub const MARK: &str = "<!-- epwatch gate -->";
@@ -91,7 +91,7 @@ pub(super) fn numbers(verdict: &Verdict, most: usize) -> String {
 
 fn row(verdict: &Verdict, target: &Target, has_times: bool) -> String {
     let result = match target.result() {
-        result @ (Outcome::Fail | Outcome::Undecided) => format!("**{}**", result.as_str()),
+        result @ (CheckResult::Fail | CheckResult::Undecided) => format!("**{}**", result.as_str()),
         result => result.as_str().to_owned(),
     };
     let now = target.placement.as_ref();
@@ -170,7 +170,7 @@ const CHIPSET: &str = "\u{0}";
 /// Checks that failed, then checks that are undecided. Chipsets with the same sentence share one problem.
 fn problems(verdict: &Verdict) -> Vec<Problem<'_>> {
     let mut found: Vec<Problem<'_>> = Vec::new();
-    for outcome in [Outcome::Fail, Outcome::Undecided] {
+    for outcome in [CheckResult::Fail, CheckResult::Undecided] {
         for (target, check) in verdict.with(outcome) {
             let nodes: Vec<String> = check.nodes.iter().map(|node| node.line()).collect();
             let at = found.iter().position(|known| {
@@ -243,7 +243,7 @@ impl Problem<'_> {
 }
 
 fn ending(verdict: &Verdict) -> String {
-    let warnings = verdict.with(Outcome::Warn).count();
+    let warnings = verdict.with(CheckResult::Warn).count();
     let warnings = match warnings {
         0 => String::new(),
         1 => " One warning is in the reports of the pipeline.".to_owned(),
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn ways_out_of_several_chipsets_are_one_line() {
-        let check = Check::new("cpu_ops", Outcome::Fail, "3 nodes");
+        let check = Check::new("cpu_ops", CheckResult::Fail, "3 nodes");
         let mut problem = Problem {
             on: Vec::new(),
             check: &check,

@@ -2,7 +2,7 @@
 
 use epwatch_proto::push_visible;
 
-use crate::verdict::{Check, Outcome, Verdict};
+use crate::verdict::{Check, CheckResult, Verdict};
 
 /// Returns the verdict as one XML document. Each suite has a skipped case for each part that was not checked.
 pub fn junit(verdict: &Verdict) -> String {
@@ -13,9 +13,9 @@ pub fn junit(verdict: &Verdict) -> String {
         text.push_str(&format!(
             "<testsuite name=\"{name}\" tests=\"{}\" failures=\"{}\" errors=\"{}\" skipped=\"{}\">\n",
             target.checks.len() + verdict.not_checked.len(),
-            count(Outcome::Fail),
-            count(Outcome::Undecided),
-            count(Outcome::Skip) + verdict.not_checked.len(),
+            count(CheckResult::Fail),
+            count(CheckResult::Undecided),
+            count(CheckResult::Skip) + verdict.not_checked.len(),
         ));
         let mut case = |id: &str, inner: String| {
             text.push_str(&format!(
@@ -52,11 +52,11 @@ fn inner(check: &Check) -> String {
     let lines: Vec<String> = nodes.chain(fixes).collect();
     let lines = lines.join("\n");
     match check.result {
-        Outcome::Pass => String::new(),
-        Outcome::Warn => format!("<system-out>{why}\n{lines}</system-out>"),
-        Outcome::Skip => format!("<skipped message=\"{why}\"/>"),
-        Outcome::Undecided => format!("<error message=\"{why}\">{lines}</error>"),
-        Outcome::Fail => format!("<failure message=\"{why}\">{lines}</failure>"),
+        CheckResult::Pass => String::new(),
+        CheckResult::Warn => format!("<system-out>{why}\n{lines}</system-out>"),
+        CheckResult::Skip => format!("<skipped message=\"{why}\"/>"),
+        CheckResult::Undecided => format!("<error message=\"{why}\">{lines}</error>"),
+        CheckResult::Fail => format!("<failure message=\"{why}\">{lines}</failure>"),
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     escape::{escaped, with_code},
     facts, not_checked,
 };
-use crate::verdict::{Check, Outcome, Verdict};
+use crate::verdict::{Check, CheckResult, Verdict};
 
 /// Maximum number of bytes of a summary; GitHub refuses one of 1 MiB or more.
 const MOST_BYTES: usize = 1_000_000;
@@ -18,7 +18,7 @@ pub fn markdown(verdict: &Verdict) -> String {
         escaped(&not_checked(verdict))
     );
     text.push_str(&comment::numbers(verdict, MOST_BYTES / 4));
-    for outcome in [Outcome::Fail, Outcome::Undecided, Outcome::Warn] {
+    for outcome in [CheckResult::Fail, CheckResult::Undecided, CheckResult::Warn] {
         for (target, check) in verdict.with(outcome) {
             let section = section(&verdict.name_of(target), check);
             if text.len() + section.len() > MOST_BYTES / 2 {

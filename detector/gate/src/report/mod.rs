@@ -66,7 +66,7 @@ fn facts(target: &Target) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Check, FailingNode, GatedModel, Outcome};
+    use crate::verdict::{Check, FailingNode, GatedModel, CheckResult};
 
     fn node(name: &str, fix: &str, alternative: Option<&str>) -> FailingNode {
         FailingNode {
@@ -102,10 +102,10 @@ mod tests {
             };
             let checks = match session {
                 true => vec![
-                    check("partitions", Outcome::Fail),
-                    check("cpu_ops", Outcome::Warn),
+                    check("partitions", CheckResult::Fail),
+                    check("cpu_ops", CheckResult::Warn),
                 ],
-                false => vec![check("session", Outcome::Fail)],
+                false => vec![check("session", CheckResult::Fail)],
             };
             Target {
                 chipset: chipset.to_owned(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::not_checked;
-use crate::verdict::{Outcome, Verdict};
+use crate::verdict::{CheckResult, Verdict};
 
 /// Maximum number of results that GitHub accepts in a run.
 const MOST_RESULTS: usize = 5_000;
@@ -16,9 +16,9 @@ pub fn sarif(verdict: &Verdict) -> Value {
     let mut results = Vec::new();
     let mut told = BTreeSet::new();
     for (level, outcome) in [
-        ("error", Outcome::Fail),
-        ("error", Outcome::Undecided),
-        ("warning", Outcome::Warn),
+        ("error", CheckResult::Fail),
+        ("error", CheckResult::Undecided),
+        ("warning", CheckResult::Warn),
     ] {
         for (target, check) in verdict.with(outcome) {
             // A model file has no lines, but readers of SARIF need a region.

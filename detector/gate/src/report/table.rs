@@ -3,7 +3,7 @@
 use super::{SHOWN_NODES, clean, facts, not_checked};
 use crate::{
     mistakes::Mistake,
-    verdict::{Outcome, Verdict},
+    verdict::{CheckResult, Verdict},
 };
 
 /// Nothing is wrapped below this number of columns, because so narrow a terminal would show one word per line.
@@ -29,7 +29,7 @@ pub fn table(verdict: &Verdict, columns: Option<usize>) -> String {
         text.line("", &head, 2);
         for check in &target.checks {
             let word = match check.result {
-                Outcome::Fail => "FAIL",
+                CheckResult::Fail => "FAIL",
                 other => other.as_str(),
             };
             let head = format!("  {word:<9} {:<10} ", check.id);

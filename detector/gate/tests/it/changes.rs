@@ -8,7 +8,7 @@ use epwatch_gate::{
     placement::InspectedChipset,
     policy::{PlacementLimits, Policy},
     report::comment,
-    verdict::{EarlierModel, Check, GatedModel, Outcome, Target, Verdict},
+    verdict::{EarlierModel, Check, GatedModel, CheckResult, Target, Verdict},
 };
 
 /// A chipset with these partitions, nodes that compute on the CPU (name and op) and bytes that cross.
@@ -53,7 +53,7 @@ fn judged(
     now: (&InspectedChipset, &Graph),
     before: (&InspectedChipset, &Graph),
     policy: &str,
-    expected: Outcome,
+    expected: CheckResult,
 ) -> Check {
     let side = |(on, nodes)| Side { on, nodes };
     let limits = Policy::parse(policy).unwrap().placement_on("SM8650");
@@ -68,24 +68,24 @@ const NORM: (&str, &str) = ("ln", "LayerNormalization");
 fn what_was_there_before_is_said_and_passes() {
     let none = Graph::new();
     let both = on(2, &[NORM], 400);
-    let check = judged((&both, &none), (&both, &none), "", Outcome::Pass);
+    let check = judged((&both, &none), (&both, &none), "", CheckResult::Pass);
     assert_eq!(
         check.why,
         "nothing is new on the CPU: 1 node computes there, as before"
     );
     let less = on(1, &[], 0);
-    let check = judged((&less, &none), (&both, &none), "", Outcome::Pass);
+    let check = judged((&less, &none), (&both, &none), "", CheckResult::Pass);
     assert!(check.why.contains("1 node has left it"), "{}", check.why);
     // Edge quantisation computes nothing.
     let edge = on(1, &[("q", "QuantizeLinear")], 0);
-    judged((&edge, &none), (&less, &none), "", Outcome::Pass);
+    judged((&edge, &none), (&less, &none), "", CheckResult::Pass);
 }
 
 #[test]
 fn nodes_partitions_and_bytes_that_are_new_fail_unless_the_policy_sets_them() {
     let none = Graph::new();
     let (now, before) = (on(2, &[NORM, ("top", "TopK")], 900), on(1, &[], 0));
-    let check = judged((&now, &none), (&before, &none), "", Outcome::Fail);
+    let check = judged((&now, &none), (&before, &none), "", CheckResult::Fail);
     for part in [
         "2 nodes are new on the CPU: LayerNormalization ln, TopK top",
         "2 partitions on the NPU, 1 before",
@@ -96,7 +96,7 @@ fn nodes_partitions_and_bytes_that_are_new_fail_unless_the_policy_sets_them() {
     assert_eq!((check.value, check.nodes.len()), (Some(2.0), 2));
     assert_eq!(check.nodes[0].fix.as_deref(), Some("Read the sentence."));
     let all = "[placement]\nallowed_cpu_ops = ['LayerNormalization', 'TopK']\nmax_partitions = 2\nmax_crossing_bytes = 900";
-    judged((&now, &none), (&before, &none), all, Outcome::Warn);
+    judged((&now, &none), (&before, &none), all, CheckResult::Warn);
     // Each of these changes fails on its own.
     for (now, policy) in [
         (on(1, &[NORM], 0), ""),
@@ -108,7 +108,7 @@ fn nodes_partitions_and_bytes_that_are_new_fail_unless_the_policy_sets_them() {
         // No preset allows more nodes on the CPU than before.
         (on(1, &[NORM], 0), "preset = 'macs-only'"),
     ] {
-        judged((&now, &none), (&before, &none), policy, Outcome::Fail);
+        judged((&now, &none), (&before, &none), policy, CheckResult::Fail);
     }
 }
 
@@ -129,18 +129,18 @@ fn nodes_with_new_names_are_paired_by_what_stands_around_them() {
     ]);
     let was = on(2, &[("Add_2", "Add"), ("Erf_1", "Erf")], 0);
     let is = on(2, &[("Add_3", "Add"), ("Erf_1", "Erf")], 0);
-    judged((&is, &now), (&was, &before), "", Outcome::Pass);
+    judged((&is, &now), (&was, &before), "", CheckResult::Pass);
     // A second one is new, wherever the first one's name went.
     let more = on(
         2,
         &[("Add_2", "Add"), ("Add_3", "Add"), ("Erf_1", "Erf")],
         0,
     );
-    let check = judged((&more, &now), (&was, &before), "", Outcome::Fail);
+    let check = judged((&more, &now), (&was, &before), "", CheckResult::Fail);
     assert_eq!(check.nodes.len(), 1, "{check:#?}");
     // The op has as many nodes as before, but one is at another place: the check warns and does not fail.
     let moved = on(2, &[("Add_1", "Add"), ("Erf_1", "Erf")], 0);
-    let check = judged((&moved, &now), (&was, &before), "", Outcome::Warn);
+    let check = judged((&moved, &now), (&was, &before), "", CheckResult::Warn);
     assert!(
         check
             .why
@@ -155,13 +155,13 @@ fn nodes_with_new_names_are_paired_by_what_stands_around_them() {
         (&unnamed(2), &none),
         (&unnamed(2), &none),
         "",
-        Outcome::Pass,
+        CheckResult::Pass,
     );
     let check = judged(
         (&unnamed(3), &none),
         (&unnamed(2), &none),
         "",
-        Outcome::Fail,
+        CheckResult::Fail,
     );
     assert!(check.why.contains("Erf (unnamed)"), "{}", check.why);
 }
@@ -174,7 +174,12 @@ fn a_new_node_says_where_it_was_before() {
         ("e", "Erf", "Add>Mul"),
     ]);
     let now = on(1, &[NORM, ("e", "Erf")], 0);
-    let check = judged((&now, &same), (&on(1, &[], 0), &before), "", Outcome::Fail);
+    let check = judged(
+        (&now, &same),
+        (&on(1, &[], 0), &before),
+        "",
+        CheckResult::Fail,
+    );
     assert!(
         check.why.contains(
             "LayerNormalization ln (on the NPU before), Erf e (no node of this name before)"
@@ -192,17 +197,17 @@ fn sessions_that_were_not_made_compare_with_nothing() {
         (&now, &none),
         (&no_session("failed"), &none),
         "",
-        Outcome::Pass,
+        CheckResult::Pass,
     );
     judged(
         (&now, &none),
         (&no_session("timed_out"), &none),
         "",
-        Outcome::Undecided,
+        CheckResult::Undecided,
     );
     // The earlier model was wholly on the CPU, so partitions and crossings are progress.
     let cpu = on(0, &[NORM], 0);
-    judged((&now, &none), (&cpu, &none), "", Outcome::Pass);
+    judged((&now, &none), (&cpu, &none), "", CheckResult::Pass);
     let side = |on| Side { on, nodes: &none };
     let failed = no_session("failed");
     let check = change::judge(side(&failed), side(&now), &PlacementLimits::default());

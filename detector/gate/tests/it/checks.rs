@@ -5,7 +5,7 @@ use epwatch_gate::{
     macs::ModelMacs,
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::{Check, GatedFile, GatedModel, Outcome},
+    verdict::{Check, GatedFile, GatedModel, CheckResult},
 };
 
 /// The inputs by which files are judged.
@@ -77,7 +77,7 @@ pub(crate) fn files(content: &str) -> Vec<MeasuredFile> {
 }
 
 #[track_caller]
-pub(crate) fn check(judged: &JudgedLaunches, id: &str, result: Outcome) -> Check {
+pub(crate) fn check(judged: &JudgedLaunches, id: &str, result: CheckResult) -> Check {
     let checks = &judged.targets[0].checks;
     let found = checks.iter().find(|check| check.id == id);
     let found = found.unwrap_or_else(|| panic!("{checks:#?}"));

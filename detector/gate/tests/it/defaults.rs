@@ -2,7 +2,7 @@
 
 use epwatch_gate::{
     launches::JudgedLaunches,
-    verdict::{Outcome, Verdict},
+    verdict::{CheckResult, Verdict},
 };
 
 use crate::checks::{alone, check, files};
@@ -27,12 +27,12 @@ fn inspected(partitions: u32, nodes: &[(&str, &str)], fields: &str) -> String {
     )
 }
 
-fn result(judged: JudgedLaunches) -> Outcome {
+fn result(judged: JudgedLaunches) -> CheckResult {
     Verdict::new("0", None, judged.not_checked, judged.targets).result
 }
 
 #[track_caller]
-fn check_result(document: &str, policy: &str, expected: Outcome) {
+fn check_result(document: &str, policy: &str, expected: CheckResult) {
     let judged = alone(files(document), policy);
     let checks = format!("{:#?}", judged.targets[0].checks);
     assert_eq!(result(judged), expected, "{policy}: {checks}");
@@ -41,7 +41,7 @@ fn check_result(document: &str, policy: &str, expected: Outcome) {
 /// LayerNormalization has no MACs, so the share of the MACs alone stays at 100 %.
 #[test]
 fn work_on_the_cpu_within_the_graph_is_red_whatever_its_macs() {
-    use Outcome::{Fail, Pass};
+    use CheckResult::{Fail, Pass};
     let edges = ("QuantizeLinear", "edge");
     let middle = inspected(2, &[edges, ("LayerNormalization", "middle")], "");
     let split = inspected(2, &[edges], "");
@@ -79,15 +79,19 @@ fn work_on_the_cpu_within_the_graph_is_red_whatever_its_macs() {
         check_result(document, policy, expected);
     }
     let found = alone(files(&middle), "");
-    let ops = check(&found, "cpu_ops", Outcome::Fail);
+    let ops = check(&found, "cpu_ops", CheckResult::Fail);
     assert!(
         ops.why.contains("1 node computes on the CPU between parts"),
         "{ops:#?}"
     );
     assert_eq!(ops.nodes[0].op_type, "LayerNormalization");
     // Each node is listed once.
-    assert!(check(&found, "partitions", Outcome::Fail).nodes.is_empty());
-    let why = check(&alone(files(&end), ""), "cpu_ops", Outcome::Warn).why;
+    assert!(
+        check(&found, "partitions", CheckResult::Fail)
+            .nodes
+            .is_empty()
+    );
+    let why = check(&alone(files(&end), ""), "cpu_ops", CheckResult::Warn).why;
     assert!(why.contains("after the last on the NPU"), "{why}");
 }
 
@@ -99,7 +103,7 @@ fn an_error_without_a_node_is_one_sentence() {
         r#""session": "ok", "error": null"#,
         &format!(r#""session": "failed", "error": "{error}""#),
     );
-    let why = check(&alone(files(&document), ""), "session", Outcome::Fail).why;
+    let why = check(&alone(files(&document), ""), "session", CheckResult::Fail).why;
     assert!(
         why.ends_with("Memory allocation related error, code 1002"),
         "{why}"
@@ -126,7 +130,7 @@ fn a_loop_with_an_unknown_number_of_turns_makes_the_share_undecided() {
     let also_gemm = &[("Loop", "output"), ("Gemm", "output")][..];
     let (one, of_body) = (("n0", "Loop", 0), ("n0", "LinearAttention", 9_000));
     let free = "[placement]\nmin_npu_macs = 0.0";
-    use Outcome::{Pass, Skip, Undecided};
+    use CheckResult::{Pass, Skip, Undecided};
     for (nodes, fields, policy, expected) in [
         (looped, uncounted(1_000, &[one]), "", Undecided),
         (looped, uncounted(0, &[one]), "", Undecided),
@@ -173,7 +177,7 @@ fn tensors_that_cross_are_named_with_and_without_a_limit() {
         document.replace("\"reasons\"", crossings)
     };
     let middle = crossing("LayerNormalization", "middle");
-    let why = check(&alone(files(&middle), ""), "crossings", Outcome::Warn).why;
+    let why = check(&alone(files(&middle), ""), "crossings", CheckResult::Warn).why;
     assert!(
         why.contains("1400 bytes a run, about 0.10 to 3.0 ms: 2 tensors to the CPU (b 900, a 400), 1 to the NPU (y 100)"),
         "{why}"
@@ -182,15 +186,15 @@ fn tensors_that_cross_are_named_with_and_without_a_limit() {
     check(
         &alone(files(&middle), &limit(1_399)),
         "crossings",
-        Outcome::Fail,
+        CheckResult::Fail,
     );
     check(
         &alone(files(&middle), &limit(1_400)),
         "crossings",
-        Outcome::Pass,
+        CheckResult::Pass,
     );
     let end = crossing("TopK", "output");
-    check(&alone(files(&end), ""), "crossings", Outcome::Pass);
+    check(&alone(files(&end), ""), "crossings", CheckResult::Pass);
 }
 
 /// If some MACs are not counted, the share of the counted ones is only a bound.
@@ -205,28 +209,28 @@ fn work_without_a_rule_makes_the_share_a_bound() {
     let cpu = &[("Gemm", "output")];
     for (name, macs, expected) in [
         // n0 is on the CPU: the share can only be smaller.
-        ("n0", 10, Outcome::Undecided),
-        ("n0", 1_000, Outcome::Fail),
+        ("n0", 10, CheckResult::Undecided),
+        ("n0", 1_000, CheckResult::Fail),
         // The uncounted node is on the NPU: the share can only be larger.
-        ("npu", 1_000, Outcome::Pass),
-        ("(unnamed, makes y)", 10, Outcome::Undecided),
+        ("npu", 1_000, CheckResult::Pass),
+        ("(unnamed, makes y)", 10, CheckResult::Undecided),
     ] {
         let document = inspected(1, cpu, &uncounted(name, macs));
         let found = alone(files(&document), "");
         let why = check(&found, "npu_macs", expected).why;
         assert!(why.contains("are not counted: LinearAttention"), "{why}");
         assert!(
-            expected == Outcome::Pass || !why.contains("100.0 % of the MACs"),
+            expected == CheckResult::Pass || !why.contains("100.0 % of the MACs"),
             "{why}"
         );
     }
     let found = alone(files(&inspected(1, &[], &uncounted("npu", 64))), "");
-    let why = check(&found, "npu_macs", Outcome::Pass).why;
+    let why = check(&found, "npu_macs", CheckResult::Pass).why;
     assert!(
         why.starts_with("every node that computes is on the NPU; at least 6.0 %"),
         "{why}"
     );
     let found = alone(files(&inspected(1, &[], ", \"total_macs\": 0")), "");
-    let why = check(&found, "npu_macs", Outcome::Pass).why;
+    let why = check(&found, "npu_macs", CheckResult::Pass).why;
     assert!(why.contains("none of them has MACs"), "{why}");
 }

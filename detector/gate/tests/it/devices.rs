@@ -3,7 +3,7 @@
 use epwatch_gate::{
     launches::{JudgedLaunches, MeasuredFile},
     macs::ModelMacs,
-    verdict::{Check, Outcome},
+    verdict::{Check, CheckResult},
 };
 
 use crate::checks::{By, alone, check, check_mistake, check_refused, files, judge};
@@ -41,11 +41,11 @@ fn each_device_votes_once() {
     assert_eq!(found.targets.len(), 2);
     assert_eq!(
         check_on(&found, "SM8650 a", "regression").result,
-        Outcome::Pass
+        CheckResult::Pass
     );
     assert_eq!(
         check_on(&found, "SM8650 b", "regression").result,
-        Outcome::Fail
+        CheckResult::Fail
     );
     let chance = found.targets[1].against.unwrap().chance.unwrap();
     assert!((chance - 2.0 * 0.5_f64.powi(12)).abs() < 1e-12, "{chance}");
@@ -81,7 +81,7 @@ fn each_firmware_of_a_device_is_a_cell() {
     };
     let both = |side: &str, us: u64| [on("f1", side, 8_000), on("f2", side, us)].concat();
     let found = judge(both("candidate", 10_400), both("baseline", 8_000), "").unwrap();
-    for (firmware, result) in [("f1", Outcome::Pass), ("f2", Outcome::Fail)] {
+    for (firmware, result) in [("f1", CheckResult::Pass), ("f2", CheckResult::Fail)] {
         let cell = format!("SM8650 a, firmware {firmware}");
         assert_eq!(check_on(&found, &cell, "regression").result, result);
     }
@@ -114,12 +114,12 @@ fn chances_are_adjusted_for_the_number_of_devices() {
         }
         judge(candidate, baseline, "").unwrap()
     };
-    check(&gate(1), "regression", Outcome::Fail);
+    check(&gate(1), "regression", CheckResult::Fail);
     let among = gate(10);
     let found = check_on(&among, "SM8650 phone 0", "regression");
-    assert_eq!(found.result, Outcome::Undecided, "{found:?}");
+    assert_eq!(found.result, CheckResult::Undecided, "{found:?}");
     assert!(found.why.contains("18 pairs in total"), "{found:?}");
-    let passed = |at: usize| among.targets[at].checks[0].result == Outcome::Pass;
+    let passed = |at: usize| among.targets[at].checks[0].result == CheckResult::Pass;
     assert!((1..10).all(passed));
 }
 
@@ -156,7 +156,7 @@ fn a_launch_says_its_side_its_chipset_and_its_clock() {
     };
     let found = judge(side("candidate", 2), side("baseline", 9), "").unwrap();
     check_mistake(&found, "throttled");
-    let why = check(&found, "regression", Outcome::Pass).why;
+    let why = check(&found, "regression", CheckResult::Pass).why;
     assert!(why.contains("over 6 pairs"), "{why}");
 }
 
@@ -209,18 +209,18 @@ fn load_times_and_outputs_have_limits() {
     let good = r#", "load_us": 900000, "outputs": {"hash": "a", "cosine": 0.995}"#;
     let judged = |fields: &str, policy: &str| alone(launches(fields), policy);
     let load = |limit: &str| format!("[load]\ncold_ms = {limit}");
-    check(&judged(good, &load("1500")), "load", Outcome::Pass);
+    check(&judged(good, &load("1500")), "load", CheckResult::Pass);
     let found = judged(good, &load("800"));
-    let found = check(&found, "load", Outcome::Fail);
+    let found = check(&found, "load", CheckResult::Fail);
     assert_eq!((found.value, found.unit), (Some(900.0), Some("ms")));
-    check(&judged("", &load("1500")), "load", Outcome::Undecided);
+    check(&judged("", &load("1500")), "load", CheckResult::Undecided);
     let cosine = "[outputs]\nmin_cosine = 0.99";
     let passed = judged(good, cosine);
-    check(&passed, "outputs", Outcome::Pass);
+    check(&passed, "outputs", CheckResult::Pass);
     assert!(!passed.not_checked.iter().any(|part| part.id == "outputs"));
     let bad = good.replace("0.995", "0.98");
-    check(&judged(&bad, cosine), "outputs", Outcome::Fail);
-    check(&judged("", cosine), "outputs", Outcome::Undecided);
+    check(&judged(&bad, cosine), "outputs", CheckResult::Fail);
+    check(&judged("", cosine), "outputs", CheckResult::Undecided);
     let mut vary = launches(good);
     vary.truncate(5);
     vary.push(launch(
@@ -233,7 +233,7 @@ fn load_times_and_outputs_have_limits() {
     check_mistake(&alone(vary.clone(), cosine), "outputs_vary");
     vary[2].run.outputs = None;
     let found = alone(vary, cosine);
-    check(&found, "outputs", Outcome::Undecided);
+    check(&found, "outputs", CheckResult::Undecided);
 }
 
 /// The baseline's own launches are too noisy for the limit.
@@ -253,8 +253,8 @@ fn a_limit_below_the_floor_of_the_device_is_named() {
         "[latency]\ncv_max = 0.08",
     )
     .unwrap();
-    check(&found, "cv", Outcome::Fail);
-    check(&found, "regression", Outcome::Pass);
+    check(&found, "cv", CheckResult::Fail);
+    check(&found, "regression", CheckResult::Pass);
     check_mistake(&found, "limit_below_floor");
     let found = judge(
         side("candidate"),
@@ -262,7 +262,7 @@ fn a_limit_below_the_floor_of_the_device_is_named() {
         "[latency]\ncv_max = 0.5",
     )
     .unwrap();
-    check(&found, "cv", Outcome::Pass);
+    check(&found, "cv", CheckResult::Pass);
     assert!(found.targets[0].mistakes.is_empty());
 }
 
@@ -292,23 +292,29 @@ fn layers_join_the_macs_of_the_model() {
     let found = by
         .judge(job(["conv0", "conv1", "head"]), Vec::new())
         .unwrap();
-    let share = check(&found, "npu_macs", Outcome::Fail);
+    let share = check(&found, "npu_macs", CheckResult::Fail);
     assert_eq!((share.value, &*share.nodes[0].name), (Some(0.62), "head"));
     let found = by.judge(job(["conv0", "x", "y"]), Vec::new()).unwrap();
-    let why = check(&found, "npu_macs", Outcome::Undecided).why;
+    let why = check(&found, "npu_macs", CheckResult::Undecided).why;
     assert!(why.contains("60.0 % of them have a layer"), "{why}");
-    check(&found, "layers", Outcome::Warn);
+    check(&found, "layers", CheckResult::Warn);
     // A node that became several layers counts as on the CPU if one of them is there.
     let found = by
         .judge(job(["conv0", "head", "conv0"]), Vec::new())
         .unwrap();
-    assert_eq!(check(&found, "npu_macs", Outcome::Fail).value, Some(0.38));
+    assert_eq!(
+        check(&found, "npu_macs", CheckResult::Fail).value,
+        Some(0.38)
+    );
 
     let ops = r#", "per_op": [{"name": "a", "op_type": "Conv", "ep": "QNNExecutionProvider", "macs": 90},
         {"name": "b", "op_type": "Gemm", "ep": "CPUExecutionProvider", "macs": 10}]"#;
     let found = alone(vec![launch("a", "candidate", 8_000, 0, ops)], "");
-    assert_eq!(check(&found, "npu_macs", Outcome::Fail).value, Some(0.9));
-    check(&found, "npu_used", Outcome::Pass);
+    assert_eq!(
+        check(&found, "npu_macs", CheckResult::Fail).value,
+        Some(0.9)
+    );
+    check(&found, "npu_used", CheckResult::Pass);
 }
 
 /// A document of `inspect` with a Gemm on the CPU that has this share.
@@ -336,16 +342,16 @@ fn a_placement_is_judged_by_the_one_before() {
     let judged = |now, before| judge(now, before, hybrid).unwrap();
     let before = || inspected(0.1, "1", "1:aa");
     let found = judged(inspected(0.15, "1", "1:bb"), before());
-    check(&found, "npu_macs", Outcome::Pass);
-    let change = check(&found, "placement_change", Outcome::Fail);
+    check(&found, "npu_macs", CheckResult::Pass);
+    let change = check(&found, "placement_change", CheckResult::Fail);
     assert_eq!(change.why, "85.0 % of the MACs on the NPU, 90.0 % before");
     let found = judged(inspected(0.11, "2", "1:bb"), before());
-    check(&found, "placement_change", Outcome::Warn);
+    check(&found, "placement_change", CheckResult::Warn);
     let found = judged(inspected(0.11, "1", "1:bb"), before());
-    check(&found, "placement_change", Outcome::Warn);
+    check(&found, "placement_change", CheckResult::Warn);
     // The files differ, but their placements are equal.
     let found = judged(inspected(0.101, "1", "1:aa"), before());
-    check(&found, "placement_change", Outcome::Pass);
+    check(&found, "placement_change", CheckResult::Pass);
     let eps = &found.targets[0].placement.as_ref().unwrap().eps;
     assert_eq!(eps["QNNExecutionProvider"].nodes, 9);
 
@@ -356,11 +362,11 @@ fn a_placement_is_judged_by_the_one_before() {
         vec![launch("a", name, 8_000, 0, &placement)]
     };
     let found = judge(of("candidate", 0.2), of("baseline", 0.1), hybrid).unwrap();
-    check(&found, "placement_change", Outcome::Fail);
-    check(&found, "partitions", Outcome::Skip);
+    check(&found, "placement_change", CheckResult::Fail);
+    check(&found, "partitions", CheckResult::Skip);
     let limit = format!("{hybrid}\nmax_partitions = 1");
     let found = judge(of("candidate", 0.1), of("baseline", 0.1), &limit).unwrap();
-    check(&found, "partitions", Outcome::Undecided);
+    check(&found, "partitions", CheckResult::Undecided);
 }
 
 /// A table without single runs cannot pass limits on them.
@@ -369,8 +375,8 @@ fn limits_of_single_runs_are_undecided_without_them() {
     let table = "precisions:\n  float:\n    components:\n      M:\n        performance_metrics:\n          Phone:\n            onnx:\n              \
                  inference_time_milliseconds: 0.9\n";
     let found = alone(files(table), "[latency]\nmedian_ms = 1\np95_ms = 2");
-    check(&found, "median", Outcome::Pass);
-    check(&found, "p95", Outcome::Undecided);
+    check(&found, "median", CheckResult::Pass);
+    check(&found, "p95", CheckResult::Undecided);
 }
 
 /// A farm's result names the op on the CPU, even without MACs.
@@ -384,22 +390,25 @@ fn layers_on_the_cpu_are_ops_with_names() {
     ));
     let latency = "[latency]\nmedian_ms = 10\n";
     for (limit, expected) in [
-        ("", Outcome::Warn),
-        ("[placement]\nallowed_cpu_ops = []", Outcome::Fail),
+        ("", CheckResult::Warn),
+        ("[placement]\nallowed_cpu_ops = []", CheckResult::Fail),
         (
             "[placement]\nforbidden_cpu_ops = ['LayerNormalization']",
-            Outcome::Fail,
+            CheckResult::Fail,
         ),
-        ("[placement]\nforbidden_cpu_ops = ['TopK']", Outcome::Warn),
+        (
+            "[placement]\nforbidden_cpu_ops = ['TopK']",
+            CheckResult::Warn,
+        ),
         (
             "[placement]\nallowed_cpu_ops = ['LayerNormalization']",
-            Outcome::Pass,
+            CheckResult::Pass,
         ),
     ] {
         let found = judge(job.clone(), Vec::new(), &format!("{latency}{limit}")).unwrap();
         let ops = check(&found, "cpu_ops", expected);
         assert!(
-            expected == Outcome::Pass || ops.nodes[0].name == "norm",
+            expected == CheckResult::Pass || ops.nodes[0].name == "norm",
             "{ops:#?}"
         );
     }

@@ -4,7 +4,7 @@ use epwatch_gate::{
     launches::{JudgedLaunches, MeasuredFile},
     macs::ModelMacs,
     report,
-    verdict::{Outcome, Verdict},
+    verdict::{CheckResult, Verdict},
 };
 
 use crate::checks::{By, MEDIAN, alone, check, check_mistake, check_refused, files, judge};
@@ -31,7 +31,7 @@ fn launches(us: &[u64], fields: &str) -> Vec<MeasuredFile> {
         .collect()
 }
 
-fn result(judged: JudgedLaunches) -> Outcome {
+fn result(judged: JudgedLaunches) -> CheckResult {
     Verdict::new("0", None, judged.not_checked, judged.targets).result
 }
 
@@ -62,13 +62,13 @@ fn with_placement(session: &str, on_cpu: f64) -> String {
 fn a_session_that_was_not_made_fails() {
     let failed = run(&[], &with_placement("failed", 0.0));
     let found = alone(failed.clone(), "");
-    check(&found, "session", Outcome::Fail);
+    check(&found, "session", CheckResult::Fail);
     // One of six.
     let mut some = launches(&[8_000; 5], &with_placement("ok", 0.0));
     some.extend(failed);
     let found = alone(some, MEDIAN);
-    check(&found, "session", Outcome::Fail);
-    check(&found, "latency", Outcome::Undecided);
+    check(&found, "session", CheckResult::Fail);
+    check(&found, "latency", CheckResult::Undecided);
 }
 
 /// A limit does not pass if no file shows its number.
@@ -91,25 +91,25 @@ fn a_limit_without_a_number_is_undecided() {
         "cpu_ops",
         "crossings",
     ] {
-        check(&found, id, Outcome::Undecided);
+        check(&found, id, CheckResult::Undecided);
     }
     let found = alone(inspected(&[&placed("SM8635", "ok", 0.0)]), all);
-    check(&found, "npu_macs", Outcome::Pass);
-    check(&found, "median", Outcome::Undecided);
-    check(&found, "crossings", Outcome::Undecided);
+    check(&found, "npu_macs", CheckResult::Pass);
+    check(&found, "median", CheckResult::Undecided);
+    check(&found, "crossings", CheckResult::Undecided);
     // Without limits, parts that were not checked are only named.
     let found = alone(launches(&[8_000], ""), MEDIAN);
     assert!(found.not_checked.iter().any(|part| part.id == "placement"));
-    assert_eq!(result(found), Outcome::Pass);
+    assert_eq!(result(found), CheckResult::Pass);
     let nothing = Verdict::new("0", None, Vec::new(), found_without_checks());
-    assert_eq!(nothing.result, Outcome::Undecided);
+    assert_eq!(nothing.result, CheckResult::Undecided);
 }
 
 fn found_without_checks() -> Vec<epwatch_gate::verdict::Target> {
     let mut targets = alone(launches(&[8_000], ""), MEDIAN).targets;
     targets[0]
         .checks
-        .retain(|check| check.result == Outcome::Skip);
+        .retain(|check| check.result == CheckResult::Skip);
     targets
 }
 
@@ -119,10 +119,10 @@ fn launches_without_times_are_not_left_out() {
     let mut one_without = timed.clone();
     one_without[3].run.runs_us.clear();
     let found = alone(one_without.clone(), MEDIAN);
-    let why = check(&found, "latency", Outcome::Undecided).why;
+    let why = check(&found, "latency", CheckResult::Undecided).why;
     assert!(why.contains("1 of 6 launches"), "{why}");
     let found = judge(one_without, launches(&[8_001; 6], ""), "").unwrap();
-    check(&found, "latency", Outcome::Undecided);
+    check(&found, "latency", CheckResult::Undecided);
     let warm_up = run(&around(8_000), r#", "warmup": 30"#);
     check_refused(judge(warm_up, Vec::new(), MEDIAN), "30 are warm-up");
 }
@@ -152,12 +152,12 @@ fn macs_that_do_not_join_are_undecided() {
     for names in [&["x", "y"][..], &["conv"]] {
         let of: Vec<_> = names.iter().map(|name| (*name, "Conv", NPU, "")).collect();
         let found = by.judge(ops(&of), Vec::new()).unwrap();
-        let why = check(&found, "npu_macs", Outcome::Undecided).why;
+        let why = check(&found, "npu_macs", CheckResult::Undecided).why;
         assert!(why.contains("% of them have a layer"), "{why}");
     }
     let whole = ops(&[("conv", "Conv", NPU, ""), ("head", "Gemm", NPU, "")]);
     let found = by.judge(whole, Vec::new()).unwrap();
-    check(&found, "npu_macs", Outcome::Pass);
+    check(&found, "npu_macs", CheckResult::Pass);
     // The launch has its own MACs, but an op on the CPU has none.
     let own = |op_type: &str| {
         let of = ops(&[
@@ -166,10 +166,10 @@ fn macs_that_do_not_join_are_undecided() {
         ]);
         alone(of, "")
     };
-    let why = check(&own("Gemm"), "npu_macs", Outcome::Undecided).why;
+    let why = check(&own("Gemm"), "npu_macs", CheckResult::Undecided).why;
     assert!(why.contains("b has none"), "{why}");
-    check(&own(""), "npu_macs", Outcome::Undecided);
-    check(&own("Relu"), "npu_macs", Outcome::Pass);
+    check(&own(""), "npu_macs", CheckResult::Undecided);
+    check(&own("Relu"), "npu_macs", CheckResult::Pass);
     assert!(
         !own("Relu")
             .not_checked
@@ -190,10 +190,10 @@ fn nodes_that_are_not_listed_are_not_on_the_npu() {
         );
         alone(files(&document), policy)
     };
-    check(&cut("", "null"), "npu_macs", Outcome::Undecided);
-    check(&cut("", "0.99"), "npu_macs", Outcome::Pass);
+    check(&cut("", "null"), "npu_macs", CheckResult::Undecided);
+    check(&cut("", "0.99"), "npu_macs", CheckResult::Pass);
     let found = cut("[placement]\nforbidden_cpu_ops = ['Conv']", "0.99");
-    check(&found, "cpu_ops", Outcome::Undecided);
+    check(&found, "cpu_ops", CheckResult::Undecided);
 }
 
 /// The median over twelve launches shows neither one nor two that are far beyond a limit.
@@ -209,17 +209,21 @@ fn launches_far_beyond_a_limit_do_not_hide_behind_the_median() {
         files
     };
     let limits = "[latency]\nmedian_ms = 10\np95_ms = 12\ndeadline_ms = 33\nmax_late = 0.1\n[load]\ncold_ms = 900";
-    for (far, expected) in [(0, Outcome::Pass), (1, Outcome::Warn), (2, Outcome::Fail)] {
+    for (far, expected) in [
+        (0, CheckResult::Pass),
+        (1, CheckResult::Warn),
+        (2, CheckResult::Fail),
+    ] {
         let found = alone(of(far, 80_000), limits);
         for id in ["median", "p95", "late", "load", "slow_phases"] {
             check(&found, id, expected);
         }
     }
-    let why = check(&alone(of(1, 80_000), limits), "median", Outcome::Warn);
+    let why = check(&alone(of(1, 80_000), limits), "median", CheckResult::Warn);
     assert!(why.why.contains("beyond 17.000 in 1"), "{why:?}");
     // Against a baseline.
     let found = judge(of(1, 80_000), launches(&[8_001; 12], ""), "").unwrap();
-    let why = check(&found, "regression", Outcome::Warn).why;
+    let why = check(&found, "regression", CheckResult::Warn).why;
     assert!(why.contains("1 of 12 launches slow as a whole"), "{why}");
 }
 
@@ -230,8 +234,8 @@ fn slow_phases_without_a_baseline_are_undecided() {
         one.run.runs_us[20..26].fill(20_000);
     }
     let found = alone(files, MEDIAN);
-    check(&found, "median", Outcome::Pass);
-    let why = check(&found, "slow_phases", Outcome::Undecided).why;
+    check(&found, "median", CheckResult::Pass);
+    let why = check(&found, "slow_phases", CheckResult::Undecided).why;
     assert!(why.contains("3 of 6 launches"), "{why}");
 }
 
@@ -240,7 +244,7 @@ fn one_launch_that_is_left_does_not_decide_alone() {
     let mut files = launches(&[8_000; 6], r#", "thermal_after": 2"#);
     files.push(launches(&[8_000], r#", "thermal_after": 0"#).remove(0));
     let found = alone(files, MEDIAN);
-    let why = check(&found, "median", Outcome::Undecided).why;
+    let why = check(&found, "median", CheckResult::Undecided).why;
     assert!(why.contains("the others of 7 were throttled"), "{why}");
 }
 
@@ -258,7 +262,7 @@ fn one_slow_job_of_three_is_said() {
     let why = check(
         &judge(now, before, "").unwrap(),
         "regression",
-        Outcome::Warn,
+        CheckResult::Warn,
     )
     .why;
     assert!(why.contains("1 of them above 1.7 times"), "{why}");
@@ -273,10 +277,13 @@ fn the_chipset_of_a_file_selects_its_limits() {
     );
     let policy = "[placement]\nmin_npu_macs = 0.5\n[chipset.SM8635.placement]\nmin_npu_macs = 0.95";
     let found = alone(run(&around(8_000), &ops), policy);
-    assert_eq!(check(&found, "npu_macs", Outcome::Fail).limit, Some(0.95));
+    assert_eq!(
+        check(&found, "npu_macs", CheckResult::Fail).limit,
+        Some(0.95)
+    );
     let unnamed = ops.replace(r#""chipset": "SM8635""#, "");
     let found = alone(run(&around(8_000), &unnamed), policy);
-    let why = check(&found, "chipset", Outcome::Undecided).why;
+    let why = check(&found, "chipset", CheckResult::Undecided).why;
     assert!(why.contains("limits of SM8635"), "{why}");
     let other = By {
         chipset: Some("SM8650"),
@@ -291,31 +298,31 @@ fn every_placement_of_a_target_is_judged() {
     let (good, bad) = (placed("SM8635", "ok", 0.0), placed("SM8635", "ok", 0.4));
     let documents = [inspected(&[&good]), inspected(&[&bad])].concat();
     let found = alone(documents.clone(), "");
-    assert_eq!((found.targets.len(), result(found)), (2, Outcome::Fail));
+    assert_eq!((found.targets.len(), result(found)), (2, CheckResult::Fail));
     // The model may not be worse than the best placement of the earlier model.
     let hybrid = "[placement]\nmin_npu_macs = 0.5";
     let found = judge(inspected(&[&bad]), documents[..1].to_vec(), hybrid).unwrap();
-    check(&found, "placement_change", Outcome::Fail);
+    check(&found, "placement_change", CheckResult::Fail);
     let mut before = documents;
     before[0].file.sha256 = "another".to_owned();
     before[1].file.sha256 = "a third".to_owned();
     let found = judge(inspected(&[&bad]), before, hybrid).unwrap();
-    check(&found, "placement_change", Outcome::Fail);
+    check(&found, "placement_change", CheckResult::Fail);
     let other = inspected(&[&placed("SM8650", "ok", 0.0)]);
     let found = judge(inspected(&[&good]), other, "").unwrap();
-    check(&found, "placement_change", Outcome::Undecided);
+    check(&found, "placement_change", CheckResult::Undecided);
     assert!(found.not_checked.iter().any(|part| part.id == "SM8650"));
 
     // Placements of three launches, one of which has none.
     let mut mixed = launches(&[8_000; 2], &with_placement("ok", 0.0));
     mixed.extend(launches(&[8_001], ""));
     let found = alone(mixed.clone(), "");
-    let why = check(&found, "placement", Outcome::Undecided).why;
+    let why = check(&found, "placement", CheckResult::Undecided).why;
     assert!(why.contains("1 of 3 launches"), "{why}");
     mixed[2] = launches(&[8_001], &with_placement("ok", 0.4)).remove(0);
     mixed[2].file.path = "bad.json".to_owned();
     let found = alone(mixed, "");
-    check(&found, "npu_macs", Outcome::Fail);
+    check(&found, "npu_macs", CheckResult::Fail);
     check_mistake(&found, "placements_differ");
     assert!(found.targets[0].mistakes[0].why.contains("of bad.json"));
 
@@ -328,7 +335,7 @@ fn every_placement_of_a_target_is_judged() {
     };
     let jobs = [job("NPU", 8_000), job("CPU", 8_001)].concat();
     let found = judge(jobs, job("NPU", 8_002), "").unwrap();
-    check(&found, "layers", Outcome::Warn);
+    check(&found, "layers", CheckResult::Warn);
 }
 
 /// A launch's own MACs are compared with the MACs of the launch before.
@@ -343,7 +350,7 @@ fn ops_of_launches_are_compared() {
     };
     let (now, before) = (run(&around(8_000), &ops(20)), run(&around(8_001), &ops(10)));
     let found = judge(now, before, "[placement]\nmin_npu_macs = 0.5").unwrap();
-    check(&found, "placement_change", Outcome::Fail);
+    check(&found, "placement_change", CheckResult::Fail);
 }
 
 /// Heat changes run times, but not outputs.
@@ -356,8 +363,8 @@ fn outputs_of_launches_that_are_left_out_are_judged() {
     files[6].file.path = "hot.json".to_owned();
     let policy = "[latency]\nmedian_ms = 10\n[outputs]\nmin_cosine = 0.99";
     let found = alone(files.clone(), policy);
-    check(&found, "median", Outcome::Pass);
-    let why = check(&found, "outputs", Outcome::Fail).why;
+    check(&found, "median", CheckResult::Pass);
+    let why = check(&found, "outputs", CheckResult::Fail).why;
     assert!(why.contains("7 launches is 0.1000, of hot.json"), "{why}");
     // Without a limit there are no checks of outputs.
     let found = alone(files, MEDIAN);
@@ -375,7 +382,7 @@ fn runs_that_failed_fail() {
     let mut files = launches(&[8_000; 6], "");
     files[2].run.failed_runs = 3;
     let found = alone(files, MEDIAN);
-    let why = check(&found, "failed_runs", Outcome::Fail).why;
+    let why = check(&found, "failed_runs", CheckResult::Fail).why;
     assert!(why.contains("3 runs ended with an error, in 1"), "{why}");
 }
 
@@ -437,17 +444,17 @@ fn an_emulator_keeps_no_limit_of_latency() {
     let fields = format!(r#", "target": {{"os": "Linux x86_64"}}, "runtime": {{"ep": "{NPU}"}}"#);
     let found = alone(launches(&[8_000; 6], &fields), MEDIAN);
     check_mistake(&found, "cpu_latency");
-    check(&found, "latency", Outcome::Undecided);
+    check(&found, "latency", CheckResult::Undecided);
     let fields = format!(r#"{fields}, "load_us": 118571, "load_warm_us": 90000"#);
     for limit in [5_000, 1] {
         let limit = format!("[load]\ncold_ms = {limit}");
         let found = alone(launches(&[8_000; 6], &fields), &limit);
-        let why = check(&found, "load", Outcome::Undecided).why;
+        let why = check(&found, "load", CheckResult::Undecided).why;
         assert!(why.contains("was not measured on an NPU"), "{why}");
     }
     let cpu = format!(r#", "runtime": {{"ep": "{CPU}"}}"#);
     let found = alone(launches(&[8_000; 6], &cpu), MEDIAN);
-    let why = check(&found, "npu_used", Outcome::Fail).why;
+    let why = check(&found, "npu_used", CheckResult::Fail).why;
     assert!(why.contains("they asked for the CPU"), "{why}");
 }
 
@@ -467,7 +474,7 @@ fn a_row_that_is_gone_is_undecided() {
     let before = || table(&[row("A", 0.8), row("B", 0.8)]);
     let found = judge(table(&[row("A", 0.9)]), before(), "").unwrap();
     assert_eq!(found.targets[1].chipset, "B: float M, onnx");
-    assert_eq!(result(found), Outcome::Undecided);
+    assert_eq!(result(found), CheckResult::Undecided);
     let more = table(&[row("A", 0.9), row("B", 0.9), row("C", 0.9)]);
     let found = judge(more, before(), "").unwrap();
     assert!(
@@ -476,7 +483,7 @@ fn a_row_that_is_gone_is_undecided() {
             .iter()
             .any(|part| part.id == "C: float M, onnx")
     );
-    assert_eq!(result(found), Outcome::Pass);
+    assert_eq!(result(found), CheckResult::Pass);
 }
 
 /// Each report begins with the parts that were not checked, and has the undecided checks.
@@ -513,12 +520,12 @@ fn on_ep(ep: &str) -> Vec<MeasuredFile> {
 fn times_of_a_model_that_left_the_npu_keep_no_limit() {
     let all = "[latency]\nmedian_ms = 10\np95_ms = 20\ncv_max = 0.5";
     let found = alone(on_ep(CPU), all);
-    check(&found, "npu_used", Outcome::Fail);
+    check(&found, "npu_used", CheckResult::Fail);
     for id in ["median", "p95", "cv"] {
-        check(&found, id, Outcome::Skip);
+        check(&found, id, CheckResult::Skip);
     }
-    assert_eq!(result(found), Outcome::Fail);
-    check(&alone(on_ep(NPU), all), "median", Outcome::Pass);
+    assert_eq!(result(found), CheckResult::Fail);
+    check(&alone(on_ep(NPU), all), "median", CheckResult::Pass);
 }
 
 /// The median of a launch lands on the fast of two latencies.
@@ -528,9 +535,9 @@ fn one_launch_with_two_latencies_is_warned_of() {
         .map(|at| if at % 10 < 3 { 25_000 } else { 8_500 } + at)
         .collect();
     let found = alone(run(&two, ""), MEDIAN);
-    let why = check(&found, "slow_phases", Outcome::Warn).why;
+    let why = check(&found, "slow_phases", CheckResult::Warn).why;
     assert!(why.contains("two latencies, 8."), "{why}");
-    check(&found, "median", Outcome::Pass);
+    check(&found, "median", CheckResult::Pass);
     let calm = alone(run(&around(8_500), ""), MEDIAN);
     let has_check = calm.targets[0]
         .checks

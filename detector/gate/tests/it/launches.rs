@@ -3,7 +3,7 @@
 use epwatch_gate::{
     launches::{JudgedLaunches, LaunchesError, MeasuredFile},
     macs::ModelMacs,
-    verdict::{Outcome, Verdict},
+    verdict::{CheckResult, Verdict},
 };
 
 use crate::checks::{By, MEDIAN, alone, check, check_mistake, check_refused, files};
@@ -54,7 +54,7 @@ fn launches_of_another_device_or_runtime_do_not_compare() {
         launches
     };
     let judged = judge(here(r#", "runtime": {"ort": "1.23.0"}"#), there("phone")).unwrap();
-    check(&judged, "regression", Outcome::Pass);
+    check(&judged, "regression", CheckResult::Pass);
     check_refused(
         judge(here(""), there("tablet")),
         "device phone against tablet",
@@ -73,14 +73,14 @@ fn a_throttled_launch_is_left_out_with_its_pair_and_named() {
     let mut baseline = launches(8_100, 7, "");
     baseline[2].run.runs_us.fill(90_000);
     let judged = judge(slow.clone(), baseline).unwrap();
-    let check_of = check(&judged, "regression", Outcome::Pass);
+    let check_of = check(&judged, "regression", CheckResult::Pass);
     assert!(check_of.why.contains("over 6 pairs"), "{}", check_of.why);
     check_mistake(&judged, "throttled");
     let why = &judged.targets[0].mistakes[0].why;
     assert!(why.starts_with("hot.json was measured"), "{why}");
     // Nothing is left.
     let judged = alone(slow[2..3].to_vec(), "[latency]\nmedian_ms = 90");
-    check(&judged, "throttled", Outcome::Undecided);
+    check(&judged, "throttled", CheckResult::Undecided);
 }
 
 /// A device that cools down would not be slower again.
@@ -98,7 +98,7 @@ fn a_launch_at_a_faster_clock_is_left_out_and_is_not_called_throttled() {
     now[2].run.runs_us.fill(2_000);
     now[2].file.path = "fast.json".to_owned();
     let judged = judge(now, baseline).unwrap();
-    let check_of = check(&judged, "regression", Outcome::Pass);
+    let check_of = check(&judged, "regression", CheckResult::Pass);
     assert!(check_of.why.contains("over 6 pairs"), "{}", check_of.why);
     let [note] = &judged.targets[0].mistakes[..] else {
         panic!("{:#?}", judged.targets[0].mistakes);
@@ -116,7 +116,7 @@ fn a_launch_at_a_faster_clock_is_left_out_and_is_not_called_throttled() {
 fn one_launch_and_a_warm_up_among_its_runs_are_named() {
     let limits = "[latency]\nmedian_ms = 10\nwarmup = 0";
     let judged = alone(launches(8_000, 1, ""), limits);
-    check(&judged, "median", Outcome::Pass);
+    check(&judged, "median", CheckResult::Pass);
     check_mistake(&judged, "one_launch");
     let mut cold = launches(8_000, 1, "");
     cold[0].run.runs_us[..4].fill(14_000);
@@ -136,13 +136,13 @@ fn one_launch_and_a_warm_up_among_its_runs_are_named() {
 fn a_median_far_beyond_its_limit_asks_for_the_unit() {
     let limit = "[latency]\nmedian_ms = 10";
     let judged = alone(launches(8_195_000, 1, ""), limit);
-    let why = &check(&judged, "median", Outcome::Fail).why;
+    let why = &check(&judged, "median", CheckResult::Fail).why;
     assert!(
         why.contains("8") && why.ends_with("are the run times nanoseconds?"),
         "{why}"
     );
     let judged = alone(launches(80_000, 1, ""), limit);
-    let why = &check(&judged, "median", Outcome::Fail).why;
+    let why = &check(&judged, "median", CheckResult::Fail).why;
     assert!(!why.contains("nanoseconds"), "{why}");
 }
 
@@ -179,25 +179,25 @@ fn jobs_of_a_farm_are_not_paired() {
     };
     let npu = ["NPU"; 2];
     let judged = judge(job(8_000, npu), job(7_900, npu)).unwrap();
-    check(&judged, "regression", Outcome::Pass);
-    check(&judged, "layers", Outcome::Pass);
+    check(&judged, "regression", CheckResult::Pass);
+    check(&judged, "layers", CheckResult::Pass);
     let undecided = judge(job(10_400, npu), job(8_000, npu)).unwrap();
-    let why = check(&undecided, "regression", Outcome::Undecided).why;
+    let why = check(&undecided, "regression", CheckResult::Undecided).why;
     assert!(why.contains("3 jobs a side in total would decide"), "{why}");
     check(
         &judge(job(12_100, npu), job(8_000, npu)).unwrap(),
         "regression",
-        Outcome::Fail,
+        CheckResult::Fail,
     );
     // Fewer layers on the NPU and slower fails. Fewer layers alone are a warning, which an eighth of the harmless
     // changes would get.
     let worse = judge(job(10_400, ["NPU", "CPU"]), job(8_000, npu)).unwrap();
-    check(&worse, "layers", Outcome::Fail);
+    check(&worse, "layers", CheckResult::Fail);
     let worse = judge(job(8_000, ["NPU", "CPU"]), job(8_001, npu)).unwrap();
-    check(&worse, "layers", Outcome::Warn);
+    check(&worse, "layers", CheckResult::Warn);
     // The model has 100 % of its layers on the CPU, and had none on the NPU before.
     let never = judge(job(8_000, ["CPU"; 2]), job(8_001, ["CPU"; 2])).unwrap();
-    let why = check(&never, "layers", Outcome::Fail).why;
+    let why = check(&never, "layers", CheckResult::Fail).why;
     assert!(why.contains("it was never there"), "{why}");
     assert!(!judged.not_checked.iter().any(|part| part.id == "placement"));
 }
@@ -212,13 +212,13 @@ fn tables_compare_row_by_row() {
         ))
     };
     let judged = judge(table("0.9", 0), table("0.8", 0)).unwrap();
-    check(&judged, "regression", Outcome::Pass);
+    check(&judged, "regression", CheckResult::Pass);
     check_mistake(&judged, "proxy_device");
     check_mistake(&judged, "only_minimum");
     assert_eq!(judged.targets[0].chipset, format!("{PROXY}: float M, onnx"));
     let slower = judge(table("1.3", 4), table("0.8", 0)).unwrap();
-    check(&slower, "regression", Outcome::Fail);
-    check(&slower, "layers", Outcome::Fail);
+    check(&slower, "regression", CheckResult::Fail);
+    check(&slower, "layers", CheckResult::Fail);
     let mut other = table("0.8", 0);
     other[0].run.target.device = Some("Samsung Galaxy S24".to_owned());
     check_refused(judge(table("0.9", 0), other), "no row of --runs");
@@ -232,12 +232,12 @@ fn a_plan_of_core_ml_has_layers_and_no_latency() {
         ))
     };
     let judged = judge(plan(7, 2), plan(9, 0)).unwrap();
-    check(&judged, "layers", Outcome::Warn);
+    check(&judged, "layers", CheckResult::Warn);
     assert!(judged.not_checked.iter().any(|part| part.id == "latency"));
     check(
         &judge(plan(9, 0), plan(8, 0)).unwrap(),
         "layers",
-        Outcome::Pass,
+        CheckResult::Pass,
     );
 }
 
@@ -269,7 +269,7 @@ fn a_profile_needs_the_model_for_its_placement() {
         ..ModelMacs::default()
     };
     let judged = judge_with(files(profile), Vec::new(), "", Some(&macs)).unwrap();
-    let found = check(&judged, "npu_macs", Outcome::Fail);
+    let found = check(&judged, "npu_macs", CheckResult::Fail);
     assert!((found.value.unwrap() - 0.735_296).abs() < 1e-6, "{found:?}");
     assert!(judged.targets[0].latency.is_none());
 }
@@ -282,7 +282,7 @@ fn the_document_of_inspect_is_a_placement() {
         "cpu_nodes": [{"name": "a", "op_type": "Gemm", "reason": "unknown", "reason_text": null, "macs_share": null, "benign": false}],
         "fingerprint_normalised": null, "reasons": []}]}"#;
     let judged = alone(files(document), "");
-    let why = check(&judged, "npu_macs", Outcome::Fail).why;
+    let why = check(&judged, "npu_macs", CheckResult::Fail).why;
     assert!(why.contains("the whole graph is on the CPU"), "{why}");
     assert_eq!(
         (&*judged.targets[0].chipset, judged.targets[0].source),

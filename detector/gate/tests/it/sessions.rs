@@ -7,7 +7,7 @@ use epwatch_gate::{
     macs::ModelMacs,
     placement::{Counted, InspectedChipset, InspectedNode, NoSession},
     run::{Run, RunTarget},
-    verdict::{EpNumbers, GatedFile, Outcome},
+    verdict::{CheckResult, EpNumbers, GatedFile},
 };
 
 use crate::checks::{By, check, check_mistake, check_refused};
@@ -104,15 +104,15 @@ fn sessions_of_two_models_pair_up_by_hash() {
         .concat()
     };
     let found = judge(both(12), both(12), Some("new"), None).unwrap();
-    let regression = check(&found, "regression", Outcome::Fail);
+    let regression = check(&found, "regression", CheckResult::Fail);
     assert!(regression.why.contains("1.25 times"), "{regression:?}");
-    check(&found, "npu_macs", Outcome::Pass);
+    check(&found, "npu_macs", CheckResult::Pass);
     assert_eq!(found.targets[0].runs.len(), 1, "a file is listed once");
     assert_eq!(found.targets[0].device.as_deref(), Some("Example EX-1"));
     let found = judge(both(13), both(13), Some("new"), None).unwrap();
     check_mistake(&found, "unequal_arms");
     let backwards = judge(both(12), both(12), Some("old"), None).unwrap();
-    check(&backwards, "regression", Outcome::Pass);
+    check(&backwards, "regression", CheckResult::Pass);
     check_refused(
         judge(both(12), Vec::new(), None, None),
         "new, old: give MODEL",
@@ -138,7 +138,7 @@ fn phones_do_not_pair_up_and_sessions_without_runs_are_not_green() {
     check(
         &judge(many, Vec::new(), None, None).unwrap(),
         "npu_macs",
-        Outcome::Pass,
+        CheckResult::Pass,
     );
     let mut elsewhere = sessions("old", 8_000, 6, "a");
     for one in &mut elsewhere {
@@ -147,14 +147,14 @@ fn phones_do_not_pair_up_and_sessions_without_runs_are_not_green() {
     check(
         &judge(a.clone(), elsewhere, None, None).unwrap(),
         "latency",
-        Outcome::Undecided,
+        CheckResult::Undecided,
     );
     let mut short = sessions("old", 8_000, 6, "a");
     for one in &mut short {
         one.run.runs_us.clear();
     }
     let found = judge(a, short, None, None).unwrap();
-    check(&found, "latency", Outcome::Undecided);
+    check(&found, "latency", CheckResult::Undecided);
     check_mistake(&found, "few_runs");
 }
 
@@ -172,20 +172,20 @@ fn the_worst_placement_is_judged_by_the_macs_of_the_model() {
         all
     };
     let found = judge(with(&["head"]), Vec::new(), None, Some(&macs)).unwrap();
-    let share = check(&found, "npu_macs", Outcome::Fail);
+    let share = check(&found, "npu_macs", CheckResult::Fail);
     assert_eq!(share.value, Some(0.7));
     assert_eq!(share.nodes[0].macs_share, Some(0.3));
     check_mistake(&found, "placements_differ");
     // A node that the model does not have could be any share.
     let found = judge(with(&["other"]), Vec::new(), None, Some(&macs)).unwrap();
-    check(&found, "npu_macs", Outcome::Undecided);
+    check(&found, "npu_macs", CheckResult::Undecided);
     let found = judge(with(&["head"]), Vec::new(), None, None).unwrap();
-    check(&found, "npu_macs", Outcome::Undecided);
+    check(&found, "npu_macs", CheckResult::Undecided);
     // A loop with an unknown number of turns has no MACs in the list.
     let endless = ModelMacs {
         without: Some("loop".to_owned()),
         ..macs
     };
     let found = judge(with(&["head"]), Vec::new(), None, Some(&endless)).unwrap();
-    check(&found, "npu_macs", Outcome::Undecided);
+    check(&found, "npu_macs", CheckResult::Undecided);
 }
