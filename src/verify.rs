@@ -152,7 +152,7 @@ fn verified(key: &PublicKey, statement: Statement) -> Result<Verified, String> {
     let claims = statement.claims()?;
     let made_at = claims
         .made_at
-        .map(|text| text.parse().map_err(|_| "its time is none"));
+        .map(|text| text.parse().map_err(|_| "its time cannot be read"));
     Ok(Verified {
         evidence_id: key.evidence_id(),
         key_id: key.short_id(),

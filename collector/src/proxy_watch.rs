@@ -147,7 +147,7 @@ pub(crate) fn check(config: &CollectorConfig) -> Result<(), Problems> {
     let peer = peer.trim();
     let text = format!(
         "must be set: all reports with public keys came from {peer}, so networks do not weigh devices. If that is a proxy, \
-         set [\"{peer}\"] or its block, and let it send X-Forwarded-For. If it is none, set [] and accept that one \
+         set [\"{peer}\"] or its block, and let it send X-Forwarded-For. If it is not a proxy, set [] and accept that one \
          request can use up an app's names and that made-up installations page"
     );
     Err(Problems::one(KEY.to_owned(), text))

@@ -19,7 +19,7 @@ def compatibility(
     """Returns whether a compiled model (EPContext) is for this device, before it is loaded.
 
     The chipset and the version of QNN that the file names are compared with `soc_model` or the device, and with
-    `qnn_sdk_version` of `epwatch.start`. "prefer_recompilation": it was made for others, and may load. "unsupported": it
+    `qnn_sdk_version` of `epwatch.start`. "prefer_recompilation": the file was made for other devices, and may load. "unsupported": it
     will not load. None: nothing speaks against it, or it is not a compiled model of a requested EP.
     """
     names = _placement.listed("requested", requested, "QNNExecutionProvider")
