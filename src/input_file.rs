@@ -91,7 +91,7 @@ pub(crate) fn open(path: &Path, kind: FilePurpose) -> Result<File, String> {
 ///
 /// # Errors
 /// Errors of [`check`] and of the system.
-pub(crate) fn sha256(path: &Path, kind: InputKind) -> Result<String, String> {
+pub(crate) fn sha256(path: &Path, kind: FilePurpose) -> Result<String, String> {
     check(path, kind)?;
     epwatch_manifest::sha256_of_file(path).map_err(|error| error.to_string())
 }

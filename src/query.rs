@@ -15,7 +15,7 @@ use epwatch_server::SystemClock;
 
 use crate::{
     address_file,
-    incident_order::{self, Order},
+    incident_order::{self, OrderCommand},
     output::{self, No, WrongUse},
     part_status,
     store_args::StoreArgs,
@@ -52,7 +52,7 @@ pub(crate) struct StatusArgs {
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct IncidentArgs {
     #[command(subcommand)]
-    order: Option<Order>,
+    order: Option<OrderCommand>,
     #[command(flatten)]
     shared: Shared,
     /// The incident's id. Without it, all open incidents and all incidents of the last 30 days are listed.

@@ -152,7 +152,10 @@ impl ServerConfig {
         }
         let is_file = self.data_dir.exists() && !self.data_dir.is_dir();
         problems.check("data_dir", !is_file, || {
-            format!("must be a folder, and {} is not one", self.data_dir.display())
+            format!(
+                "must be a folder, and {} is not one",
+                self.data_dir.display()
+            )
         });
         for (key, other) in self.shared_addresses(runs) {
             problems.push(key, format!("must be another address than {other}"));

@@ -202,14 +202,14 @@ fn problems(args: &Args, verified: &Verified, now: Timestamp) -> Result<Vec<Stri
     Ok(problems)
 }
 
-fn hash(path: &Path, kind: InputKind) -> Result<String, WrongUse> {
+fn hash(path: &Path, kind: FilePurpose) -> Result<String, WrongUse> {
     let failed = |error| WrongUse(format!("failed to read {}: {error}", path.display()));
     input_file::sha256(path, kind).map_err(failed)
 }
 
 /// Compares a model, and the files next to it that hold its data, with the evidence.
 fn problems_of_model(path: &Path, verified: &Verified) -> Result<Vec<String>, WrongUse> {
-    let (shown, sha256) = (path.display(), hash(path, InputKind::Model)?);
+    let (shown, sha256) = (path.display(), hash(path, FilePurpose::Model)?);
     let models = verified.models.iter();
     let same = models.filter(|model| model.digest.sha256 == sha256);
     let folders: Vec<&Path> = same
@@ -235,7 +235,7 @@ fn problems_of_model(path: &Path, verified: &Verified) -> Result<Vec<String>, Wr
             continue;
         }
         let here = path.parent().unwrap_or(Path::new("")).join(file);
-        let sha256 = hash(&here, InputKind::Model)?;
+        let sha256 = hash(&here, FilePurpose::Model)?;
         if !judged.iter().any(|data| data.digest.sha256 == sha256) {
             problems.push(format!(
                 "{} is not the data of {shown} that was judged",

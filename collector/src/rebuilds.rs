@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// Pause between reads of all collectors' requests, and the longest pause while they cannot be read.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Requests read at once, the oldest first; the next round reads the rest.
+/// Number of requests read at once, the oldest first; the next round reads the rest.
 const AT_ONCE: usize = 10_000;
 /// How long a stop works on the requests that its drain left; the rest follows after the next start.
 const LAST_TRY: Duration = Duration::from_secs(5);

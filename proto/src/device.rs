@@ -72,7 +72,7 @@ pub(crate) const MAX_ENVIRONMENT_BYTES: usize = 32;
 pub(crate) const MAX_RUNTIME_VERSION_BYTES: usize = 32;
 /// Maximum number of roll-out labels of an app.
 pub const MAX_ROLLOUT_LABELS: usize = 8;
-/// Characters of a vendor fingerprint's hash.
+/// Number of characters of a vendor fingerprint's hash.
 pub const VENDOR_FINGERPRINT_HASH_CHARS: usize = 32;
 
 /// The app that embeds the SDK.

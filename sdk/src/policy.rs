@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Maximum number of kinds of failed starts that `explain` lists for the life of a process.
 pub const MAX_EXPLAINED_FAILURES: usize = 16;
 
-/// Runs of a session that count as cold. On an NPU the first three runs cost 3-20x, 1.25x and 1.06x of a warm one. From
-/// the fourth on the difference is smaller than the noise.
+/// Number of runs of a session that count as cold. On an NPU the first three runs cost 3-20x, 1.25x and 1.06x of a warm
+/// one. From the fourth on the difference is smaller than the noise.
 pub const COLD_RUNS: u64 = 3;
 
 /// Minimum number of threads that can record one session at the same moment without losing a sample. `ort` runs a
@@ -129,7 +129,7 @@ pub const MAX_SELF_TEST_REPEATS: u32 = 8;
 /// Longest wait of a self-test for the SDK's folder at the start of a process.
 pub const SELF_TEST_WAIT: Duration = Duration::from_secs(5);
 
-/// Kinds of start failures in one report. Further ones are added to the last kind.
+/// Number of kinds of start failures in one report. Further ones are added to the last kind.
 pub const MAX_START_FAILURES: usize = 32;
 
 /// Number of closed sessions with unsealed runs that causes an early seal.

@@ -31,7 +31,7 @@ use crate::output;
 const ENVIRONMENT: &str = "emulator";
 /// The input `x` of the demo's models.
 const INPUT_SHAPE: [usize; 4] = [1, 3, 32, 32];
-/// Runs of a version before the next one: more than a baseline needs.
+/// Number of runs of a version before the next one: more than a baseline needs.
 const RUNS_OF_A_VERSION: usize = 25;
 /// Pause between later runs, which leaves the processor to other devices.
 const PAUSE: Duration = Duration::from_millis(250);

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::output::{self, WrongUse};
 
-/// Runs that are dropped if a launch does not name its number of warm-up runs.
+/// Number of runs that are dropped if a launch does not name its number of warm-up runs.
 const WARMUP: usize = 3;
 
 /// Cells with the parts of a certificate, and the reasons why other cells are left out.

@@ -313,7 +313,7 @@ fn check_side_car(path: &Path, model: &Path) -> anyhow::Result<()> {
     let side_car = read_side_car(path)?;
     let theirs = side_car.model_hash()?;
     ModelManifest::try_from(side_car)?;
-    let sha256 = input_file::sha256(model, InputKind::Model).map_err(anyhow::Error::msg)?;
+    let sha256 = input_file::sha256(model, FilePurpose::Model).map_err(anyhow::Error::msg)?;
     if ModelHash::from_hex(&sha256) != Some(theirs) {
         anyhow::bail!("it is of another model, with the SHA-256 {theirs}");
     }

@@ -17,9 +17,9 @@ use crate::{
     support::epwatch,
 };
 
-/// Gates of each kind in a nightly run.
+/// Number of gates of each kind in a nightly run.
 const GATES: usize = 10;
-/// Gates that run at a time, so that each disturbs the other.
+/// Number of gates that run at a time, so that each disturbs the other.
 const SIDE_BY_SIDE: usize = 2;
 /// Rows and columns of the weight, and rows of the input: a layer takes some 50 us.
 const SIZE: u64 = 128;

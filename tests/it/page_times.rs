@@ -42,7 +42,7 @@ const STORM_GOAL: f64 = 1.2;
 /// Number of rounds. The best of a query's times counts, because other work on the machine lengthens the others.
 const ROUNDS: usize = 3;
 
-/// Clients that reload pages at once while an evaluation is measured.
+/// Number of clients that reload pages at once while an evaluation is measured.
 const RELOADERS: usize = 8;
 
 /// Longest wait for one page or query, for the store to come to a state, and for three evaluations.

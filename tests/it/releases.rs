@@ -31,7 +31,7 @@ use crate::{
 /// Secret of the installation that is deleted.
 const SECRET: [u8; 32] = [42; 32];
 
-/// Statements of one shape that are run again. They are the latest, because their times cover the most rows.
+/// Number of statements of one shape that are run again. They are the latest, because their times cover the most rows.
 const MAX_OF_A_SHAPE: usize = 2;
 
 #[test]

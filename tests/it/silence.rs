@@ -20,7 +20,7 @@ const N: usize = 20_000;
 const N_BY_DAY: usize = 1_500;
 /// A working port answers in much less time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Files of this process that are not connections.
+/// Number of files of this process that are not connections.
 const OTHER_FILES: usize = 200;
 
 /// An address without a listener.

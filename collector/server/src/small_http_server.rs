@@ -16,7 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// Connections at once. A further one replaces the oldest, so that silent ones take no files of the process.
+/// Number of connections at once. A further one replaces the oldest, so that silent ones take no files of the process.
 pub(crate) const MAX_CONNECTIONS: usize = 64;
 /// The time limit for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

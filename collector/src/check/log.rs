@@ -11,7 +11,7 @@ use crate::join_task::join_task;
 use crate::wal::{WalError, WalRecords, wal_files};
 use crate::wal_record::ReportRecord;
 
-/// Records whose positions are looked up at once.
+/// Number of records whose positions are looked up at once.
 const CHUNK: usize = 10_000;
 
 /// Checks the log at `dir`, without its lock.

@@ -24,7 +24,7 @@ pub use self::repair::{Repair, RepairLock, RepairState, repair};
 
 /// The most rows of one invariant that a check looks at.
 const MAX_FOUND: usize = 1_000;
-/// Rows whose positions or keys are compared at once: about half a gigabyte of the store's memory.
+/// Number of rows whose positions or keys are compared at once: about half a gigabyte of the store's memory.
 const SLICE_ROWS: u64 = 4_000_000;
 /// Pause before the second check. It is long enough for a batch whose first table is written to reach its second one.
 const SECOND_LOOK: Duration = Duration::from_secs(10);

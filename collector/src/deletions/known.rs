@@ -22,7 +22,7 @@ use crate::store::{Sink, SinkError};
 const MAX_IN_MEMORY: usize = 1 << 20;
 /// Hidden installations are read again from this long before the newest one, because stores' clocks differ.
 const OVERLAP_MS: i64 = 3_600_000;
-/// Tombstones read at once for the filter.
+/// Number of tombstones read at once for the filter.
 const PAGE: usize = 1 << 20;
 /// The number of installations in one query, so that its text stays below the store's limit.
 pub(super) const IDS_AT_ONCE: usize = 2_000;

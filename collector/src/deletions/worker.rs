@@ -21,9 +21,9 @@ use crate::rollup::{Rebuilt, RollUp};
 use crate::store::{FIRST_PAUSE, SinkError, note_failure};
 use epwatch_server::Backoff;
 
-/// Deletions carried out together; the query's text holds their ids.
+/// Number of deletions carried out together; the query's text holds their ids.
 const AT_ONCE: usize = 500;
-/// Promises of unknown installations that a refresh looks up again: a million of them in half an hour.
+/// Number of promises of unknown installations that a refresh looks up again: a million of them in half an hour.
 const LOOKED_UP_AGAIN: usize = 20_000;
 /// How long a stop tries to hide pending deletions.
 const LAST_TRY: Duration = Duration::from_secs(5);

@@ -17,7 +17,7 @@ use crate::admission::Network;
 use crate::config::LimitsConfig;
 use crate::ingest::auth::Caller;
 
-/// Buckets of each kind; each takes some 50 bytes.
+/// Number of buckets of each kind; each takes some 50 bytes.
 const MAX_BUCKETS: usize = 1 << 18;
 /// A sweep of a full table takes some milliseconds.
 const SWEEP_PERIOD_US: u64 = 100_000;

@@ -30,7 +30,7 @@ use crate::context::Context;
 use crate::rebuild_requests;
 use crate::store::{CollectorCheckpoint, SinkError, note_failure};
 
-/// Buckets closed in one build, so that a build after a long pause stays small.
+/// Number of buckets closed in one build, so that a build after a long pause stays small.
 pub(crate) const MAX_BUCKETS: usize = 48;
 
 /// Failed builds of one bucket before it is closed without a summary. A store that is overloaded only for a moment does

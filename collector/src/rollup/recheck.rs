@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{RollUp, among};
 use crate::store::SinkError;
 
-/// Builds compared in one call.
+/// Number of builds compared in one call.
 const AT_ONCE: usize = 100;
 
 /// How far a collector's state of comparisons goes back at its start, in milliseconds. Rows of `rollup_builds` stay twice

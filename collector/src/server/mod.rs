@@ -54,7 +54,7 @@ use crate::metrics::Metrics;
 /// The largest head of a request, in HTTP/1.1 and HTTP/2.
 const MAX_HEADER_BYTES: u32 = 16 << 10;
 const MAX_HEADERS: usize = 64;
-/// Calls under way on one connection.
+/// Number of calls under way on one connection.
 const MAX_CALLS: u32 = 256;
 /// Bytes that an HTTP/2 connection may send before they are read.
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -66,8 +66,9 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_RESETS: usize = 64;
 /// The time in which a connection must close gracefully; a call that just began takes less.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Connections that close gracefully at the same time, at most half as many as may be open. Each is an open file beyond
-/// `connections.max`, for which [`crate::server::open_files`] keeps a reserve. Further connections are closed at once.
+/// Number of connections that close gracefully at the same time, at most half as many as may be open. Each is an open
+/// file beyond `connections.max`, for which [`crate::server::open_files`] keeps a reserve. Further connections are
+/// closed at once.
 const MAX_DRAINING: usize = 128;
 /// Pause when the system has no file descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

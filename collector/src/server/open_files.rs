@@ -4,8 +4,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are not for served connections: the files of the WAL, connections to the store and to the admin endpoint,
-/// and draining connections. The draining connections take half of the reserve at most.
+/// Number of files that are not for served connections. These are the files of the WAL, connections to the store and to
+/// the admin endpoint, and draining connections. The draining connections take half of the reserve at most.
 const RESERVE: u64 = 256;
 
 /// Returns how many connections may be open at once, at most `max`. Raises the soft limit of open files as far as the

@@ -13,7 +13,7 @@ use crate::terminal::{TerminalAnswer, TerminalError, head, table};
 use crate::text::name::visible;
 use crate::text::time::ago;
 
-/// Digits of a hash in the list; the JSON has all.
+/// Number of digits of a hash in the list; the JSON has all.
 const SHORT: usize = 12;
 
 #[derive(Serialize)]

@@ -14,7 +14,7 @@ use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
 use crate::text::time::ago;
 
-/// Digits of an id that a list shows. They are enough to query one installation.
+/// Number of digits of an id that a list shows. They are enough to query one installation.
 const SHORT: usize = 8;
 
 /// Which installations a shell shows.

@@ -3,13 +3,13 @@
 use epwatch_model::LATENCY_BINS;
 use serde::Serialize;
 
-/// Bins of an octave with few runs. The evidence has [`LATENCY_BINS`].
+/// Number of bins of an octave with few runs. The evidence has [`LATENCY_BINS`].
 const COARSE: f64 = 8.0;
 
 /// With at least this many runs, bins are fine.
 const MANY_RUNS: u64 = 500;
 
-/// Points of a curve from the middle of a bin to the middle of the next.
+/// Number of points of a curve from the middle of a bin to the middle of the next.
 const STEPS: u32 = 4;
 
 /// A small mode has at least this many runs, and at least this share of the runs.

@@ -25,7 +25,7 @@ const DAY_S: u64 = 86_400;
 const SECOND_VERSION_DAYS: u64 = 10;
 /// WAL offsets per second of the fleet's day. There are enough that no two reports have the same offset.
 const OFFSETS_A_SECOND: u64 = 10_000_000;
-/// Rows that one statement inserts.
+/// Number of rows that one statement inserts.
 const CHUNK: u64 = 500_000;
 /// These settings make few and large parts, with at most one block of rows in memory.
 const BLOCKS: &str = "SETTINGS min_insert_block_size_rows = 250000, max_insert_threads = 1, \

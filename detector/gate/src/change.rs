@@ -17,7 +17,7 @@ use crate::{
 pub(crate) const ID: &str = "placement_change";
 /// Share of the MACs that a new model may lose.
 const MOST_LOST: f64 = 0.02;
-/// Lists nodes in a sentence.
+/// Maximum number of nodes in a sentence.
 const SHOWN_NODES: usize = 3;
 
 /// A node's op, and the ops around it in its model.

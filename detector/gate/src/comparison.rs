@@ -8,9 +8,9 @@ use epwatch_stats::{SLOW_RUN, order_stat::median};
 
 use crate::{Judged, Launch, bounds, intermittent::SlowPhases};
 
-/// Pairs of the first look.
+/// Number of pairs of the first look.
 pub const FIRST_PAIRS: usize = bounds::LEAST;
-/// Pairs that decide where the first look is red or near it.
+/// Number of pairs that decide where the first look is red or near it.
 pub const ALL_PAIRS: usize = 12;
 /// The default of a policy's `min_effect`.
 pub const DEFAULT_MIN_EFFECT: f64 = 1.15;

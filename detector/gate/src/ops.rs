@@ -127,8 +127,8 @@ const PARTLY: &str = "8-bit, quantize_static";
 const QUANTISER: &str = "as get_qnn_qdq_config of ONNX Runtime quantises it";
 
 impl OpForm<'_> {
-    /// The cases about this node. If several cases have its op, they differ in attributes, and none is returned without
-    /// the model.
+    /// Returns the measured cases of this node. If several cases have its op, they differ in attributes, and none is
+    /// returned without the model.
     fn cases(&self) -> Vec<&'static Case> {
         let is_it = |case: &&Case| match self.titles {
             [] => case.ops == [self.op_type],

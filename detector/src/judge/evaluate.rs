@@ -37,7 +37,8 @@ use crate::run::config::DetectorConfig;
 /// From this number of installations known from earlier windows, a page must hold on them alone.
 const MIN_PROVEN: u64 = 20;
 
-/// Batches of apps that are processed at once: one is judged while the next is read. Each is wholly in memory.
+/// Number of batches of apps that are processed at once: one is judged while the next is read. Each is wholly in
+/// memory.
 const BATCHES_AT_ONCE: usize = 2;
 
 /// The result of one evaluation.

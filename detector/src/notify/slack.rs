@@ -19,14 +19,14 @@ use super::text::{message_body, summary, title};
 const MAX_HEADER_CHARS: usize = 150;
 const MAX_SECTION_CHARS: usize = 3000;
 
-/// Fields of a section: Slack takes ten, of this length.
+/// Number of fields of a section: Slack takes ten, of this length.
 const MAX_FIELDS: usize = 10;
 const MAX_FIELD_CHARS: usize = 2000;
 
-/// Facts that fit into a field, which is half as wide as a message.
+/// Number of facts that fit into a field, which is half as wide as a message.
 const MAX_SHORT_FACT_CHARS: usize = 60;
 
-/// Steps that are shown. A message has 50 blocks at most, and a step three.
+/// Number of steps that are shown. A message has 50 blocks at most, and a step three.
 const MAX_STEPS: usize = 10;
 
 #[derive(Debug)]

@@ -86,7 +86,7 @@ const SLOWER: f64 = 1.05;
 /// Longest name in a headline, in characters. Channels cut a headline at its end, where the number of devices is.
 const MAX_NAME_CHARS: usize = 48;
 
-/// Names of a list in a headline.
+/// Number of names of a list in a headline.
 const MAX_LISTED: usize = 3;
 
 /// Returns a name for a headline, without its middle if it is long.

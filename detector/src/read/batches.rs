@@ -2,8 +2,8 @@
 
 use super::model_windows::FoundModel;
 
-/// Sessions that are read at once. There are enough that a query's own cost is small, and few enough that the store's
-/// sums stay far below its limit.
+/// Number of sessions that are read at once. There are enough that a query's own cost is small, and few enough that the
+/// store's sums stay far below its limit.
 pub(super) const MAX_SESSIONS: u64 = 100_000;
 
 /// Cuts models into batches of whole apps, because an app's models are each other's controls.

@@ -39,7 +39,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Beats within a lease: two in a row may get lost.
+/// Number of beats within a lease: two in a row may get lost.
 const BEATS_PER_LEASE: u32 = 4;
 
 /// Time limit of a beat; a beat that takes longer counts as lost.

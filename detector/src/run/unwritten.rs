@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 
 use crate::run::verdict_store::{JudgedWindow, StoreError, VerdictStore};
 
-/// Verdicts that may wait, some kB each.
+/// Number of verdicts that may wait, some kB each.
 const MAX_VERDICTS: usize = 50_000;
 
-/// Windows that may wait: a day and a half of hourly steps.
+/// Number of windows that may wait: a day and a half of hourly steps.
 const MAX_WINDOWS: usize = 36;
 
 /// The windows that wait, in the order of judging.

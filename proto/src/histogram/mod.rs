@@ -48,7 +48,7 @@ pub const LOWEST_US: u64 = 1;
 pub const HIGHEST_US: u64 = 60_000_000;
 /// Significant decimal digits.
 pub const SIGNIFICANT_DIGITS: u8 = 2;
-/// Buckets of the layout: every index is below this.
+/// Number of buckets of the layout: every index is below this.
 pub const N_BUCKETS: u16 = 2560;
 /// Maximum number of encoded bytes of one histogram.
 pub const MAX_ENCODED_BYTES: usize = 8 << 10;

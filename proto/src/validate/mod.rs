@@ -19,9 +19,10 @@ use crate::wire::each_field;
 
 /// Sessions, ended streams and sessions referred to that one pass keeps track of.
 const MOST_IDS: usize = 16;
-/// Series that one pass keeps track of.
+/// Number of series that one pass keeps track of.
 const MOST_SERIES: usize = 24;
-/// Sessions of a report that are compared with the sessions of the report before: a phone has few models loaded.
+/// Number of sessions of a report that are compared with the sessions of the report before: a phone has few models
+/// loaded.
 const REMEMBERED_SESSIONS: usize = 4;
 
 /// The part of a valid report that a receiver needs, borrowed from its bytes.

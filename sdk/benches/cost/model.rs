@@ -24,7 +24,7 @@ pub(crate) struct ModelCost {
     pub(crate) wrapped_minus_bare_ns: f64,
 }
 
-/// Pairs of sessions. A session's address in memory changes its time by 50 ns.
+/// Number of pairs of sessions. A session's address in memory changes its time by 50 ns.
 const SESSIONS: usize = 10;
 
 /// Runs a bare and a watched session of the same model in turns, and alternates which is made first and runs first.

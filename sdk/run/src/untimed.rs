@@ -23,9 +23,9 @@ use crate::{
     session::{Builder, LoadedRuntime, with_ep_options},
 };
 
-/// Runs of a profile: as few as `epwatch gate --runs` judges, 3 of warm-up and 20.
+/// Number of runs of a profile: as few as `epwatch gate --runs` judges, 3 of warm-up and 20.
 const PROFILED_RUNS: u32 = 23;
-/// Sessions that are made from the compiled graph. Their median counts.
+/// Number of sessions that are made from the compiled graph. Their median counts.
 pub(crate) const WARM_STARTS: usize = 3;
 /// Names of a launch's files until it has ended.
 const ORT_PROFILE: &str = "launching-ort";

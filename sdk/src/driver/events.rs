@@ -8,7 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// Events that wait for the thread; the oldest are dropped first.
+/// Number of events that wait for the thread; the oldest are dropped first.
 const MAX_EVENTS: usize = 64;
 
 /// Something that happened to reports.

@@ -30,7 +30,7 @@ use crate::{
     upload::{FlushError, RequestKind, Transport, UploadError},
 };
 
-/// Panics after which the thread rests.
+/// Number of panics after which the thread rests.
 const MAX_PANICS: u32 = 3;
 /// Length of a rest. After the same time without a panic, earlier panics no longer count.
 pub(crate) const REST: Duration = Duration::from_secs(24 * 3600);

@@ -18,10 +18,10 @@ use crate::evaluation::START_MS;
 use crate::labelled::{Family, FamilyReport};
 use crate::scenarios;
 
-/// Families of the operational mix, which a recording is made of.
+/// Number of families of the operational mix, which a recording is made of.
 const FAMILIES: u64 = 24;
 
-/// Devices of each family, on each of its chipsets.
+/// Number of devices of each family, on each of its chipsets.
 const DEVICES: usize = 400;
 
 /// Writes at least `reports` recorded reports of the operational mix, in the order of their receipt.

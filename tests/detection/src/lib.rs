@@ -32,7 +32,7 @@ pub use senders::Keys;
 
 use scenarios::Scenario;
 
-/// Families that are evaluated as one fleet.
+/// Number of families that are evaluated as one fleet.
 const FLEET: usize = 26;
 
 /// Families of a scenario that are evaluated as one fleet.

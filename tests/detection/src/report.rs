@@ -162,7 +162,7 @@ fn golden(outcomes: &[Outcome]) -> Option<String> {
     (all > 0).then_some(text)
 }
 
-/// Networks whose rounding is measured.
+/// Number of networks whose rounding is measured.
 const ROUNDING_NETWORKS: u64 = 2_000;
 
 /// Scenarios with the usual spread of devices and runs.

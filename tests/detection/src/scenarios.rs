@@ -93,10 +93,10 @@ pub(crate) const LASTING_DAYS: u32 = 9;
 /// Share of plain families in the operational mix.
 const PLAIN_SHARE: f64 = 0.78;
 
-/// Seeds of each scenario, so that all of them stay within half a million.
+/// Number of seeds of each scenario, so that all of them stay within half a million.
 const SEEDS: u64 = 5_300;
 
-/// Seeds of each circumstance, and of later scenarios.
+/// Number of seeds of each circumstance, and of later scenarios.
 const FEWER_SEEDS: u64 = 400;
 
 /// Later stories are added last, so that golden outputs keep their seeds.

@@ -21,7 +21,7 @@ use crate::servers::Where;
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
-/// Reports in one call.
+/// Number of reports in one call.
 const MAX_BATCH: u64 = 8;
 
 type Client = CollectorServiceClient<Channel>;

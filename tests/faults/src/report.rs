@@ -8,7 +8,7 @@ use epwatch_proto::report::EndedStream;
 use epwatch_proto::{Device, InstallationId, Phase, StreamId, samples};
 
 const RUNS_US: [u64; 3] = [900, 1_000, 1_100];
-/// Runs in each report.
+/// Number of runs in each report.
 pub(crate) const RUNS: u64 = RUNS_US.len() as u64;
 /// App of the reports. The collectors listen on loopback and need no key.
 pub(crate) const APP: &str = "com.example.faults";

@@ -17,7 +17,7 @@ use crate::load::{Account, Order, Shared};
 use crate::options::{FaultOptions, Servers};
 use crate::servers::{COLLECTOR_TIMEOUT, Processes};
 
-/// Kills between two checks of everything, so that a difference is found near its cause.
+/// Number of kills between two checks of everything, so that a difference is found near its cause.
 const KILLS_A_ROUND: u64 = 100;
 
 /// Processes killed with SIGKILL, and spells.

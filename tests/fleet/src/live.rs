@@ -16,7 +16,7 @@ use crate::outbox::Outbox;
 
 /// A call that takes longer has failed: the collector answers in milliseconds.
 const CALL_DEADLINE: Duration = Duration::from_secs(10);
-/// Connections that all devices share.
+/// Number of connections that all devices share.
 const N_CONNECTIONS: usize = 2;
 /// Maximum number of calls open at a time. A device has at most one.
 const MAX_IN_FLIGHT: usize = 32;

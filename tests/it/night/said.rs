@@ -20,7 +20,7 @@ pub(super) struct Said {
     text: String,
     /// The real day of the night, as it is written in times.
     day: String,
-    /// For each speaker, the lines of the last text. For a channel, all lines that it was sent.
+    /// For each speaker, the lines of the last text. For a channel, all lines that were sent to it.
     before: BTreeMap<String, Vec<String>>,
 }
 

@@ -140,7 +140,7 @@ pub(crate) struct CardinalityLimiter {
     n_names: usize,
     /// The latest day of a report.
     day: i64,
-    /// By app, then environment.
+    /// The names by app, then by environment.
     apps: HashMap<String, HashMap<String, Names>>,
     /// Counts of that day: names that each narrow network added, and votes of each wide network.
     brought: HashMap<DailyShare, u8>,

@@ -63,10 +63,10 @@ impl ChangeKind {
     }
 }
 
-/// Names of each kind that are listed; a fleet of phones has many firmwares.
+/// Number of names of each kind that are listed; a fleet of phones has many firmwares.
 const MOST_OF_A_KIND: usize = 12;
 
-/// Acts that are listed, the last ones.
+/// Number of acts that are listed, the last ones.
 const MOST_ACTS: usize = 100;
 
 #[derive(Debug, Row, Deserialize)]

@@ -18,7 +18,7 @@ use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortName, CohortRow, Slot, Slower, by_age};
 use crate::histogram::Latencies;
 
-/// Slots of the timeline.
+/// Number of slots of the timeline.
 const SLOTS: i64 = 120;
 
 /// The cohort that was asked for.

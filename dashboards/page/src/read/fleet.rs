@@ -23,10 +23,10 @@ use super::windows::{self, CohortName, CohortRow, Slot, by_age};
 use crate::histogram::Latencies;
 use crate::text::words::Tone;
 
-/// Slots of a row's line.
+/// Number of slots of a row's line.
 const SLOTS: i64 = 48;
 
-/// Rows of a page; the worst come first.
+/// Number of rows of a page; the worst come first.
 const MAX_ROWS: usize = 400;
 
 /// At most this many healthy chipsets of a model have rows of their own.

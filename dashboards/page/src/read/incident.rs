@@ -23,7 +23,7 @@ use super::sessions::{PlacementRow, SessionsAsked};
 use super::store::{LeftOut, ReadError, StoreReader};
 use super::windows::{self, CohortRow, SeenIn, Slot, Slower};
 
-/// Slots of the growth.
+/// Number of slots of the growth.
 const SLOTS: i64 = 120;
 
 /// The page of one incident.

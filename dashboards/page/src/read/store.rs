@@ -12,11 +12,11 @@ use super::budget::QueryBudget;
 use super::first_judged::FirstJudged;
 use crate::text::name::visible_sentence;
 
-/// Queries of a page server that the store runs at once.
+/// Number of queries of a page server that the store runs at once.
 const AT_ONCE: usize = 2;
 
-/// Queries of a command that the store runs at once: the largest number that a page runs in parallel. A command reads
-/// one page.
+/// Number of queries of a command that the store runs at once: the largest number that a page runs in parallel. A
+/// command reads one page.
 const AT_ONCE_OF_A_COMMAND: usize = 9;
 
 /// A command waits longer than a page: its reader has no older answer, and no other reader waits for it.

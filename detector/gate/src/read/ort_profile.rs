@@ -22,7 +22,7 @@ use crate::{
 
 const KIND: &str = "ONNX Runtime's profile";
 
-/// Events after which ONNX Runtime's profiler writes no more.
+/// Number of events after which ONNX Runtime's profiler writes no more.
 const MOST_EVENTS: usize = 1_000_000;
 /// Longest event: a name, shapes and little else.
 const MOST_EVENT_BYTES: usize = 1 << 20;

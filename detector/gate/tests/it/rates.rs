@@ -14,7 +14,7 @@ use crate::device::{AnyPhone, Change, pairs};
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/gate-proof.md");
 const BEGIN: &str = "<!-- rates -->\n";
 const END: &str = "<!-- end of rates -->\n";
-/// Models for each cell of the table, and for each cell in a test.
+/// Number of models for each cell of the table, and for each cell in a test.
 const MODELS: u64 = 20_000;
 const MODELS_OF_A_TEST: u64 = 500;
 /// Chance below which a count contradicts the table. The test has 36 counts.

@@ -11,7 +11,7 @@ use crate::placement::WorkUnit;
 
 use super::{CertifiedFirmware, SlowLimit, many_are_new};
 
-/// Codes that a sentence names; the rest is counted.
+/// Number of codes that a sentence names; the rest is counted.
 const MAX_CODES: usize = 3;
 
 pub(super) const UNHEARD_OF: &str =

@@ -4,10 +4,10 @@ use epwatch_model::{Signal, SignalId};
 
 use crate::judge::tally::Tally;
 
-/// Devices below which a cohort is not judged.
+/// Number of devices below which a cohort is not judged.
 pub(crate) const MIN_ELIGIBLE: u64 = 5;
 
-/// Devices that must be hit before a signal fires.
+/// Number of devices that must be hit before a signal fires.
 pub(crate) const MIN_HITS: u64 = 3;
 
 /// Chance above which a count does not show a fault. In a window with a finding, signals with such a chance still go

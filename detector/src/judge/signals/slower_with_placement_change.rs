@@ -52,7 +52,7 @@ const WORSE_RATE: BaseRate = BaseRate {
     strength: 5.0,
 };
 
-/// Devices with the old placement that a reference needs.
+/// Number of devices with the old placement that a reference needs.
 const MIN_REFERENCE_DEVICES: usize = 5;
 
 /// The result of `SlowerAndMoved`.

@@ -20,7 +20,7 @@ pub(crate) const ESTABLISHED_IN_FIRST: (u32, u32) = (2, 7);
 /// fleet pages too.
 const FEW_ESTABLISHED: usize = 10;
 
-/// Devices that a page needs.
+/// Number of devices that a page needs.
 const ENOUGH: usize = 5;
 
 /// Minimum number of networks from which few established devices must come.

@@ -35,8 +35,8 @@ const MAY_BE_LOAD: f64 = 2.0;
 /// `Moved` alone is sure at this chance or less.
 const SURE_P: f64 = 1e-8;
 
-/// Devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window. Each has
-/// 50 runs (the project's detection measurements, docs/detection.md).
+/// Number of devices with readable placements that are needed to detect a slow-down by 2 on all of them in one window.
+/// Each has 50 runs (the project's detection measurements, docs/detection.md).
 pub const SEES_DOUBLE_WITH_PLACEMENT: u64 = 8;
 /// Same as [`SEES_DOUBLE_WITH_PLACEMENT`], without placements.
 pub const SEES_DOUBLE: u64 = 30;

@@ -35,8 +35,8 @@ const LONGEST_ASKED_PAUSE: Duration = Duration::from_secs(600);
 /// How long the end of an incident is sent to a receiver that refuses it.
 const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
-/// Attempts in a row that may fail before they are recorded, so that a receiver that restarts costs no row. A refusal is
-/// recorded at once.
+/// Number of attempts in a row that may fail before they are recorded, so that a receiver that restarts costs no row. A
+/// refusal is recorded at once.
 const UNRECORDED_ATTEMPTS: u64 = 5;
 
 /// Interval at which repeated failures are recorded. Each record is a row in the store.

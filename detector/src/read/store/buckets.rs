@@ -4,7 +4,7 @@ use clickhouse::query::Query;
 
 use crate::read::span::Bucket;
 
-/// Reports that are read at once, so that a query that fails loses little.
+/// Number of reports that are read at once, so that a query that fails loses little.
 const MAX_READ: u64 = 1_000_000;
 
 /// Binds the buckets and the start of the first one.

@@ -57,7 +57,7 @@ impl Copies {
     }
 }
 
-/// Texts of a session's group.
+/// Number of texts of a session's group.
 const TEXTS: usize = 9;
 
 /// Adds the sessions of a block to the census.

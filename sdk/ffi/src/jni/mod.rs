@@ -146,7 +146,7 @@ fn with_model<R>(
 
 const N_MODEL_NUMBERS: usize = 4;
 const N_CONFIG_NUMBERS: usize = 11;
-/// Texts of a configuration before its roll-out labels, which are pairs of key and value.
+/// Number of texts of a configuration before its roll-out labels, which are pairs of key and value.
 const N_CONFIG_TEXTS: usize = 23;
 
 #[unsafe(no_mangle)]

@@ -5,7 +5,7 @@ use epwatch_proto::{Phase, PowerSave, SessionAge, Stratum, Thermal};
 use epwatch_fleet::chance::{Chance, whole};
 use epwatch_fleet::physics::{SlowRuns, Spell, Traits, Weather};
 
-/// Sessions of a device in a calm window, on average.
+/// Number of sessions of a device in a calm window, on average.
 pub(super) const USUAL_SESSIONS: f64 = 2.5;
 /// Minimum and maximum number of sessions of a calm window.
 pub(super) const CALM_SESSIONS: (u32, u32) = (1, 4);

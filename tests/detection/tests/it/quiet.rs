@@ -11,7 +11,7 @@ use epwatch_model::{Severity, State, VerdictClass};
 
 use super::{DAY_MS, HOUR, PLAIN, START_MS, incidents, lines_of, reports, spec};
 
-/// Windows until the fleet becomes silent: a week, and some more to learn the usual numbers.
+/// Number of windows until the fleet becomes silent: a week, and some more to learn the usual numbers.
 const QUIET_FROM: i64 = 10;
 
 /// 80 devices on each of two chipsets.

@@ -27,10 +27,10 @@ use requests::{Pending, Requests};
 use tally::Tally;
 pub use tally::{AckLatency, LoadResult};
 
-/// Requests that are simulated ahead.
+/// Number of requests that are simulated ahead.
 const AHEAD: usize = 256;
 const CONNECTIONS: usize = 8;
-/// Calls open at a time on each connection.
+/// Number of calls open at a time on each connection.
 const IN_FLIGHT: usize = 32;
 /// A call that takes longer has failed.
 const CALL_DEADLINE: Duration = Duration::from_secs(30);

@@ -10,13 +10,14 @@ use crate::placements::{Placements, RecordedModel};
 use crate::scenario::{Scenario, ScenarioError};
 use crate::virtual_time::VirtualTime;
 
-/// Runs that a median device makes between two reports.
+/// Number of runs that a median device makes between two reports.
 const RUNS_PER_REPORT: f64 = 40.0;
 
 /// Shortest time between two reports of a device in its simulated time, which may run ahead of real time.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Reports a second that are simulated if no rate is requested; they are sent as fast as the collector takes them.
+/// Number of reports a second that are simulated if no rate is requested; they are sent as fast as the collector takes
+/// them.
 const UNPACED_RATE: f64 = 100_000.0;
 
 /// One request, until each of its reports is settled.

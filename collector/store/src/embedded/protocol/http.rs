@@ -36,7 +36,7 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Waiting requests for each slot, beyond which requests are refused at once.
 const QUEUE_PER_SLOT: usize = 8;
 
-/// Chunks in flight between engine and client; each has at most one block of rows.
+/// Number of chunks in flight between engine and client; each has at most one block of rows.
 const CHANNEL_CHUNKS: usize = 4;
 
 /// A query that is too long is still read to its end up to this length. A client that is still writing when the
