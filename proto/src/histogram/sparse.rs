@@ -84,6 +84,7 @@ impl SparseHistogram {
     }
 
     /// Adds to a bucket behind the first `after` entries; returns where the entry of the next higher bucket may be.
+    #[inline]
     fn add_after(&mut self, after: usize, index: u16, n: u64) -> usize {
         let n = n.min(MOST_RUNS - self.total);
         if n == 0 {
@@ -91,22 +92,18 @@ impl SparseHistogram {
         }
         self.total += n;
         // After an earlier merge, consecutive buckets mostly have adjacent entries.
-        let found = match self.indices.get(after) {
-            Some(next) if *next == index => Ok(0),
-            _ => self.indices[after..].binary_search(&index),
+        let at = match self.indices.get(after) {
+            Some(next) if *next == index => after,
+            _ => after + n_below(&self.indices[after..], index),
         };
-        let at = match found {
-            Ok(at) => {
-                self.counts[after + at] += n;
-                at
+        match self.indices.get(at) {
+            Some(next) if *next == index => self.counts[at] += n,
+            _ => {
+                self.indices.insert(at, index);
+                self.counts.insert(at, n);
             }
-            Err(at) => {
-                self.indices.insert(after + at, index);
-                self.counts.insert(after + at, n);
-                at
-            }
-        };
-        after + at + 1
+        }
+        at + 1
     }
 
     /// Indices of the occupied buckets, rising.
@@ -168,6 +165,23 @@ impl SparseHistogram {
             before += count;
         }
         None
+    }
+}
+
+/// Entries that are compared at once, before a binary search in the rest. The next bucket's entry is mostly among them.
+const NEAR: usize = 16;
+
+/// Returns how many of the rising `indices` are below `index`.
+#[inline]
+fn n_below(indices: &[u16], index: u16) -> usize {
+    let is_below = |next: &u16| *next < index;
+    let Some((near, far)) = indices.split_first_chunk::<NEAR>() else {
+        return indices.partition_point(is_below);
+    };
+    // Without a branch, so that the processor compares all of them in a few instructions.
+    match near.iter().filter(|next| is_below(next)).count() {
+        NEAR => NEAR + far.partition_point(is_below),
+        n => n,
     }
 }
 
