@@ -119,7 +119,7 @@ static void self_test(EpwSession observed, void *env, const char *path, void *np
   EpwGolden golden;
   EpwOutputs both;
   EpwSelfTest test = {0};
-  EpwTested tested;
+  EpwTested tested = {sizeof tested, 0, 0, 0, 0};
   EpwStatus begun;
   memset(&golden, 0, sizeof golden);
   golden.size = sizeof golden;

@@ -7,7 +7,8 @@
  * `capacity` bytes, without a NUL at the end, and `*length` is the whole length. A buffer that is too small is
  * EPW_STATUS_BUFFER_TOO_SMALL; NULL asks for the length only. A handle is a number: one that was
  * closed, or is of another kind, is refused with EPW_STATUS_CLOSED. Structs begin with their size; set all other bytes
- * to 0 first, so that fields of later versions keep their defaults.
+ * to 0 first, so that fields of later versions keep their defaults. A struct without a size never grows: texts, handles and
+ * the elements of arrays.
  */
 
 #ifndef EPWATCH_H
@@ -368,6 +369,8 @@ typedef struct EpwOutputs {
 
 // The result of a self-test.
 typedef struct EpwTested {
+  // sizeof(EpwTested), as the caller sets it
+  size_t size;
   // The greatest absolute difference of two elements; -1 if the outputs were not compared.
   double max_abs;
   // The lowest cosine of an output; -2 if the outputs were not compared.
@@ -578,8 +581,8 @@ EpwStatus epw_self_test_begin(struct EpwSession session,
 EpwStatus epw_self_test_close(struct EpwSelfTest test);
 
 // Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
-// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open: call this again, or
-// epw_self_test_close.
+// no outputs. `tested` may be NULL; otherwise its size must be set. If an argument cannot be read, the test stays open:
+// call this again, or epw_self_test_close.
 EpwStatus epw_self_test_end(struct EpwSelfTest test,
                             const struct EpwOutputs *outputs,
                             struct EpwTested *tested);

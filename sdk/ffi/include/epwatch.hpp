@@ -140,6 +140,7 @@ public:
     outputs.size = sizeof outputs;
     std::forward<Run>(run)(outputs);
     EpwTested tested{};
+    tested.size = sizeof tested;
     check(epw_self_test_end(test, &outputs, &tested));
     return tested;
   }

@@ -9,7 +9,7 @@ use crate::{
     handle::Table,
     session::{EpwSession, SESSIONS},
     status::{EpwStatus, Failure, guarded},
-    text::{self, EpwText, ResultPlace, array},
+    text::{self, EpwText, ResultPlace, SizedPlace, array},
 };
 
 static TESTS: Table<StartedSelfTest> = Table::new(6);
@@ -87,6 +87,8 @@ pub struct EpwOutputs {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct EpwTested {
+    /// sizeof(EpwTested), as the caller sets it
+    pub size: usize,
     /// The greatest absolute difference of two elements; -1 if the outputs were not compared.
     pub max_abs: f64,
     /// The lowest cosine of an output; -2 if the outputs were not compared.
@@ -107,6 +109,11 @@ unsafe impl text::Versioned for EpwGolden {
 // SAFETY: all fields are numbers or pointers.
 unsafe impl text::Versioned for EpwOutputs {
     const NAME: &'static str = "EpwOutputs";
+}
+
+// SAFETY: numbers.
+unsafe impl text::Versioned for EpwTested {
+    const NAME: &'static str = "EpwTested";
 }
 
 /// A tensor as read from the host, within the bounds above.
@@ -172,6 +179,7 @@ unsafe fn golden_input(given: &EpwGolden) -> Result<GoldenInput, Failure> {
 
 fn tested(test: &SelfTest) -> EpwTested {
     EpwTested {
+        size: size_of::<EpwTested>(),
         max_abs: test.max_abs.unwrap_or(-1.0),
         cosine: test.cosine.unwrap_or(-2.0),
         top1_equal: test.top1_equal.map_or(-1, i32::from),
@@ -240,8 +248,8 @@ pub extern "C" fn epw_self_test_close(test: EpwSelfTest) -> EpwStatus {
 }
 
 /// Compares the outputs, keeps the result for the next report, and closes the test. Reports have hashes and distances,
-/// no outputs. `tested` may be NULL. If the outputs cannot be read, the test stays open: call this again, or
-/// epw_self_test_close.
+/// no outputs. `tested` may be NULL; otherwise its size must be set. If an argument cannot be read, the test stays open:
+/// call this again, or epw_self_test_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn epw_self_test_end(
     test: EpwSelfTest,
@@ -253,9 +261,9 @@ pub unsafe extern "C" fn epw_self_test_end(
         let given = text::read(outputs)?;
         let npu = side(given.npu_error, given.npu, given.n_npu)?;
         let cpu = side(given.cpu_error, given.cpu, given.n_cpu)?;
+        let tested = SizedPlace::of(tested)?;
         let found = end(test.id, npu, cpu)?;
-        let tested = ResultPlace::of(tested);
-        Ok(tested.map_or(EpwStatus::Ok, |tested| tested.write(found)))
+        Ok(tested.map_or(EpwStatus::Ok, |tested| tested.write(&found)))
     })
 }
 

@@ -3,6 +3,7 @@
 use std::{
     cell::Cell,
     ffi::{c_char, c_void},
+    marker::PhantomData,
     mem::MaybeUninit,
     ptr::{self, NonNull},
     slice,
@@ -104,26 +105,38 @@ pub(crate) unsafe trait Versioned: Copy {
     const NAME: &'static str;
 }
 
+/// Returns the size that a struct names; `None` for null.
+///
+/// # Safety
+/// `given` must be null or point to a struct of the size that it names.
+unsafe fn size_of_given<T: Versioned>(given: *const T) -> Result<Option<usize>, Failure> {
+    let name = T::NAME;
+    if given.is_null() {
+        return Ok(None);
+    }
+    if !given.is_aligned() {
+        return Err(Failure::invalid(format!("{name} is misaligned")));
+    }
+    // SAFETY: guaranteed by the caller: the size is its first field.
+    let size = unsafe { *given.cast::<usize>() };
+    if !(size_of::<usize>()..=MAX_STRUCT_BYTES).contains(&size) {
+        let text = format!("{name}.size is {size}; set it to sizeof({name})");
+        return Err(Failure::new(EpwStatus::StructSize, text));
+    }
+    Ok(Some(size))
+}
+
 /// Copies a struct. A shorter struct of an older header is filled up with zeros. A longer struct of a later header is
 /// accepted if the rest is 0.
 ///
 /// # Safety
 /// `given` must be null or point to a struct of the size that it names.
 pub(crate) unsafe fn read<T: Versioned>(given: *const T) -> Result<T, Failure> {
-    let bytes = given.cast::<u8>();
-    if given.is_null() || !given.is_aligned() {
-        return Err(Failure::invalid(format!(
-            "{} is null or misaligned",
-            T::NAME
-        )));
-    }
-    // SAFETY: guaranteed by the caller: the size is its first field.
-    let size = unsafe { *given.cast::<usize>() };
-    let (ours, name) = (size_of::<T>(), T::NAME);
-    if !(size_of::<usize>()..=MAX_STRUCT_BYTES).contains(&size) {
-        let text = format!("{name}.size is {size}; set it to sizeof({name})");
-        return Err(Failure::new(EpwStatus::StructSize, text));
-    }
+    // SAFETY: guaranteed by the caller.
+    let Some(size) = (unsafe { size_of_given(given)? }) else {
+        return Err(Failure::invalid(format!("{} is null", T::NAME)));
+    };
+    let (bytes, ours, name) = (given.cast::<u8>(), size_of::<T>(), T::NAME);
     let mut copy = MaybeUninit::<T>::zeroed();
     // SAFETY: the caller's struct has `size` bytes, and ours holds the smaller number of bytes.
     let rest = unsafe {
@@ -215,6 +228,41 @@ impl<T> ResultPlace<T> {
     }
 }
 
+/// Where a call writes a struct that begins with its size, which the caller has set. A caller of an older header gets
+/// the fields of that header.
+pub(crate) struct SizedPlace<T> {
+    place: NonNull<u8>,
+    size: usize,
+    of: PhantomData<T>,
+}
+
+impl<T: Versioned> SizedPlace<T> {
+    /// `None` for null, which asks for no result.
+    ///
+    /// # Safety
+    /// `place` must be null or point to a struct of the size that it names.
+    pub(crate) unsafe fn of(place: *mut T) -> Result<Option<Self>, Failure> {
+        // SAFETY: guaranteed by the caller.
+        let Some(size) = (unsafe { size_of_given(place.cast_const())? }) else {
+            return Ok(None);
+        };
+        let place = NonNull::new(place.cast());
+        let of = PhantomData;
+        Ok(place.map(|place| Self { place, size, of }))
+    }
+
+    /// Writes all fields that the caller knows, except the size.
+    pub(crate) fn write(&self, value: &T) -> EpwStatus {
+        let (first, end) = (size_of::<usize>(), self.size.min(size_of::<T>()));
+        // SAFETY: both structs have `end` bytes, and begin with their size.
+        unsafe {
+            let from = ptr::from_ref(value).cast::<u8>().add(first);
+            ptr::copy_nonoverlapping(from, self.place.as_ptr().add(first), end - first);
+        }
+        EpwStatus::Ok
+    }
+}
+
 /// An opaque pointer that only ONNX Runtime may follow.
 pub(crate) type Foreign = *const c_void;
 
@@ -249,6 +297,39 @@ mod tests {
 
     fn status<T>(result: Result<T, Failure>) -> EpwStatus {
         result.map_or_else(|failure| failure.status, |_| EpwStatus::Ok)
+    }
+
+    #[test]
+    fn a_result_has_the_fields_that_the_caller_knows() {
+        let ours = New {
+            size: size_of::<New>(),
+            a: 7,
+            b: 8,
+        };
+        let given = |size| New { size, a: 1, b: 2 };
+        for (size, a, b) in [
+            (size_of::<usize>(), 1, 2),
+            (size_of::<Old>(), 7, 2),
+            (size_of::<New>(), 7, 8),
+            (size_of::<New>() + 8, 7, 8),
+        ] {
+            // The caller's struct may be longer than ours.
+            let mut callers = [given(size); 2];
+            // SAFETY: each size is at most the size of the two structs.
+            let place = unsafe { SizedPlace::of(callers.as_mut_ptr()) };
+            let status = place.map(|place| place.unwrap().write(&ours));
+            assert_eq!(status.ok(), Some(EpwStatus::Ok));
+            let [first, second] = callers;
+            assert_eq!((first.size, first.a, first.b), (size, a, b));
+            assert_eq!((second.a, second.b), (1, 2));
+        }
+        for size in [0, size_of::<usize>() - 1, MAX_STRUCT_BYTES + 1] {
+            // SAFETY: a wrong size is refused before anything is written.
+            let place = unsafe { SizedPlace::of(&mut given(size)) };
+            assert_eq!(status(place.map(|_| ())), EpwStatus::StructSize);
+        }
+        // SAFETY: null is allowed.
+        assert!(unsafe { SizedPlace::<New>::of(ptr::null_mut()) }.is_ok_and(|none| none.is_none()));
     }
 
     #[test]

@@ -244,7 +244,10 @@ int main(int argc, char **argv) {
   IS(epw_self_test_begin(other, &golden, &test), CLOSED);
   IS(epw_self_test_end(test, &outputs, &tested), STRUCT_SIZE);
   outputs.size = sizeof outputs;
+  tested.size = sizeof tested;
   IS(epw_self_test_end(test, &outputs, &tested), CLOSED);
+  tested.size = 0;
+  IS(epw_self_test_end(test, &outputs, &tested), STRUCT_SIZE);
   outputs.n_cpu = 1;
   IS(epw_self_test_end(test, &outputs, NULL), INVALID_ARGUMENT);
   IS(epw_self_test_close(test), CLOSED);
@@ -259,8 +262,13 @@ int main(int argc, char **argv) {
   outputs.npu = &tensor;
   outputs.n_npu = 1;
   tensor.n_bytes = (64u << 20) + 1;
+  IS(epw_self_test_end(test, &outputs, &tested), STRUCT_SIZE);
+  /* A caller of an older header gets the fields of that header. */
+  tested.size = offsetof(EpwTested, error_code);
+  tested.error_code = 77;
+  tested.top1_equal = 77;
   IS(epw_self_test_end(test, &outputs, &tested), OK);
-  if (tested.error_code != -6) return 1;
+  if (tested.error_code != 77 || tested.top1_equal != -1 || tested.size != offsetof(EpwTested, error_code)) return 1;
   IS(epw_self_test_end(test, &outputs, &tested), CLOSED);
   tensor.n_bytes = sizeof elements;
   golden.id = text("another");
