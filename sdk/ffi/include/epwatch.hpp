@@ -229,6 +229,43 @@ private:
   EpwPlan handle_;
 };
 
+/// A request that the app itself sends: POST body() to the endpoint with path(), as epw_next_upload says. If neither answer
+/// nor failed is called, it counts as unanswered.
+class Upload {
+public:
+  explicit Upload(EpwUpload handle) noexcept : handle_(handle) {}
+  Upload(Upload &&other) noexcept : handle_(std::exchange(other.handle_, EpwUpload{})) {}
+  Upload &operator=(Upload &&other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Upload() {
+    if (handle_.id != 0) failed(0, "no answer");
+  }
+
+  std::string path() const {
+    return copied([this](char *b, std::size_t c, std::size_t *n) { return epw_upload_path(handle_, b, c, n); });
+  }
+  std::string body() const {
+    return copied([this](char *b, std::size_t c, std::size_t *n) { return epw_upload_body(handle_, b, c, n); });
+  }
+
+  /// Passes on the body of an answer with status 200, and ends the request. Throws if it does not acknowledge this request.
+  void answer(std::string_view body) {
+    const auto *bytes = reinterpret_cast<const std::uint8_t *>(body.data());
+    check(epw_upload_answer(std::exchange(handle_, EpwUpload{}), bytes, body.size()));
+  }
+
+  /// Passes on another status, or 0 without an answer, and ends the request. `retry_after` is the collector's, or 0.
+  void failed(int http_status, std::string_view message, std::chrono::milliseconds retry_after = {}) noexcept {
+    const auto ms = static_cast<std::uint64_t>(retry_after.count());
+    epw_upload_failed(std::exchange(handle_, EpwUpload{}), http_status, ms, text(message));
+  }
+
+private:
+  EpwUpload handle_;
+};
+
 /// The SDK of this process. Its destructor seals the recorded runs, and waits for at most five seconds.
 class Watch {
 public:
@@ -261,6 +298,13 @@ public:
     return Plan(plan);
   }
 
+  /// Checks what the app knows before its first session. Returns the number of problems, which Watch::explain names.
+  std::size_t preflight(const EpwPreflight &facts) const {
+    std::size_t n_found = 0;
+    check(epw_preflight(handle_, &facts, &n_found));
+    return n_found;
+  }
+
   /// Observes an OrtSession, which an Ort::Session converts to. Its options were given to epw_prepare_options.
   Session observe(const EpwModel &model, const void *ort_session = nullptr, const void *ort_api_base = nullptr) const {
     EpwSession observed{};
@@ -283,6 +327,15 @@ public:
   void seal() const { check(epw_seal(handle_)); }
   void flush(std::chrono::milliseconds timeout) const {
     check(epw_flush(handle_, static_cast<std::uint64_t>(timeout.count())));
+  }
+
+  /// Returns the next request for an app that sends by itself, or no value if there is nothing to send now.
+  std::optional<Upload> next_upload() const {
+    EpwUpload upload{};
+    const EpwStatus status = epw_next_upload(handle_, &upload);
+    if (status == EPW_STATUS_NONE) return std::nullopt;
+    check(status);
+    return Upload(upload);
   }
 
   /// Ends the SDK. Unlike the destructor it throws if runs could not be stored.

@@ -69,6 +69,26 @@ int main(int argc, char **argv) {
     if (moved.explain().find("segmenter") == std::string::npos || !plan.use_npu()) return 6;
     watch.flush(std::chrono::minutes(5));
   }
+  EpwPreflight facts{};
+  facts.size = sizeof facts;
+  if (watch.preflight(facts) != 0) return 8;
+  facts.model_qairt = epwatch::text("2.31.0");
+  facts.runtime_qairt = epwatch::text("2.20.0");
+  if (watch.preflight(facts) != 1 || watch.explain().find("2.31.0") == std::string::npos) return 8;
+  {
+    // An app that sends by itself. An answer to another request acknowledges nothing.
+    const std::string folder = std::string(argv[2]) + "-by-app";
+    EpwConfig by_app = epwatch::config("com.example.camera", argv[1], "demo-key", folder);
+    by_app.has_consent = 1;
+    by_app.sends_by_host = 1;
+    epwatch::Watch sender(by_app);
+    if (sender.next_upload()) return 9;
+    sender.observe(epwatch::model("segmenter", "3")).record(epw_now(), std::chrono::microseconds(80));
+    sender.seal();
+    auto upload = sender.next_upload();
+    if (!upload || upload->path().front() != '/' || upload->body().empty()) return 10;
+    fails([&] { upload->answer(""); });
+  }
   std::cout << watch.explain() << "\n";
   return 0;
 }
