@@ -25,6 +25,7 @@ impl Core {
 impl Watch {
     /// Makes a session without ONNX Runtime, for simulated devices. Its runs are recorded, reported and
     /// uploaded as usual.
+    #[doc(hidden)]
     pub fn simulated_session(
         &self,
         model: ModelInfo,

@@ -9,7 +9,6 @@ import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
 import dev.epwatch.ObservedSession
 import java.io.File
-import java.util.concurrent.CountDownLatch
 
 /**
  * Without consent, with it, with a directive that turns recording off, and after a withdrawal, all without ONNX Runtime's own
@@ -42,17 +41,11 @@ public object ConsentApp {
 
     private fun use(observed: ObservedSession, state: String, folder: String) {
         // Runs do not count before the SDK's thread has the consent.
-        flushed()
+        flush()
         repeat(10) { observed.end(observed.begin()) }
-        flushed()
+        flush()
         val files = File(folder).walk().filter { it.isFile }.map { it.name }.sorted().toList()
         println("$state $files")
-    }
-
-    private fun flushed() {
-        val done = CountDownLatch(1)
-        Epwatch.flush { done.countDown() }
-        done.await()
     }
 
     private fun failure(env: OrtEnvironment, info: ModelInfo): OrtException = try {

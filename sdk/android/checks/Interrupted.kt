@@ -4,7 +4,6 @@ import ai.onnxruntime.OnnxTensor
 import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtSession
 import dev.epwatch.Epwatch
-import dev.epwatch.EpwatchConfig
 import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
 import java.io.File
@@ -16,8 +15,7 @@ public object InterruptedApp {
     public fun main(args: Array<String>) {
         val (endpoint, key, folder, model) = args
         val isLetThrough = CountDownLatch(1)
-        val config = EpwatchConfig.Builder("com.example.camera", endpoint, key).setConsent(true).build()
-        Epwatch.start(SlowPlatform(JvmPlatform(File(folder)), isLetThrough), config)
+        start(SlowPlatform(JvmPlatform(File(folder)), isLetThrough), endpoint, key)
         val env = OrtEnvironment.getEnvironment()
         val info = ModelInfo("segmenter", "3")
         val make = { Epwatch.createSession(env, model, OrtSession.SessionOptions(), info) }
@@ -30,7 +28,7 @@ public object InterruptedApp {
         }
         first.run(inputs).close()
         isLetThrough.countDown()
-        while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
+        loaded()
         interrupted("run") { first.run(inputs).close() }
         println("first ${first.explain()}")
         interrupted("observe") { Epwatch.observe(first.session, info).use { it.run(inputs).close() } }
@@ -38,9 +36,7 @@ public object InterruptedApp {
         interrupted("of") { Epwatch.sessionOf(ModelInfo("other", "3"), "LiteRT 2.3.0", null).close() }
         interrupted("compare") { Epwatch.compatibility(ModelInfo("m", "1", listOf("QNNExecutionProvider"), modelFile = model)) }
         interrupted("plan") { Epwatch.plan(info).close() }
-        val sent = CountDownLatch(1)
-        Epwatch.flush { sent.countDown() }
-        sent.await()
+        flush()
         interrupted("stop") { Epwatch.stop(300_000) }
         Epwatch.stop(300_000)
     }

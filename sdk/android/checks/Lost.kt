@@ -3,18 +3,10 @@ package checks
 import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtSession
 import dev.epwatch.Epwatch
-import dev.epwatch.EpwatchConfig
-import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
-import java.io.File
 import java.net.InetAddress
 import java.net.ServerSocket
 import java.util.concurrent.CountDownLatch
-
-private fun start(endpoint: String, key: String, folder: String) {
-    val config = EpwatchConfig.Builder("com.example.camera", endpoint, key).setConsent(true).build()
-    Epwatch.start(JvmPlatform(File(folder)), config)
-}
 
 private fun observed(env: OrtEnvironment, model: String) =
     Epwatch.createSession(env, model, OrtSession.SessionOptions(), ModelInfo("segmenter", "3"))

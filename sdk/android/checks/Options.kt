@@ -15,7 +15,6 @@ import java.net.HttpURLConnection
 import java.net.InetSocketAddress
 import java.net.URL
 import java.security.KeyStore
-import java.util.concurrent.CountDownLatch
 import javax.net.ssl.KeyManagerFactory
 import javax.net.ssl.SSLContext
 
@@ -39,7 +38,7 @@ public object OptionsApp {
         Epwatch.start(JvmPlatform(File(folder)), config.build())
         val env = OrtEnvironment.getEnvironment()
         val observed = Epwatch.createSession(env, model, OrtSession.SessionOptions(), ModelInfo("dynamic", "1"))
-        while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
+        loaded()
         val name = observed.session.inputNames.first()
         for (batch in 1..3) {
             val image = Array(3) { Array(32) { FloatArray(32) } }
@@ -57,9 +56,7 @@ public object OptionsApp {
             }
         }
         observed.end(observed.begin(), "$name:4x3x32x32")
-        val sent = CountDownLatch(1)
-        Epwatch.flush { sent.countDown() }
-        sent.await()
+        flush()
         println("explain ${Epwatch.explain()}")
         check(Epwatch.stop(300_000)) { "the SDK did not end" }
         server.stop(0)

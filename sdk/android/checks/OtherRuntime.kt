@@ -6,7 +6,6 @@ import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
 import dev.epwatch.Partition
 import java.io.File
-import java.util.concurrent.CountDownLatch
 
 /**
  * Sessions of another runtime, in an app without ONNX Runtime's classes, and the question before a compiled model is loaded:
@@ -25,7 +24,7 @@ public object OtherRuntimeApp {
         Epwatch.start(JvmPlatform(File(folder)), config)
         val early = Epwatch.sessionOf(ModelInfo("early", "3", listOf("GPU")), RUNTIME, null)
         early.measure { work() }
-        while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
+        loaded()
 
         val gpu = "TfLiteGpuDelegateV2"
         val partitions = listOf(
@@ -62,9 +61,7 @@ public object OtherRuntimeApp {
             println("$case ${refused.explain()}")
             println("problem_$case ${Epwatch.explanation().hostProblem}")
         }
-        val done = CountDownLatch(1)
-        Epwatch.flush { done.countDown() }
-        done.await()
+        flush()
         session.close()
         early.close()
         check(Epwatch.stop(300_000)) { "the SDK did not end" }

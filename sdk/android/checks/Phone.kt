@@ -10,7 +10,6 @@ import dev.epwatch.Platform
 import dev.epwatch.Signals
 import java.io.File
 import java.util.Random
-import java.util.concurrent.CountDownLatch
 
 private const val QNN = "QNNExecutionProvider"
 
@@ -47,9 +46,7 @@ public object PhoneApp {
         record(observed::recordAll, folder.hashCode().toLong(), latencyUs.toLong() * 1000)
         observed.close()
 
-        val sent = CountDownLatch(1)
-        Epwatch.flush { sent.countDown() }
-        sent.await()
+        flush()
         println("explain ${Epwatch.explain()}")
         check(Epwatch.stop(60_000)) { "the SDK did not end" }
     }

@@ -3,11 +3,7 @@ package checks
 import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtSession
 import dev.epwatch.Epwatch
-import dev.epwatch.EpwatchConfig
-import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
-import java.io.File
-import java.util.concurrent.CountDownLatch
 import kotlin.concurrent.thread
 
 /**
@@ -19,8 +15,7 @@ public object RecordingApp {
     @JvmStatic
     public fun main(args: Array<String>) {
         val (endpoint, key, folder, model, runs) = args
-        val config = EpwatchConfig.Builder("com.example.camera", endpoint, key).setConsent(true).build()
-        Epwatch.start(JvmPlatform(File(folder)), config)
+        start(endpoint, key, folder)
         val env = OrtEnvironment.getEnvironment()
         val observed = Epwatch.createSession(env, model, OrtSession.SessionOptions(), ModelInfo("segmenter", "3"))
         val record = {
@@ -28,9 +23,7 @@ public object RecordingApp {
             threads.forEach { it.join() }
         }
         record()
-        val sent = CountDownLatch(1)
-        Epwatch.flush { sent.countDown() }
-        sent.await()
+        flush()
         if (args.contains("until_killed")) {
             record()
             println("recorded")

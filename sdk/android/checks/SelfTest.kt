@@ -4,9 +4,7 @@ import ai.onnxruntime.OnnxTensor
 import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtSession
 import dev.epwatch.Epwatch
-import dev.epwatch.EpwatchConfig
 import dev.epwatch.GoldenInput
-import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
 import dev.epwatch.SelfTestResult
 import java.io.File
@@ -22,9 +20,8 @@ public object SelfTestApp {
     public fun main(args: Array<String>) {
         val (endpoint, key, folder, model, sideCar) = args
         val (plugin, backend, soc) = args.drop(5)
-        val config = EpwatchConfig.Builder("com.example.camera", endpoint, key).setConsent(true).build()
-        Epwatch.start(JvmPlatform(File(folder)), config)
-        while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
+        start(endpoint, key, folder)
+        loaded()
         val env = OrtEnvironment.getEnvironment()
         env.registerExecutionProviderLibrary(QNN, plugin)
         val options = OrtSession.SessionOptions()

@@ -5,7 +5,6 @@ import ai.onnxruntime.OrtEnvironment
 import ai.onnxruntime.OrtSession
 import dev.epwatch.DeviceFacts
 import dev.epwatch.Epwatch
-import dev.epwatch.EpwatchConfig
 import dev.epwatch.GoldenInput
 import dev.epwatch.JvmPlatform
 import dev.epwatch.ModelInfo
@@ -36,8 +35,7 @@ public object SlowStartApp {
     public fun main(args: Array<String>) {
         val (endpoint, key, folder, model) = args
         val isLetThrough = CountDownLatch(1)
-        val config = EpwatchConfig.Builder("com.example.camera", endpoint, key).setConsent(true).build()
-        Epwatch.start(SlowPlatform(JvmPlatform(File(folder)), isLetThrough), config)
+        start(SlowPlatform(JvmPlatform(File(folder)), isLetThrough), endpoint, key)
         val env = OrtEnvironment.getEnvironment()
         val make = { id: String -> Epwatch.createSession(env, model, OrtSession.SessionOptions(), ModelInfo(id, "3")) }
         val (used, idle, closed) = listOf("used", "idle", "closed").map(make)
@@ -56,7 +54,7 @@ public object SlowStartApp {
         }
         println("loading ${Epwatch.explain()}")
         isLetThrough.countDown()
-        while (Epwatch.explain().contains("is being loaded")) Thread.sleep(5)
+        loaded()
         used.run(inputs).close()
         println("used ${used.explain()}")
         println("explained ${explained.explain()}")
@@ -65,9 +63,7 @@ public object SlowStartApp {
         val golden = GoldenInput("zeros", inputs)
         println("tested ${tested.selfTest(golden) { throw IllegalStateException("no node is on the NPU") }}")
         println("late ${Epwatch.observe(ended.session, ModelInfo("late", "3")).explain()}")
-        val sent = CountDownLatch(1)
-        Epwatch.flush { sent.countDown() }
-        sent.await()
+        flush()
         println("flushed ${Epwatch.explain()}")
         check(Epwatch.stop(300_000)) { "the SDK did not end" }
     }

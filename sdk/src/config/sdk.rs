@@ -169,7 +169,7 @@ impl SdkConfigBuilder {
         self
     }
 
-    /// Sets the EP's package, version and back end. ORT's version is read from the library.
+    /// Sets the EP's package and version, and the version of QAIRT. ORT's version is read from the library.
     pub fn with_runtime(mut self, runtime: Runtime) -> Self {
         self.config.core.runtime = epwatch_proto::Runtime::from(runtime).normalised();
         self

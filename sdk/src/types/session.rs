@@ -112,7 +112,7 @@ pub struct SelfTest {
     pub top1_equal: Option<bool>,
     /// 0, ONNX Runtime's code of a failure, or one of [`code`](crate::self_test::code).
     pub error_code: i32,
-    /// The first output that differs.
+    /// The first output whose cosine is below 0.98. Empty if there is none, or if the model has one output.
     pub first_off_output: String,
 }
 

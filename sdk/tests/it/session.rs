@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use epwatch_proto::{GraphKind, Phase, PlacementSource, ReasonCode, Report, placement::QNN_EP};
+use epwatch_proto::{
+    GraphKind, Phase, PlacementSource, ReasonCode, Report,
+    placement::{CPU_EP, QNN_EP},
+};
 use epwatch_sdk::{ModelInfo, SessionRequest, Watch};
 use ort::{
     inputs,
@@ -121,6 +124,14 @@ fn a_session_without_an_npu_has_the_reason_for_the_cpu() {
     assert_eq!(placement.source, PlacementSource::AssignmentApi);
     assert_eq!(placement.graph_kind, GraphKind::Jit);
     assert_eq!(placement.reasons, [ReasonCode::EpNotRequested]);
+    // The app reads the same.
+    let shown = session.placement();
+    let counts = (shown.n_nodes(), shown.n_cpu_nodes(), shown.n_npu_nodes());
+    assert_eq!(counts, (placement.n_nodes, placement.n_nodes, 0));
+    assert_eq!(shown.eps()[CPU_EP].nodes, placement.n_nodes);
+    assert_eq!(shown.cpu_nodes().len(), placement.cpu_nodes.len());
+    assert_eq!(shown.reasons()[0].code, "ep_not_requested");
+    assert_eq!(shown.npu_macs_share(), None);
     // Without NPU nodes there is no edge.
     assert!(placement.cpu_nodes.iter().all(|n| !n.benign));
     crate::support::check_explains(&app.watch, "asked for nothing but the CPU");
