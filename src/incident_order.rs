@@ -18,7 +18,7 @@ pub(crate) enum OrderCommand {
     Ack(OrderArgs),
     /// Nothing more of it for a time: Alertmanager gets a silence, other channels nothing.
     Mute(MuteArgs),
-    /// It is over: alerts end, and the same fault stays quiet until it is gone once, or grows by half.
+    /// It is over: alerts end, and the same fault stays quiet until it has been gone once or grows by half.
     Resolve(OrderArgs),
     /// It is meant so: what this version does now becomes its reference until the next version.
     Accept(OrderArgs),

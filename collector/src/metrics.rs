@@ -124,7 +124,7 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 pub(crate) struct WriterProgress {
     pub(crate) checkpoint: AtomicU64,
-    /// Reports received before this time are in the store; in microseconds since 1970.
+    /// Reports received before this time are in the store. The time is in microseconds since 1970.
     pub(crate) complete_until_us: AtomicU64,
     /// Time since which the oldest closed bucket has waited for its summary to be built again; 0 if none waits.
     pub(crate) rebuild_since_us: AtomicU64,

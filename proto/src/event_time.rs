@@ -34,7 +34,7 @@ pub struct EndClock<'a> {
     pub wall_unix_ms: i64,
     /// Time since boot.
     pub uptime_ms: Option<u64>,
-    /// Id of the boot; empty: not known.
+    /// Id of the boot; empty if it is not known.
     pub boot_id: &'a str,
 }
 

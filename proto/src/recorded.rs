@@ -30,7 +30,7 @@ pub struct RecordedReport {
     pub sent: SendClock,
     pub is_unproven: Option<bool>,
     pub is_own: Option<bool>,
-    /// At both widths.
+    /// Hashes of the network at both widths.
     pub network: Option<[u32; 2]>,
 }
 

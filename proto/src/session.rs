@@ -42,7 +42,7 @@ pub struct Session {
     pub created_at_unix_ms: i64,
 }
 
-/// Session options that change where or how fast a model runs; empty: not given.
+/// Session options that change where or how fast a model runs; empty if they are not given.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 #[expect(missing_docs, reason = "the .proto documents the fields")]
 pub struct SessionOptions {

@@ -70,7 +70,7 @@ pub struct Stratum {
     pub thermal: Thermal,
     pub power_save: PowerSave,
     pub performance_mode: String,
-    /// Input shapes, [`STATIC_SHAPE`], [`OTHER_SHAPE`]; empty: unknown.
+    /// Input shapes, [`STATIC_SHAPE`] or [`OTHER_SHAPE`]; empty if they are unknown.
     pub shape_key: String,
     pub session_age: SessionAge,
 }

@@ -39,7 +39,7 @@ pub(crate) struct InspectDocument {
     /// A sentence that names all uncounted nodes.
     #[serde(skip)]
     pub(super) not_counted: Option<String>,
-    /// In the order of `--soc`.
+    /// The chipsets in the order of `--soc`.
     pub(super) chipsets: Vec<OnChipset>,
     /// The requested EP.
     #[serde(skip)]

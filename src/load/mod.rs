@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Devices to simulate.
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     devices: u32,
-    /// Reports a second over all devices; 0: as fast as they are taken.
+    /// Reports a second over all devices; 0 if they are sent as fast as they are taken.
     #[arg(long, value_name = "N", default_value_t = 500.0)]
     rate: f64,
     /// Reports in one request.

@@ -75,7 +75,7 @@ fn all_named<'a>(of_variables: &[&'a str; 6]) -> Names<'a> {
 pub(crate) struct Range {
     from: i64,
     to: i64,
-    /// Of `$__timeInterval`.
+    /// Value of `$__timeInterval`.
     interval: i64,
 }
 

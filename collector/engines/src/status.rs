@@ -34,7 +34,7 @@ pub struct Status {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum CacheState {
-    /// In the cache, with the right sizes.
+    /// The engine is in the cache, with the right sizes.
     Ready,
     /// Not fetched yet.
     Missing,

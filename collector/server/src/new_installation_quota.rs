@@ -64,7 +64,7 @@ pub struct NewInstallationQuota {
     max_networks: usize,
     usual: HashMap<String, u64>,
     apps: HashMap<String, AppCount>,
-    /// By app, width and hash.
+    /// The networks by app, width and hash.
     networks: HashMap<(AppNumber, u8, u32), LastDay>,
     /// The hour in which old networks were last removed.
     swept: u64,

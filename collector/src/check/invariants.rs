@@ -18,7 +18,7 @@ pub(super) enum Repeat {
 #[derive(Debug)]
 pub(super) struct Screen {
     pub(super) holds: &'static str,
-    /// By [`Invariant::name`].
+    /// The invariants, by [`Invariant::name`].
     pub(super) invariants: &'static [&'static str],
     pub(super) repeat: Repeat,
     /// Whether the query reports rows wrongly while deletions are under way.

@@ -23,7 +23,7 @@ pub(crate) enum KeyLookup {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReportHashes {
     key: KeyHashes,
-    /// Of its bytes.
+    /// Hash of its bytes.
     content: u64,
 }
 

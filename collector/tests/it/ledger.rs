@@ -238,7 +238,7 @@ fn signed(n: u64) -> i64 {
 struct Played {
     reports: Vec<ReportRow>,
     expected: Expected,
-    /// By app: reports that were lost and are in no report's counters.
+    /// Number of reports, by app, that were lost and are in no report's counters.
     missing: BTreeMap<String, i64>,
     given_up: BTreeMap<(u8, u64), u64>,
 }

@@ -34,7 +34,7 @@ const BLOCKS: &str = "SETTINGS min_insert_block_size_rows = 250000, max_insert_t
 /// The size of a fleet.
 #[derive(Debug, Clone)]
 pub(crate) struct Fleet {
-    /// In the window.
+    /// Number of reports in the window.
     pub(crate) reports: u64,
     pub(crate) apps: u64,
     pub(crate) reports_a_device: u64,

@@ -49,9 +49,9 @@ pub enum LaunchesError {
          of measuring"
     )]
     NoPairs {
-        /// Of the candidate.
+        /// Number of launches of the candidate.
         candidates: usize,
-        /// Of the baseline.
+        /// Number of launches of the baseline.
         baselines: usize,
     },
     /// Too few pairs for a calibration.

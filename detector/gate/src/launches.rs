@@ -23,7 +23,7 @@ pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};
 /// Result of a group of launches.
 #[derive(Debug, Default)]
 pub struct JudgedLaunches {
-    /// In the order of the files' rows.
+    /// The targets in the order of the files' rows.
     pub targets: Vec<Target>,
     /// Checks that could not be made, because the files lack the data.
     pub not_checked: Vec<NotChecked>,

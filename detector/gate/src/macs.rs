@@ -21,11 +21,11 @@ const LEAST_ATTRIBUTED: f64 = 0.95;
 /// MACs of a model.
 #[derive(Debug, Clone, Default)]
 pub struct ModelMacs {
-    /// Of all nodes.
+    /// MACs of all nodes.
     pub total: u64,
-    /// Of nodes without a name.
+    /// MACs of nodes without a name.
     pub unnamed: u64,
-    /// By node name.
+    /// MACs by the name of the node.
     pub by_name: BTreeMap<String, u64>,
     /// Names under which a runtime may show a node, each mapped to the node's own name.
     pub aliases: BTreeMap<String, String>,

@@ -49,9 +49,9 @@ pub enum PolicyError {
         key: &'static str,
         /// The value in the policy.
         value: u64,
-        /// Minimum number that is taken.
+        /// Minimum number that is accepted.
         least: u64,
-        /// Largest number that is taken.
+        /// Maximum number that is accepted.
         most: u64,
     },
 }

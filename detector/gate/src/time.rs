@@ -24,9 +24,9 @@ const CALL_SECONDS: [f64; 2] = [3e-3, 0.1e-3];
 /// A range of milliseconds a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct TimeRange {
-    /// On a fast phone.
+    /// Time on a fast phone.
     pub low_ms: f64,
-    /// On a slow phone.
+    /// Time on a slow phone.
     pub high_ms: f64,
 }
 

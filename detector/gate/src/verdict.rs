@@ -216,7 +216,7 @@ pub struct CrossingWay {
 #[expect(missing_docs, reason = "the names say it")]
 pub struct LatencyNumbers {
     pub launches: usize,
-    /// Without warm-up.
+    /// Number of runs without the warm-up.
     pub runs: usize,
     pub median_ms: Option<f64>,
     pub p95_ms: Option<f64>,
@@ -231,9 +231,9 @@ pub struct LatencyNumbers {
 /// Time until a session is made, each the median over launches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct LoadNumbers {
-    /// With nothing cached.
+    /// Time of a start with nothing cached.
     pub cold_ms: Option<f64>,
-    /// From a compiled graph.
+    /// Time of a start from a compiled graph.
     pub warm_ms: Option<f64>,
 }
 

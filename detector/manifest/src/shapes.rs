@@ -24,7 +24,7 @@ impl FreeDim {
         &self.name
     }
 
-    /// At least 1.
+    /// Returns the size, which is at least 1.
     pub fn size(&self) -> u32 {
         self.size
     }

@@ -10,7 +10,7 @@ pub(crate) enum Turns {
     /// The node is not a loop.
     One,
     Fixed(u64),
-    /// With the reason.
+    /// The number is unknown, for this reason.
     Unknown(&'static str),
 }
 

@@ -276,7 +276,7 @@ fn median_of_others(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionSeen {
     pub version: String,
-    /// In milliseconds since 1970.
+    /// Time of the first report, in milliseconds since 1970.
     pub first_seen_ms: i64,
     /// Devices that voted for it in the look-back. A device with several placements may count once for each.
     pub devices: u64,

@@ -38,7 +38,7 @@ const NOWHERE: [PlaceId; 3] = [PlaceId::MAX, PlaceId::MAX - 1, PlaceId::MAX - 2]
 pub(super) struct Census {
     /// Texts of groups.
     pub(super) texts: Texts,
-    /// By app id and environment.
+    /// The apps by id and environment.
     apps: HashMap<(TextId, TextId), AppCensus>,
     /// Self-tests and failed starts of the same buckets.
     pub(super) events: EventLog,
@@ -82,7 +82,7 @@ struct AppBucket {
     open: Vec<(PlaceId, u32)>,
     /// For each group its number, the number of bytes that follow, and the devices, all as differences.
     packed: Box<[u8]>,
-    /// By model and version.
+    /// The sessions by model and version.
     versions: BTreeMap<(TextId, TextId), VersionSessions>,
 }
 

@@ -48,7 +48,7 @@ pub(super) type Cohort = (Arc<str>, Arc<str>);
 /// Earlier windows of one model.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EarlierWindows {
-    /// By chipset, over all versions.
+    /// Usual devices by chipset, over all versions.
     pub devices: BTreeMap<Arc<str>, UsualDevices>,
     cv: BTreeMap<Cohort, UsualCv>,
     /// Smallest ratio, over healthy windows, of devices' medians to their baselines. It is kept although later windows
@@ -88,7 +88,7 @@ pub(super) struct HistorySums(BTreeMap<ModelKey, ModelSums>);
 
 #[derive(Debug, Default)]
 pub(super) struct ModelSums {
-    /// By chipset and end of the window.
+    /// Number of devices by chipset and end of the window.
     devices: BTreeMap<Arc<str>, HashMap<i64, u64>>,
     cohorts: BTreeMap<Cohort, CohortSums>,
 }

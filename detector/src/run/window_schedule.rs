@@ -15,7 +15,7 @@ const MAX_REMEMBERED: usize = 96;
 /// Ends of the windows that were judged last, and of the windows that were left out before the newest.
 #[derive(Debug, Default)]
 pub(crate) struct WindowSchedule {
-    /// In the order of judging.
+    /// The judged windows in the order of judging.
     judged: Vec<Timestamp>,
     /// Windows to judge when no newer one is due. They are a window's length apart, so together they contain every
     /// report once.

@@ -14,7 +14,7 @@ pub(crate) struct Census {
     pub(crate) models: Vec<(ModelKey, u64, u64)>,
     /// By model, the placements that vote, with their numbers of devices.
     pub(crate) placements: BTreeMap<ModelKey, Vec<String>>,
-    /// By model, versions and the time when each was first received.
+    /// By model, its versions and the time when each was first received.
     pub(crate) versions: BTreeMap<ModelKey, BTreeMap<String, i64>>,
     /// New installations by app and environment.
     pub(crate) new: BTreeMap<(String, String), BTreeSet<Installation>>,

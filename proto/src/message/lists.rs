@@ -64,7 +64,7 @@ fn count(n: &mut usize, max: usize) -> Option<()> {
     (*n <= max).then_some(())
 }
 
-/// At most `MAX` messages.
+/// A list of at most `MAX` messages.
 pub(crate) struct List<M, const MAX: usize>(PhantomData<M>);
 
 impl<M: Message, const MAX: usize> Kind for List<M, MAX> {
@@ -91,7 +91,7 @@ impl<M: CheckedMessage, const MAX: usize> Checked for List<M, MAX> {
     }
 }
 
-/// At most `MAX` texts of 1 to `MAX_BYTES`.
+/// A list of at most `MAX` texts of 1 to `MAX_BYTES` bytes.
 pub(crate) struct Names<const MAX: usize, const MAX_BYTES: usize>;
 
 impl<const MAX: usize, const MAX_BYTES: usize> Kind for Names<MAX, MAX_BYTES> {
@@ -119,7 +119,7 @@ impl<const MAX: usize, const MAX_BYTES: usize> Checked for Names<MAX, MAX_BYTES>
     }
 }
 
-/// At most `MAX` numbers.
+/// A list of at most `MAX` numbers.
 pub(crate) struct Numbers<const MAX: usize>;
 
 impl<const MAX: usize> Kind for Numbers<MAX> {
@@ -145,7 +145,7 @@ impl<const MAX: usize> Checked for Numbers<MAX> {
     }
 }
 
-/// At most `MAX` values of an enum.
+/// A list of at most `MAX` values of an enum.
 pub(crate) struct Enums<E, const MAX: usize>(PhantomData<E>);
 
 impl<E: WireEnum, const MAX: usize> Kind for Enums<E, MAX> {

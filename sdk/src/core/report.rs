@@ -30,7 +30,7 @@ pub struct SealedReport {
 #[derive(Debug, Clone)]
 pub(crate) struct SessionPart {
     pub(crate) session: Session,
-    /// Runtime of this session; `None`: the process's ONNX Runtime.
+    /// Runtime of this session; `None` if it is the process's ONNX Runtime.
     pub(crate) runtime: Option<Runtime>,
     pub(crate) series: Vec<LatencySeries>,
     /// Failed runs by ORT status code.

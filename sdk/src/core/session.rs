@@ -35,7 +35,7 @@ pub struct SessionInfo {
     pub creation: Option<Duration>,
     /// The directive that changed the request, or empty. Such sessions update no baseline.
     pub directive_id: String,
-    /// The runtime of this session alone; `None`: the process's ONNX Runtime.
+    /// The runtime of this session alone; `None` if it is the process's ONNX Runtime.
     pub runtime: Option<Runtime>,
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Series {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Recorded {
-    /// In nanoseconds.
+    /// Sums of latencies in nanoseconds.
     pub(crate) sums: Sums,
     pub(crate) order: RunOrder,
     /// Limits beyond which runs are counted in `exceed`; `u64::MAX` without a baseline.

@@ -93,7 +93,7 @@ impl SeriesSnapshot {
         self.sums.n()
     }
 
-    /// In microseconds.
+    /// Returns the moments in microseconds.
     pub(crate) fn moments(&self) -> Moments {
         self.sums.in_units_of(1000.0)
     }

@@ -15,7 +15,7 @@ use crate::views::{self, ViewCount};
 pub struct Findings {
     /// Reports that the store should have.
     pub expected: u64,
-    /// Of those, reports that no view shows.
+    /// Number of these reports that no view shows.
     pub lost: u64,
     /// Reports that count more than once.
     pub counted_twice: u64,

@@ -56,7 +56,7 @@ pub struct Document {
     pub account: Account,
     /// Starts of collector processes.
     pub collector_starts: u64,
-    /// Of those, processes that ended by themselves.
+    /// Number of these processes that ended by themselves.
     pub collectors_ended_by_themselves: u64,
     /// Checks of everything: one after each round of kills, and one at the end.
     pub checks: u64,

@@ -163,7 +163,7 @@ impl LiveDevice {
         }
     }
 
-    /// Makes one call. Reports that are sealed meanwhile for a drain wait for the next one.
+    /// Makes one call. If a drain seals reports during the call, they wait for the next call.
     async fn upload(&mut self, order: &mut watch::Receiver<Option<Duration>>) {
         let shared = Arc::clone(&self.shared);
         let _one_of_few = shared.calls.acquire().await;

@@ -254,9 +254,9 @@ impl Spell {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LiveRun {
     pub(crate) latency: Duration,
-    /// Android's thermal status, 0 to 6; `None`: not reported.
+    /// Android's thermal status, 0 to 6; `None` if it was not reported.
     pub(crate) thermal_status: Option<u8>,
-    /// Whether power save was on; `None`: not reported.
+    /// Whether power save was on; `None` if it was not reported.
     pub(crate) power_save: Option<bool>,
 }
 

@@ -17,7 +17,7 @@ const FIXED: [(&str, usize); 32] = [
 /// A type whose values have one width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FixedType {
-    /// Without brackets: `DateTime64`.
+    /// The name without brackets: `DateTime64`.
     pub(super) name: &'static str,
     /// Bytes of a value, at least 1.
     pub(super) width: usize,

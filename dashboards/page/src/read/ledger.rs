@@ -33,7 +33,7 @@ pub(crate) struct LedgerPage {
     pub(crate) query: LedgerQuery,
     /// Apps with a report in the last [`MAX_DAYS`] days.
     pub(crate) apps: Vec<String>,
-    /// By app, environment and day, the newest first.
+    /// The entries by app, environment and day, the newest first.
     pub(crate) entries: Vec<LedgerDay>,
     pub(crate) answers: Vec<OutcomeCount>,
     /// By app, environment, day and figure, the largest figure first; empty unless it was asked for.
@@ -51,7 +51,7 @@ pub(crate) struct LedgerPage {
 pub(crate) struct LedgerDay {
     pub(crate) app: String,
     pub(crate) environment: String,
-    /// In a sum over days the newest of them.
+    /// The day; in a sum over days the newest of them.
     pub(crate) day: String,
     pub(crate) recorded: i64,
     pub(crate) stored: i64,
@@ -91,7 +91,7 @@ pub(crate) struct LargestRow {
     pub(crate) day: String,
     /// `missing`, `dropped` or `refused`.
     pub(crate) entry: String,
-    /// In hexadecimal digits.
+    /// The id in hexadecimal digits.
     pub(crate) installation: String,
     pub(crate) of_installation: u64,
     /// The figure's reports of all installations.

@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 
 #[derive(Debug, Row, Deserialize)]
 struct ProgressRow {
-    /// In seconds; the others are in milliseconds.
+    /// The time in seconds; the others are in milliseconds.
     closed_until: u32,
     judged_at: i64,
     judged_until: i64,

@@ -21,9 +21,9 @@ pub(crate) struct PlacementRow {
     pub(crate) npu_nodes: u32,
     /// Nodes that belong on the CPU.
     pub(crate) benign_nodes: u32,
-    /// In effect, without the CPU.
+    /// The requested EPs that are in effect, without the CPU.
     pub(crate) requested_eps: Vec<String>,
-    /// The app's policy for the choice of devices; empty: none.
+    /// The app's policy for the choice of devices; empty if it set none.
     pub(crate) selection_policy: String,
     pub(crate) npu_macs_share: Option<f64>,
     pub(crate) macs_attributed: Option<f64>,
@@ -52,7 +52,7 @@ pub(crate) struct SessionsAsked<'a> {
     /// Names that sessions had first from then on are new.
     pub(crate) from: Timestamp,
     pub(crate) to: Timestamp,
-    /// From when on sessions count for the placements of versions.
+    /// Start of the sessions that count for the placements of versions.
     pub(crate) placed_since: Timestamp,
 }
 

@@ -8,7 +8,7 @@ use epwatch_stats::order_stat::median;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BeforeAndNow<'a> {
     pub(super) shape_key: &'a str,
-    /// In microseconds, like `before_us`.
+    /// The latency now in microseconds, like `before_us`.
     pub(super) now_us: f64,
     pub(super) before_us: f64,
 }

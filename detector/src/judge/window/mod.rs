@@ -518,7 +518,7 @@ impl CohortWindow {
 pub struct MainShape<'a> {
     /// Key of the shape as in the reports.
     pub shape_key: &'a str,
-    /// Its votes with latency.
+    /// Its votes that have a latency.
     pub votes: Vec<&'a DeviceVote>,
     /// Their runs, merged.
     pub histogram: RangeHistogram,

@@ -110,7 +110,7 @@ struct ChannelDelivery {
     notifier: Arc<dyn Notifier>,
     deliveries: Deliveries,
     metrics: Arc<Metrics>,
-    /// By incident id.
+    /// The turns by incident id.
     turns: HashMap<String, Turn>,
 }
 

@@ -58,7 +58,7 @@ pub(super) struct DevicePlacement {
 /// Devices that took part without a vote.
 #[derive(Default)]
 pub(super) struct WithoutVote {
-    /// With their firmware.
+    /// Devices under a directive, with their firmware.
     pub(super) directed: HashMap<Installation, TextId>,
     pub(super) unproven: HashSet<Installation>,
 }

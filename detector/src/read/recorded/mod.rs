@@ -68,7 +68,7 @@ pub struct Recording {
     vote_groups: Vec<u32>,
     received: Option<(i64, i64)>,
     census: Arc<Census>,
-    /// By app, in the order of their buckets.
+    /// The senders by app, in the order of their buckets.
     senders: HashMap<AppEnvironment, Vec<Sent>>,
     rows: Spill,
 }

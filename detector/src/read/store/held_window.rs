@@ -100,9 +100,9 @@ struct OpenBucket {
 struct Packer<'a> {
     names: &'a mut Names,
     buckets: HashMap<Bucket, OpenBucket>,
-    /// Of the report.
+    /// Bucket of the report.
     bucket: Bucket,
-    /// Of the session.
+    /// Group of the session.
     group: u32,
 }
 

@@ -28,7 +28,7 @@ pub enum Line {
 /// An incident that changed, and in which window.
 #[derive(Debug, Clone, Serialize)]
 pub struct IncidentLine {
-    /// In RFC 3339, exclusive.
+    /// The exclusive end, in RFC 3339.
     pub window_end: String,
     /// The incident as it is now.
     #[serde(flatten)]

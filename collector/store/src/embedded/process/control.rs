@@ -29,7 +29,7 @@ pub(super) struct Orders {
     /// Settings for requests that do not set them.
     pub(super) default_settings: Vec<(String, String)>,
     pub(super) max_concurrent_queries: usize,
-    /// Of the engine.
+    /// Memory that the engine may take.
     pub(super) memory_bytes: u64,
     /// The port for readers, if one is configured.
     pub(super) readers: Option<ReaderAccess>,
