@@ -12,7 +12,7 @@ use epwatch_gate::{
     change::{self, Neighbours, Side},
     placement::{Inspected, InspectedChipset},
     policy::PlacementLimits,
-    verdict::{EarlierModel, Check, GatedModel, CheckResult},
+    verdict::{Check, CheckResult, EarlierModel, GatedModel},
 };
 use epwatch_manifest::{GraphFacts, ManifestError, ModelOutline, graph_facts};
 

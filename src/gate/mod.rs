@@ -40,7 +40,7 @@ use epwatch_gate::{
     placement::Inspected,
     policy::Policy,
     read::ReadOptions,
-    verdict::{Against, Check, NotChecked, CheckResult, Target, Verdict, with_launches},
+    verdict::{Against, Check, CheckResult, NotChecked, Target, Verdict, with_launches},
 };
 use epwatch_manifest::{ModelOutline, graph_facts};
 use epwatch_proto::{Runtime, v1};

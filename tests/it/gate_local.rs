@@ -12,6 +12,7 @@ use std::{
 };
 
 use epwatch_engines::{Engine, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::support::{EPWATCH, Running, check_fails, epwatch};
@@ -613,6 +614,54 @@ fn a_gate_that_is_killed_leaves_no_runner() {
             serde_json::from_slice::<Value>(&text).unwrap();
         }
     }
+}
+
+/// A phone that is short of memory kills a launch: the report names the launch that was made again, and why.
+#[test]
+fn a_launch_that_is_made_again_is_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (keep, policy) = (folder.path().join("launches"), policy(folder.path(), 12));
+    let words = format!("--policy {policy} --keep {}", keep.display());
+    let gate = epwatch(&format!(
+        "gate {MODELS}/mixed_v2.head32.onnx --local {words}"
+    ));
+    let (mut gate, _) = started(gate, "launch 1 of");
+    let began = Instant::now();
+    while !is_launch_killed(&keep) {
+        assert!(
+            began.elapsed() < Duration::from_secs(300),
+            "no launch was found"
+        );
+        assert_eq!(gate.0.try_wait().unwrap(), None, "the gate ended first");
+    }
+    assert!(gate.0.wait().unwrap().code().is_some());
+    let found = measured("mixed_v2.head32", &words);
+    let mistakes = found["targets"][0]["mistakes"].as_array().unwrap();
+    let text = |field: &Value| field.as_str().unwrap().to_owned();
+    let again = |mistake: &&Value| {
+        let why = text(&mistake["why"]);
+        mistake["id"] == "made_again" && why.contains("candidate-0") && why.contains("signal 9")
+    };
+    assert_eq!(mistakes.iter().filter(again).count(), 1, "{found:#}");
+}
+
+/// Kills a process that makes a launch for this folder, if there is one.
+fn is_launch_killed(keep: &Path) -> bool {
+    let keep = keep.display().to_string();
+    let is_of_launch = |entry: &fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line);
+        line.contains("--job") && line.contains(&keep)
+    };
+    let mut processes = fs::read_dir("/proc").unwrap().flatten();
+    let Some(launch) = processes.find(is_of_launch) else {
+        return false;
+    };
+    let name = launch.file_name();
+    let pid = name
+        .to_str()
+        .and_then(|name| Pid::from_raw(name.parse().ok()?));
+    kill_process(pid.unwrap(), Signal::KILL).is_ok()
 }
 
 /// The disk of the kept folder is full after some launches: these are whole, and count once there is space.

@@ -5,6 +5,7 @@ use std::{fs, path::Path, process::Command};
 use epwatch_engines::{Engine, ensure};
 use serde_json::Value;
 
+use crate::gate_local::policy;
 use crate::support::{check_ends, check_fails, check_succeeds, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
@@ -85,6 +86,43 @@ fn a_report_says_what_was_seen_and_nothing_of_its_sender() {
             .replacen("\"payload\":\"e", "\"payload\":\"f", 1);
     fs::write(&report, changed).unwrap();
     check_fails(&mut verify(), 1, "or was changed");
+}
+
+/// A phone has no terminal: the gate that made the launches there writes the report.
+#[test]
+fn a_gate_writes_the_report_of_its_launches() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let policy = policy(folder.path(), 1);
+    let model = format!("{MODELS}/mixed_v2.head32.onnx");
+    let words = format!("gate {model} --local --soc SM8635 --policy {policy}");
+    let gate = |report: &str| {
+        let mut gate = epwatch(&words);
+        gate.arg("--report").arg(at(report));
+        gate
+    };
+    check_fails(
+        &mut gate("no/such/report.json"),
+        2,
+        "its folder does not exist; make it first",
+    );
+    let ended = gate("report.json").output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert!(
+        told.contains("has what was seen here; send it with"),
+        "{told}"
+    );
+    let mut verify = epwatch("verify");
+    verify.arg(at("report.json"));
+    verify.arg("--key").arg(at("report.json.pub"));
+    let (printed, _) = check_ends(&mut verify, 0);
+    let seen: Value = serde_json::from_str(&printed).unwrap();
+    let model = &seen["models"][0];
+    assert_eq!(
+        (&model["session"], &model["launches"]),
+        (&"ok".into(), &1.into()),
+        "{seen:#}"
+    );
 }
 
 /// A report must also work for a refused session, because that is its main purpose.

@@ -4,7 +4,11 @@ use std::collections::BTreeSet;
 
 use epwatch_stats::order_stat::median;
 
-use crate::{files::MeasuredFile, mistakes::Mistake, throttle::PROBE_MOVED};
+use crate::{
+    files::MeasuredFile,
+    mistakes::{Mistake, THIS_LAUNCH},
+    throttle::PROBE_MOVED,
+};
 
 /// Sorts launches by the time of measuring, and marks launches whose CPU probe differs from most. Returns the mistake
 /// in the order, if there is one.
@@ -38,7 +42,7 @@ pub(crate) fn in_order(
     for one in candidate.iter_mut().chain(&mut *baseline) {
         let ratio = one.run.probe_us.map(|us| us / middle);
         if let Some(ratio) = ratio.filter(|ratio| (ratio - 1.0).abs() > PROBE_MOVED) {
-            let note = Mistake::clock_moved("this launch", ratio, "as of most launches");
+            let note = Mistake::clock_moved(THIS_LAUNCH, ratio, "as of most launches");
             one.run.mistakes.push(note);
         }
     }
@@ -50,7 +54,7 @@ pub(crate) fn in_order(
     (is_apart && is_several).then(Mistake::not_in_turn)
 }
 
-/// The mistakes of all files, each once. A mistake that leaves a launch out names its file.
+/// The mistakes of all files, each once. A mistake of a single launch names its file.
 pub(crate) fn mistakes<'a>(
     mut notes: Vec<Mistake>,
     all: impl Iterator<Item = &'a MeasuredFile>,
@@ -58,9 +62,7 @@ pub(crate) fn mistakes<'a>(
     for one in all {
         for mistake in &one.run.mistakes {
             let mut mistake = mistake.clone();
-            if mistake.leaves_out() {
-                mistake.why = mistake.why.replace("this launch", &one.file.path);
-            }
+            mistake.why = mistake.why.replace(THIS_LAUNCH, &one.file.path);
             notes.push(mistake);
         }
     }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::verdict::{GatedFile, GatedModel, CheckResult, Verdict};
+use crate::verdict::{CheckResult, GatedFile, GatedModel, Verdict};
 
 /// Type of every statement.
 pub const STATEMENT: &str = "https://in-toto.io/Statement/v1";

@@ -1,6 +1,6 @@
 //! Finds a model that is slow in some runs, or in some launches, while its median stays the same.
 
-use epwatch_stats::{Bucket, SLOW_RUN, RangeHistogram, order_stat::median, valley};
+use epwatch_stats::{Bucket, RangeHistogram, SLOW_RUN, order_stat::median, valley};
 
 use crate::{Judged, Launch, bounds, launch::LEAST_RUNS};
 

@@ -15,7 +15,7 @@ use crate::{
     quantisation,
     read::recorded,
     run::Run,
-    verdict::{Against, Check, GatedModel, NotChecked, CheckResult, PlacementNumbers, Target},
+    verdict::{Against, Check, CheckResult, GatedModel, NotChecked, PlacementNumbers, Target},
 };
 
 pub use crate::files::{JudgedBy, LaunchesError, MeasuredFile};

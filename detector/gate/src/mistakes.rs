@@ -14,6 +14,9 @@ pub struct Mistake {
     pub fix: String,
 }
 
+/// The name of the file in texts about a single launch, until its path is known.
+pub(crate) const THIS_LAUNCH: &str = "this launch";
+
 impl Mistake {
     pub(crate) fn new(id: &'static str, why: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
@@ -115,6 +118,13 @@ impl Mistake {
             format!("{file} was measured on a throttled device ({why}), and is not judged"),
             "let the device cool down and measure this pair again",
         )
+    }
+
+    /// The writer of a launch threw earlier tries of it away, for these reasons.
+    pub(crate) fn made_again(file: &str, reasons: &[String]) -> Self {
+        let why = format!("{file} was made again ({})", reasons.join("; "));
+        let fix = "if many are, let the device cool down and close other apps; earlier tries are not judged";
+        Self::new("made_again", why, fix)
     }
 
     /// The CPU probe of a launch was over 5 % faster or slower than another one, by this ratio.

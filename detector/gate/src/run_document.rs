@@ -63,15 +63,27 @@ pub struct RunDocument<P> {
     /// Android's thermal status after the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thermal_after: Option<u8>,
-    /// Temperature of the battery in degrees Celsius.
+    /// Temperature of the battery before the runs, in degrees Celsius.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub battery_c: Option<f64>,
+    /// Temperature of the battery after the runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub battery_after_c: Option<f64>,
+    /// Clock of the fastest core before the runs, in kHz. Not judged, because it changes within a run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_khz: Option<u64>,
+    /// Clock of the fastest core after the runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_after_khz: Option<u64>,
     /// Time of a fixed piece of work on the CPU before the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe_us: Option<f64>,
     /// Time of the same work after the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe_after_us: Option<f64>,
+    /// For each earlier try of this launch, why it does not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made_again: Vec<String>,
     /// In the form of an element of `chipsets` of `epwatch inspect --json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<P>,
@@ -171,6 +183,7 @@ impl<P> RunDocument<P> {
             thermal_before: self.thermal_before,
             thermal_after: self.thermal_after,
             battery_c: self.battery_c,
+            battery_after_c: self.battery_after_c,
             probe_us: self.probe_us,
             probe_after_us: self.probe_after_us,
         }

@@ -18,8 +18,10 @@ pub struct DeviceState {
     pub thermal_before: Option<u8>,
     /// Android's thermal status after the launch.
     pub thermal_after: Option<u8>,
-    /// Temperature of the battery in degrees Celsius.
+    /// Temperature of the battery before the launch, in degrees Celsius.
     pub battery_c: Option<f64>,
+    /// Temperature of the battery after the launch, in degrees Celsius.
+    pub battery_after_c: Option<f64>,
     /// Time of a fixed piece of work on the CPU before the launch, in microseconds.
     pub probe_us: Option<f64>,
     /// Time of the same work after the launch, in microseconds.
@@ -51,10 +53,11 @@ impl DeviceState {
         if let Some(status) = status.filter(|status| *status >= THROTTLED_STATUS) {
             return Some(format!("thermal status {status}"));
         }
-        if let Some(battery) = self.battery_c.filter(|battery| *battery >= HOT_BATTERY_C) {
-            return Some(format!("battery at {battery} C"));
-        }
-        None
+        let batteries = [self.battery_c, self.battery_after_c].into_iter().flatten();
+        let hottest = batteries
+            .reduce(f64::max)
+            .filter(|battery| *battery >= HOT_BATTERY_C)?;
+        Some(format!("battery at {hottest} C"))
     }
 
     /// How many times as long the CPU probe takes after the launch; `None` if that is about as long.

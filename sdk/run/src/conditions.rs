@@ -82,21 +82,48 @@ fn thermal_of_dumpsys(said: &str) -> Option<u8> {
     line.trim().parse().ok().filter(|status| *status <= 6)
 }
 
-/// The battery's temperature in degrees Celsius; `None` without a battery that reports it.
+/// The battery's temperature in degrees Celsius; `None` without a battery that reports it. An Android that keeps the
+/// kernel's files from this program may still answer `dumpsys`.
 pub(crate) fn battery_c() -> Option<f64> {
-    let folders = fs::read_dir("/sys/class/power_supply").ok()?;
-    let each = folders
-        .flatten()
-        .filter_map(|entry| battery_of(&entry.path()));
-    each.reduce(f64::max)
+    let folders = fs::read_dir("/sys/class/power_supply");
+    let each = folders.into_iter().flatten().flatten();
+    let of_kernel = each
+        .filter_map(|entry| battery_of(&entry.path()))
+        .reduce(f64::max);
+    of_kernel.or_else(|| battery_of_dumpsys(&output_of("/system/bin/dumpsys", "battery")?))
+}
+
+fn battery_of_dumpsys(said: &str) -> Option<f64> {
+    let tenths = said
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("temperature:"))?;
+    celsius(tenths)
 }
 
 fn battery_of(folder: &Path) -> Option<f64> {
     let text = |name: &str| fs::read_to_string(folder.join(name)).ok();
     let is_battery = text("type")?.trim() == "Battery";
-    let tenths: f64 = text("temp")?.trim().parse().ok()?;
-    let celsius = tenths / 10.0;
-    (is_battery && (-60.0..=150.0).contains(&celsius)).then_some(celsius)
+    celsius(&text("temp")?).filter(|_| is_battery)
+}
+
+/// A temperature from tenths of a degree; `None` if no battery can have it.
+fn celsius(tenths: &str) -> Option<f64> {
+    let celsius = tenths.trim().parse::<f64>().ok()? / 10.0;
+    (-60.0..=150.0).contains(&celsius).then_some(celsius)
+}
+
+/// The clock of the fastest core in kHz; `None` where the kernel shows none, as in most virtual machines.
+pub(crate) fn cpu_khz() -> Option<u64> {
+    fastest_core(Path::new("/sys/devices/system/cpu"))
+}
+
+fn fastest_core(cores: &Path) -> Option<u64> {
+    let clock = |core: &Path| -> Option<u64> {
+        let text = fs::read_to_string(core.join("cpufreq/scaling_cur_freq")).ok()?;
+        text.trim().parse().ok()
+    };
+    let each = fs::read_dir(cores).ok()?.flatten();
+    each.filter_map(|core| clock(&core.path())).max()
 }
 
 /// The output of a program of the platform; `None` if the program is missing.
@@ -140,5 +167,21 @@ mod tests {
         write("type", "Battery\n");
         write("temp", "-2731\n");
         assert_eq!(battery_of(folder.path()), None);
+        let said = "Current Battery Service state:\n  AC powered: false\n  level: 83\n  temperature: 295\n";
+        assert_eq!(battery_of_dumpsys(said), Some(29.5));
+        assert_eq!(battery_of_dumpsys("Can't find service: battery"), None);
+    }
+
+    #[test]
+    fn the_fastest_core_has_the_clock() {
+        let folder = tempfile::tempdir().unwrap();
+        for (core, khz) in [("cpu0", "1800000\n"), ("cpu7", "3300000\n"), ("cpu8", "\n")] {
+            let core = folder.path().join(core).join("cpufreq");
+            fs::create_dir_all(&core).unwrap();
+            fs::write(core.join("scaling_cur_freq"), khz).unwrap();
+        }
+        fs::create_dir(folder.path().join("cpuidle")).unwrap();
+        assert_eq!(fastest_core(folder.path()), Some(3_300_000));
+        assert_eq!(fastest_core(&folder.path().join("cpuidle")), None);
     }
 }

@@ -14,7 +14,7 @@ use epwatch_sdk::{
 use ort::{session::Session, sys::OrtErrorCode};
 
 use crate::{
-    conditions::{battery_c, probe_us, steady_probe_us, thermal_status},
+    conditions::{battery_c, cpu_khz, probe_us, steady_probe_us, thermal_status},
     document::{self, Placed, RunDocument},
     inputs::InputKind,
     job::{Job, Task},
@@ -150,6 +150,7 @@ fn timed(job: &Job, runtime: &LoadedRuntime, n: u32) -> anyhow::Result<RunDocume
     document.thermal_before = thermal_status();
     document.battery_c = battery_c();
     document.probe_us = Some(steady_probe_us(Duration::from_secs(job.steady_seconds)));
+    document.cpu_khz = cpu_khz();
     let made = runtime.builder(job)?;
     let manifest = manifest(job)?;
     let mut builder = record_assignment(made.builder.clone());
@@ -170,8 +171,10 @@ fn timed(job: &Job, runtime: &LoadedRuntime, n: u32) -> anyhow::Result<RunDocume
     document.placement = placed(&session, &made, job, manifest.as_ref());
     let golden = job.inputs.of(&session)?;
     document.runs_us = times(&mut session, &golden, job.warmup + job.runs)?;
+    document.cpu_after_khz = cpu_khz();
     document.probe_after_us = Some(probe_us());
     document.thermal_after = thermal_status();
+    document.battery_after_c = battery_c();
     Ok(document)
 }
 

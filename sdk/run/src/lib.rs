@@ -32,7 +32,7 @@ mod wrong_use;
 pub use args::Command;
 pub use crash::crash_signal;
 pub use job::PATH_OPTIONS;
-pub use parent::{exit_code, run, say};
+pub use parent::{check_report, exit_code, run, say, write_report};
 pub use session::{lacks_custom_ops, needs_custom_ops, with_custom_ops};
 pub use wrong_use::WrongUse;
 

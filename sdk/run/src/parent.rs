@@ -18,7 +18,7 @@ use std::{
 use anyhow::Context;
 use epwatch_gate::{profile::RunProfile, run::Arm, run_document::MeasuredOn};
 use epwatch_manifest::ModelOutline;
-use epwatch_proto::visible;
+use epwatch_proto::{clipped, visible};
 use epwatch_sdk::runtime::TELEMETRY_SWITCH;
 use rustix::{
     fs::{FlockOperation, flock},
@@ -101,6 +101,8 @@ impl std::error::Error for Ended {}
 
 /// Pause between two checks whether a process has ended.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Longest reason why a try does not count.
+const MOST_REASON_BYTES: usize = 300;
 /// Pause before a launch is made again, for the device to cool.
 const COOLING: Duration = Duration::from_secs(10);
 
@@ -298,12 +300,7 @@ impl Plan {
         let _ = self.remove_unfinished();
         let is_interrupted = made.as_ref().is_err_and(|error| error.is::<Ended>());
         if let Some(file) = report.filter(|_| !is_interrupted) {
-            let key = report::write(&self.out, file, made.is_err())?;
-            say(format_args!(
-                "{} has what was seen here; send it with {}",
-                file.display(),
-                key.display()
-            ));
+            write_report(&self.out, file, made.is_err())?;
         }
         made
     }
@@ -527,6 +524,7 @@ impl Plan {
     /// Makes a launch, again if the device throttled it or a signal ended it. Earlier tries are kept under names that no
     /// launch has.
     fn launch(&self, job: &Job, seen: &RunDocument) -> anyhow::Result<()> {
+        let mut made_again: Vec<String> = Vec::new();
         for attempt in 1..=MOST_TRIES {
             let last = attempt == MOST_TRIES;
             let mut document = match self.child(job) {
@@ -536,15 +534,18 @@ impl Plan {
                 }
                 Err(error) => {
                     say(format_args!("made again: {error:#}"));
+                    made_again.push(clipped(&format!("{error:#}"), MOST_REASON_BYTES));
                     continue;
                 }
             };
+            document.made_again.clone_from(&made_again);
             explain(&mut document, seen);
             let why = document.device_state().throttled();
             let Some(why) = why.filter(|_| !last) else {
                 // The last try is kept unchanged: the gate reports that it was throttled.
                 return self.write(&document, &job.out);
             };
+            made_again.push(why.clone());
             let aside = job.out.with_extension(format!("try-{attempt}"));
             self.write(&document, &aside)?;
             say(format_args!(
@@ -654,8 +655,25 @@ fn with_whole_paths(
     each.collect()
 }
 
+/// Writes what was seen in a folder of launches as one signed file without names, next to its public key, and says so.
+///
+/// # Errors
+/// Fails if a launch cannot be read, or the files cannot be written.
+pub fn write_report(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<()> {
+    let key = report::write(folder, file, is_broken_off)?;
+    say(format_args!(
+        "{} has what was seen here; send it with {}",
+        file.display(),
+        key.display()
+    ));
+    Ok(())
+}
+
 /// Refuses a report that could not be written after the launches.
-fn check_report(file: &Path) -> Result<(), WrongUse> {
+///
+/// # Errors
+/// Fails if no file can be made there.
+pub fn check_report(file: &Path) -> Result<(), WrongUse> {
     let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
     let problem = match folder {
         _ if file.is_dir() => "it is a folder; expected a file",

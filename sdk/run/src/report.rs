@@ -302,7 +302,8 @@ impl Launches {
             battery_most_c: self
                 .made
                 .iter()
-                .filter_map(|d| d.battery_c)
+                .flat_map(|document| [document.battery_c, document.battery_after_c])
+                .flatten()
                 .reduce(f64::max),
             max_abs: outputs.max_abs,
             cosine: outputs.cosine,

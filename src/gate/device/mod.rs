@@ -111,6 +111,10 @@ pub(super) struct DeviceArgs {
     /// `--runs` judges the files again [default: a temporary one].
     #[arg(long, value_name = "DIR", requires = "place")]
     keep: Option<PathBuf>,
+    /// With launches made here on one device: a signed file of what was seen there, to send to epwatch: no path, no name
+    /// of a file, node or person, and no time of day.
+    #[arg(long, value_name = "FILE", requires = "place")]
+    report: Option<PathBuf>,
 }
 
 /// The model, runtime and chipset that launches measure.
@@ -186,6 +190,9 @@ impl DeviceArgs {
         before: Option<LaunchFiles>,
     ) -> anyhow::Result<LaunchFiles> {
         self.check_files(of)?;
+        if let Some(report) = &self.report {
+            epwatch_run::check_report(report).map_err(|error| WrongUse(error.to_string()))?;
+        }
         let mut temporary = before.and_then(|files| files.folder);
         let folder = match (&self.keep, &temporary) {
             (Some(folder), _) => folder.clone(),
@@ -225,8 +232,18 @@ impl DeviceArgs {
                 made.map_err(|error| self.with_way_on(error, &folder))?;
                 vec![folder]
             }
+            devices if self.report.is_some() && devices.len() > 1 => {
+                let text = format!(
+                    "--report is of one device, and --adb names {}: give one serial",
+                    devices.len()
+                );
+                return Err(WrongUse(text).into());
+            }
             devices => self.elsewhere(devices, call, &folder, left).await?,
         };
+        if let (Some(report), [folder]) = (&self.report, &folders[..]) {
+            epwatch_run::write_report(folder, report, false)?;
+        }
         let mut files = LaunchFiles {
             folder: temporary,
             ..LaunchFiles::default()
@@ -291,8 +308,8 @@ impl DeviceArgs {
         let pushed = self.push.iter().map(|path| ("--push", path));
         let custom_ops = of.custom_ops.iter().map(|path| ("--custom-ops", path));
         let of_several = pushed.chain(custom_ops);
-        let of_several =
-            of_several.map(|(argument, path)| (argument, Some(path.as_path()), FilePurpose::Library));
+        let of_several = of_several
+            .map(|(argument, path)| (argument, Some(path.as_path()), FilePurpose::Library));
         for (argument, path, kind) in of_one.into_iter().chain(of_several) {
             let Some(path) = path else { continue };
             let wrong = |error: &dyn std::fmt::Display| {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::input::{ReadError, malformed, micros, run_times};
 use crate::{
-    mistakes::Mistake,
+    mistakes::{Mistake, THIS_LAUNCH},
     placement::{InspectedChipset, NPU},
     profile::{MOST_SHARES, NodeShare, RunProfile},
     run::{Run, RunNode, RunTarget, RuntimeParts, Unit},
@@ -18,6 +18,8 @@ use crate::{
 const BATTERY_C: RangeInclusive<f64> = -60.0..=150.0;
 /// Maximum number of files of a launch's profilers, and the longest name in a profile.
 const MOST_PROFILES: usize = 4;
+/// Maximum number of earlier tries of one launch.
+const MOST_TRIES: usize = 16;
 const MOST_NAME_BYTES: usize = 1_024;
 /// Largest cosine: 1 and its rounding in 32 bits.
 const COSINE: f64 = 1.0 + 1e-5;
@@ -188,6 +190,7 @@ impl RunDocument<InspectedChipset> {
             ("outputs.top1", outputs.top1, 0.0..=1.0),
             ("outputs.max_abs", outputs.max_abs, 0.0..=f64::MAX),
             ("battery_c", self.battery_c, BATTERY_C),
+            ("battery_after_c", self.battery_after_c, BATTERY_C),
         ] {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
                 return Err(format!("{field} is {value}"));
@@ -195,6 +198,12 @@ impl RunDocument<InspectedChipset> {
         }
         if let Some(profile) = &self.profile {
             check_profile(profile)?;
+        }
+        let tries = &self.made_again;
+        if tries.len() > MOST_TRIES || tries.iter().any(|why| why.len() > MOST_NAME_BYTES) {
+            return Err(format!(
+                "made_again has over {MOST_TRIES} texts or over {MOST_NAME_BYTES} bytes in one"
+            ));
         }
         let Some(placed) = &self.placement else {
             return Ok(());
@@ -211,7 +220,10 @@ impl RunDocument<InspectedChipset> {
 
     fn mistakes(&self) -> Vec<Mistake> {
         let state = self.device_state();
-        let mut mistakes = Vec::from_iter(state.mistake("this launch"));
+        let mut mistakes = Vec::from_iter(state.mistake(THIS_LAUNCH));
+        if !self.made_again.is_empty() {
+            mistakes.push(Mistake::made_again(THIS_LAUNCH, &self.made_again));
+        }
         let os = self.target.os.as_deref().unwrap_or_default();
         let is_pc = os.contains("x86") || os.contains("emulator");
         let is_emulated = is_pc && self.runtime.ep.as_deref().is_none_or(|ep| ep == NPU);
@@ -242,10 +254,18 @@ mod tests {
         for fields in [
             r#", "thermal_after": 2"#,
             r#", "battery_c": 37.5"#,
+            r#", "battery_c": 36.5, "battery_after_c": 37"#,
             r#", "probe_us": 100, "probe_after_us": 106"#,
         ] {
             assert_eq!(run(fields).mistakes[0].id, "throttled", "{fields}");
         }
+        let again = &run(r#", "made_again": ["thermal status 2", "ended by signal 9"]"#).mistakes;
+        assert_eq!(again[0].id, "made_again");
+        assert_eq!(
+            again[0].why,
+            "this launch was made again (thermal status 2; ended by signal 9)"
+        );
+        assert!(!again[0].leaves_out());
         let faster = run(r#", "probe_us": 100, "probe_after_us": 94"#);
         assert_eq!(faster.mistakes[0].id, "faster_clock");
         assert_eq!(run(r#", "thermal_after": 1, "battery_c": 30"#).mistakes, []);
@@ -350,6 +370,12 @@ mod tests {
             (r#""load_us": -1"#, "load_us is -1"),
             (r#""arm": "both""#, "candidate"),
             (r#""battery_c": 1000"#, "battery_c is 1000"),
+            (r#""battery_after_c": -100"#, "battery_after_c is -100"),
+            (r#""cpu_khz": -1"#, "expected u64"),
+            (
+                r#""made_again": ["", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", ""]"#,
+                "made_again has over 16 texts",
+            ),
             (r#""outputs": {"cos": 1}"#, "cosine"),
             (r#""outputs": {"cosine": 2}"#, "outputs.cosine is 2"),
             (r#""outputs": {"cosine": 1e999}"#, "out of range"),

@@ -66,7 +66,7 @@ fn facts(target: &Target) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::{Check, FailingNode, GatedModel, CheckResult};
+    use crate::verdict::{Check, CheckResult, FailingNode, GatedModel};
 
     fn node(name: &str, fix: &str, alternative: Option<&str>) -> FailingNode {
         FailingNode {

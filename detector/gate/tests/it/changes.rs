@@ -8,7 +8,7 @@ use epwatch_gate::{
     placement::InspectedChipset,
     policy::{PlacementLimits, Policy},
     report::comment,
-    verdict::{EarlierModel, Check, GatedModel, CheckResult, Target, Verdict},
+    verdict::{Check, CheckResult, EarlierModel, GatedModel, Target, Verdict},
 };
 
 /// A chipset with these partitions, nodes that compute on the CPU (name and op) and bytes that cross.

@@ -5,7 +5,7 @@ use epwatch_gate::{
     macs::ModelMacs,
     policy::Policy,
     read::{ReadOptions, read},
-    verdict::{Check, GatedFile, GatedModel, CheckResult},
+    verdict::{Check, CheckResult, GatedFile, GatedModel},
 };
 
 /// The inputs by which files are judged.
