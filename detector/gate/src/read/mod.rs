@@ -30,8 +30,8 @@ use input::{bytes, malformed, text};
 /// Bytes at the beginning by which a file is recognised.
 const HEAD: u64 = 4_096;
 
-/// Longest text of a schema that an error repeats.
-const SHOWN_SCHEMA: usize = 80;
+/// Longest text of a file that an error repeats.
+const SHOWN_CHARS: usize = 80;
 
 /// Facts from the command line about files that do not hold them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -149,7 +149,7 @@ fn document(text: &str) -> Result<Run, ReadError> {
     match value.get("schema").and_then(serde_json::Value::as_str) {
         Some(SCHEMA) => own::read(value),
         Some(other) => {
-            let shown: String = other.chars().take(SHOWN_SCHEMA).collect();
+            let shown: String = other.chars().take(SHOWN_CHARS).collect();
             let what = format!("the schema is {shown:?}");
             Err(malformed("JSON", what, SCHEMA))
         }

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 use epwatch_proto::{SelectionPolicy, asked_for};
 use serde_json::Value;
 
-use super::input::{ReadError, malformed, micros, run_times};
+use super::{
+    SHOWN_CHARS,
+    input::{ReadError, malformed, micros, run_times},
+};
 use crate::{
     mistakes::{Mistake, THIS_LAUNCH},
     placement::{InspectedChipset, NPU},
@@ -67,7 +70,8 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
         [] => ep.map_or(&[][..], std::slice::from_ref),
         of_session => of_session,
     };
-    let asked = asked_for(requested, document.runtime.policy()?);
+    let policy = document.runtime.policy()?;
+    let asked = asked_for(requested, policy);
     let nodes = document.per_op.into_iter().map(|op| RunNode {
         unit: Unit::of_ep(&op.ep),
         name: op.name,
@@ -84,7 +88,7 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
             phone: document.target.phone,
             firmware: document.target.firmware,
             os: document.target.os,
-            runtime: document.runtime.name(document.source),
+            runtime: document.runtime.name(policy, document.source),
             model_id: document.model.name.clone(),
             model: document.model.name,
             model_sha256: document.model.sha256.map(|hex| hex.to_ascii_lowercase()),
@@ -111,15 +115,14 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
 impl MeasuredRuntime {
     /// The selection policy, which must be one that ONNX Runtime has.
     fn policy(&self) -> Result<Option<SelectionPolicy>, ReadError> {
-        match self
-            .policy
-            .as_deref()
-            .map(|text| (text, SelectionPolicy::of_text(text)))
-        {
-            None => Ok(None),
-            Some((_, Some(known))) if known != SelectionPolicy::Unknown => Ok(Some(known)),
-            Some((text, _)) => {
-                let what = format!("runtime.policy is {text:?}");
+        let Some(text) = &self.policy else {
+            return Ok(None);
+        };
+        match SelectionPolicy::of_text(text) {
+            Some(known) if known != SelectionPolicy::Unknown => Ok(Some(known)),
+            _ => {
+                let shown: String = text.chars().take(SHOWN_CHARS).collect();
+                let what = format!("runtime.policy is {shown:?}");
                 let expected = "a name of OrtExecutionProviderDevicePolicy, for example PREFER_NPU";
                 Err(malformed(SCHEMA, what, expected))
             }
@@ -136,7 +139,7 @@ impl MeasuredRuntime {
     }
 
     /// Names all versions that must be equal for two launches to compare, including the program that measured them.
-    fn name(&self, source: Option<String>) -> Option<String> {
+    fn name(&self, policy: Option<SelectionPolicy>, source: Option<String>) -> Option<String> {
         let with = |what: &str, version: &Option<String>| {
             let version = version.as_ref()?;
             Some(format!("{what} {version}"))
@@ -148,7 +151,7 @@ impl MeasuredRuntime {
         let mut parts = Vec::from_iter(with("ONNX Runtime", &self.ort));
         parts.extend(ep);
         parts.extend(with("QNN", &self.qnn_sdk));
-        parts.extend(with("policy", &self.policy));
+        parts.extend(policy.map(|policy| format!("policy {policy}")));
         parts.extend(
             self.options
                 .iter()
@@ -330,7 +333,7 @@ mod tests {
         assert_eq!(
             runtime.as_deref(),
             Some(
-                "ONNX Runtime 1.23.0, QNNExecutionProvider 2.7.0, QNN 2.40, policy PREFER_NPU, htp_performance_mode=burst, measured by bench 3"
+                "ONNX Runtime 1.23.0, QNNExecutionProvider 2.7.0, QNN 2.40, policy prefer_npu, htp_performance_mode=burst, measured by bench 3"
             )
         );
         assert_eq!((run.warmup, run.arm), (Some(1), Some(Arm::Candidate)));

@@ -459,7 +459,7 @@ fn inspected(placement: &Placement, chipset: &str) -> InspectedChipset {
 mod tests {
     use std::io::Write as _;
 
-    use epwatch_proto::{RecordedReport, Thermal, recorded::write_recorded};
+    use epwatch_proto::{RecordedReport, SelectionPolicy, Thermal, recorded::write_recorded};
     use flate2::{Compression, write::GzEncoder};
 
     use super::*;
@@ -629,6 +629,7 @@ mod tests {
             error_code: 0,
             first_off_output: (if cosine < 0.9 { "softmax_3" } else { "" }).to_owned(),
         };
+        report.sessions[0].options.selection_policy = Some(SelectionPolicy::PreferNpu);
         report.self_tests = vec![test(0.99, 0.01), test(0.5, 0.2), test(0.98, 0.02)];
         let found = runs(&file(&[report])).unwrap();
         let [session, failed] = &found[..] else {
@@ -643,5 +644,8 @@ mod tests {
         let placed = failed.placed.as_ref().unwrap();
         assert_eq!((&*placed.session, failed.runs_us.len()), ("failed", 0));
         assert!(placed.error.as_ref().unwrap().contains("3 starts"));
+        let asked = [session, failed].map(|run| run.target.asked_for.as_deref().unwrap());
+        let qnn = "QNNExecutionProvider";
+        assert_eq!(asked, [&*format!("PREFER_NPU ({qnn})"), qnn]);
     }
 }

@@ -152,6 +152,18 @@ mod tests {
     }
 
     #[test]
+    fn reports_for_people_say_what_launches_asked_for() {
+        let mut verdict = verdict();
+        let words = "PREFER_NPU (QNN); QNN";
+        assert!(!table::table(&verdict, None).contains("asked for"));
+        verdict.targets[0].asked_for = words.split("; ").map(ToOwned::to_owned).collect();
+        let table = table::table(&verdict, None);
+        assert!(table.contains(&format!("asked for {words}")), "{table}");
+        let markdown = markdown::markdown(&verdict);
+        assert!(markdown.contains("asked for: PREFER"), "{markdown}");
+    }
+
+    #[test]
     fn a_sentence_that_is_the_nodes_before_is_not_repeated() {
         let table = table::table(&verdict(), None);
         let lines = table.matches("LayerNormalization ln 2 (uint8): as above\n");
