@@ -160,3 +160,39 @@ pub(crate) fn write(document: &RunDocument, path: &Path) -> io::Result<()> {
     fs::write(&half, serde_json::to_vec(document)?)?;
     fs::rename(half, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use epwatch_gate::{
+        read::{ReadOptions, read as read_launches},
+        run_document::SCHEMA,
+    };
+
+    use super::*;
+
+    /// The placement is a type of its own on each side, so the shared document alone does not prove this.
+    #[test]
+    fn the_gate_reads_a_placement_as_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("candidate-001.json");
+        let refused = Placed::failed("SM8650", "57", "refused".to_owned(), None);
+        let document = RunDocument {
+            schema: SCHEMA.to_owned(),
+            target: MeasuredOn {
+                chipset: Some("SM8650".to_owned()),
+                ..MeasuredOn::default()
+            },
+            placement: Some(refused.with_way_out("use another op")),
+            ..RunDocument::default()
+        };
+        write(&document, &path).unwrap();
+        assert_eq!(read(&path).unwrap(), document);
+        let bytes = fs::read(&path).unwrap();
+        let runs = read_launches(&*bytes, ReadOptions::default()).unwrap();
+        let placed = runs[0].placed.as_ref().unwrap();
+        assert_eq!((&*placed.session, &*placed.soc_model), ("failed", "57"));
+        assert_eq!(placed.error.as_deref(), Some("refused"));
+        let way_out = placed.no_session.way_out.as_deref();
+        assert_eq!(way_out, Some("use another op"));
+    }
+}
