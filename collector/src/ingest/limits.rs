@@ -219,7 +219,13 @@ impl<K: Eq + Hash> OpenBuckets<'_, K> {
         let has_room = table.full_at_us.len() < buckets.most;
         match table.full_at_us.entry(key) {
             Entry::Occupied(entry) => buckets.take_from(entry.into_mut(), n, now_us),
-            Entry::Vacant(entry) if has_room => buckets.take_from(entry.insert(0), n, now_us),
+            Entry::Vacant(entry) if has_room => {
+                // The table's memory is only written here. A read would wait until the memory is in a cache.
+                let mut full_at_us = 0;
+                let taken = buckets.take_from(&mut full_at_us, n, now_us);
+                entry.insert(full_at_us);
+                taken
+            }
             Entry::Vacant(_) => buckets.take_from(&mut table.others_full_at_us, n, now_us),
         }
     }
