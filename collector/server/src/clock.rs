@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use jiff::Timestamp;
 
@@ -38,16 +38,12 @@ impl Clock for SystemClock {
         u64::try_from(since_1970.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Linux's time since the boot, in hundredths of a second.
+    /// Linux's time since the boot. The WAL reads it for each group, so it comes from the clock and from no file.
+    #[cfg(target_os = "linux")]
     fn steady_us(&self) -> Option<u64> {
-        let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
-        let seconds: Duration = uptime
-            .split(' ')
-            .next()?
-            .parse()
-            .ok()
-            .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())?;
-        u64::try_from(seconds.as_micros()).ok()
+        let since_boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let since_boot = std::time::Duration::try_from(since_boot).ok()?;
+        u64::try_from(since_boot.as_micros()).ok()
     }
 }
 
@@ -105,5 +101,18 @@ mod tests {
         );
         clock.set_us(u64::MAX);
         assert_eq!(clock.now(), Timestamp::MAX);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_steady_time_is_the_kernel_s_uptime() {
+        let before = SystemClock.steady_us().unwrap();
+        let text = std::fs::read_to_string("/proc/uptime").unwrap();
+        let after = SystemClock.steady_us().unwrap();
+        let seconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
+        // The file has hundredths of a second, rounded down.
+        let uptime = std::time::Duration::from_secs_f64(seconds).as_micros();
+        assert!(uptime + 10_000 >= u128::from(before), "{text} {before}");
+        assert!(uptime <= u128::from(after), "{text} {after}");
     }
 }
