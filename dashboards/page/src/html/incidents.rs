@@ -7,7 +7,8 @@ use epwatch_model::{Severity, State};
 use jiff::Timestamp;
 
 use super::frame::Frame;
-use crate::read::incidents::{IncidentRow, IncidentsPage};
+use crate::read::incident_list::IncidentsPage;
+use crate::read::incidents::IncidentRow;
 use crate::text::name::{Link, Name, visible};
 use crate::text::number;
 use crate::text::time::clock;

@@ -18,6 +18,7 @@ pub(crate) mod golden;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod incident;
+pub(crate) mod incident_list;
 pub(crate) mod incidents;
 pub(crate) mod installations;
 mod last_seen;

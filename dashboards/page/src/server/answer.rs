@@ -24,7 +24,7 @@ use crate::read::cohort::{self, CohortPage, CohortQuery};
 use crate::read::fleet::{self, FleetPage, FleetQuery};
 use crate::read::health::{self, HealthPage, ReadPartStatus};
 use crate::read::incident::{self, IncidentPage};
-use crate::read::incidents::{self, IncidentsPage};
+use crate::read::incident_list::{self, IncidentsPage};
 use crate::read::ledger::{self, LedgerPage, LedgerQuery};
 use crate::read::orders::{self, OrdersPage};
 use crate::read::progress::Progress;
@@ -456,7 +456,8 @@ impl Pages {
                 Page::Cohort(Box::new(page.ok_or(Missing::Unknown)?))
             }
             Target::Incidents { app } => {
-                Page::Incidents(incidents::read(store, progress, app.as_deref(), scope).await?)
+                let page = incident_list::read(store, progress, app.as_deref(), scope);
+                Page::Incidents(page.await?)
             }
             Target::Incident { id } => {
                 let page = incident::read(store, progress, &id, scope).await?;

@@ -10,7 +10,7 @@ use super::table::{head, table};
 use crate::html;
 use crate::read::golden;
 use crate::read::incident::IncidentPage;
-use crate::read::incidents::IncidentsPage;
+use crate::read::incident_list::IncidentsPage;
 use crate::read::orders::OrderRow;
 use crate::text::name::{visible, visible_sentence};
 use crate::text::number;
@@ -286,7 +286,7 @@ impl TextForm {
 mod tests {
     use super::*;
     use crate::read::incident::tests::{fallback, over, past};
-    use crate::read::incidents::ListedIncident;
+    use crate::read::incident_list::ListedIncident;
 
     #[test]
     fn what_to_do_is_numbered() {

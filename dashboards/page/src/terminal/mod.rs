@@ -214,7 +214,7 @@ fn target(question: &TerminalPage) -> Target {
 mod tests {
     use super::*;
     use crate::read::fleet::FleetPage;
-    use crate::read::incidents::IncidentsPage;
+    use crate::read::incident_list::IncidentsPage;
 
     /// The fleet's and the health page's texts say it instead of their numbers.
     #[test]
