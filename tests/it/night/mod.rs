@@ -264,13 +264,18 @@ impl Night {
         let now = self.clock.now().to_string();
         let (page, query) = path.split_once('?').unwrap_or((path, ""));
         let json = format!("{page}.json?{query}");
-        self.shown_when(path, async |shown| {
+        until(&json, async || {
             let document = self.page.get(&json).await.json();
             let left_out = document["left_out"].as_array().is_none_or(Vec::is_empty);
-            let is_whole = left_out && !shown.contains("could not be read");
-            document["read_at"] == now.as_str() && is_whole
+            document["read_at"] == now.as_str() && left_out
         })
-        .await
+        .await;
+        // The page has what was read for the document, or later.
+        let is_whole = async |shown: &str| {
+            let is_old = ["could not be read", "The store does not answer"];
+            !is_old.iter().any(|text| shown.contains(text))
+        };
+        self.shown_when(path, is_whole).await
     }
 
     /// Returns a page as text, once the condition holds for it.
