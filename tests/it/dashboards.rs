@@ -512,7 +512,7 @@ async fn every_panel_answers_over_the_readers_port() {
                 !is_variable || found.iter().any(|row| row.contains(&code)),
                 "{name}: {found:?}"
             );
-            let has_deadline = |row: &String| row.contains(",33.3,0.375,");
+            let has_deadline = |row: &String| row.contains(" 33.3, 0.375,");
             assert!(
                 is_variable || found.iter().any(has_deadline),
                 "{name}: {found:?}"
