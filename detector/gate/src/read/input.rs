@@ -37,6 +37,9 @@ pub enum ReadError {
     Unknown,
 }
 
+/// Longest text of a file that an error repeats.
+pub(super) const SHOWN_CHARS: usize = 80;
+
 pub(super) fn malformed(
     kind: &'static str,
     what: impl Into<String>,

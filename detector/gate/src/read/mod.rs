@@ -25,13 +25,10 @@ use crate::{placement::Inspected, run::Run, run_document::SCHEMA};
 
 pub use hdr::HdrUnit;
 pub use input::ReadError;
-use input::{bytes, malformed, text};
+use input::{SHOWN_CHARS, bytes, malformed, text};
 
 /// Bytes at the beginning by which a file is recognised.
 const HEAD: u64 = 4_096;
-
-/// Longest text of a file that an error repeats.
-const SHOWN_CHARS: usize = 80;
 
 /// Facts from the command line about files that do not hold them.
 #[derive(Debug, Clone, Copy, Default)]

@@ -5,10 +5,7 @@ use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc};
 use epwatch_proto::{SelectionPolicy, asked_for};
 use serde_json::Value;
 
-use super::{
-    SHOWN_CHARS,
-    input::{ReadError, malformed, micros, run_times},
-};
+use super::input::{ReadError, SHOWN_CHARS, malformed, micros, run_times};
 use crate::{
     mistakes::{Mistake, THIS_LAUNCH},
     placement::{InspectedChipset, NPU},
