@@ -67,6 +67,8 @@ pub(crate) struct Fleet {
     /// Share of the devices that are hit, and are slower by `slow_factor`.
     pub(crate) hit_share: f64,
     pub(crate) slow_factor: f64,
+    /// Share of the runs of a device hit that are slower. A larger share has the runs of a smaller one, and more.
+    pub(crate) slow_run_share: f64,
     pub(crate) placement: Placement,
     pub(crate) hit_placement: Placement,
     /// Slows every device by this factor, with every model.
@@ -86,6 +88,7 @@ impl Default for Fleet {
             weight: 1.0,
             hit_share: 0.0,
             slow_factor: 1.0,
+            slow_run_share: 1.0,
             hit_placement: healthy.clone(),
             placement: healthy,
             heat: 1.0,
@@ -129,7 +132,8 @@ impl Fleet {
             // Devices differ by some percent; runs of a device by a few more, with rare spikes.
             let silicon = self.base_us * (0.06 * random.normal()).exp();
             let drift = (0.03 * random.normal()).exp();
-            let factor = if is_hit { self.slow_factor } else { 1.0 } * self.weight * self.heat;
+            let usual = self.weight * self.heat;
+            let mut luck_of_runs = Random::seeded(self.seed + 1_000 * u64::from(device + 1));
             let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
             let mut values = Vec::new();
             for _ in 0..self.runs {
@@ -138,6 +142,8 @@ impl Fleet {
                 } else {
                     1.0
                 };
+                let is_slow = is_hit && luck_of_runs.uniform() < self.slow_run_share;
+                let factor = usual * if is_slow { self.slow_factor } else { 1.0 };
                 let us = silicon * drift * factor * spike * (0.05 * random.normal()).exp();
                 values.push(us);
                 #[expect(clippy::cast_possible_truncation, reason = "microseconds of some ms")]
