@@ -183,9 +183,7 @@ pub(crate) async fn read(
             }
         },
         async {
-            let Some(period) = period else {
-                return None;
-            };
+            let period = period?;
             let asked = SessionsAsked {
                 app: &row.app,
                 environment: &row.environment,
