@@ -34,15 +34,15 @@ const ALL_RUNS: Grid = Grid {
     run_shares: &[1.0],
 };
 
-/// Faults that show in placements, without 1.35x, where noise decides. A device is slower from 1.25 times the p10 of the
-/// devices that kept their placement, and the silicon of a few devices may differ by the rest.
+/// Faults that show in placements, without 1.35x, where noise decides. A device is slower from 1.25 times the p10 of
+/// devices that kept their placement. The silicon of a few devices may differ by the rest.
 const PLACED: Grid = Grid {
     ratios: &[1.0, 1.2, 1.5, 1.8, 2.2, 2.6, 3.4, 6.0],
     ..ALL_RUNS
 };
 
 /// Intermittent faults on fewer than half of the runs. At a half, noise decides whether a device's median moved, in the
-/// controls too, so a ticket may come a window later than for fewer slow runs.
+/// controls too. Then more slow runs may be told a window later, as load.
 const SOME_RUNS: Grid = Grid {
     ratios: &[1.5, 1.8, 2.6, 3.4, 6.0],
     shares: &[0.1, 0.4, 0.85, 1.0],
