@@ -30,6 +30,16 @@ pub(super) fn slow_shape(report: &mut Report, shape: &str, factor: f64) {
     }
 }
 
+/// Makes the runs below each series' median faster by a factor, and the others slower by it.
+pub(super) fn alternate(report: &mut Report, factor: f64) {
+    for series in &mut report.series {
+        let (fast, slow) = halves(series);
+        let fast = fast.into_iter().map(|(us, count)| (us / factor, count));
+        let slow = slow.into_iter().map(|(us, count)| (us * factor, count));
+        take_runs(series, &fast.chain(slow).collect::<RunsByLatency>());
+    }
+}
+
 /// Divides every series into two by input shape; the second gets this share of the runs. Both are equally fast.
 pub(super) fn split_shapes(report: &mut Report, shapes: [&str; 2], share: f64) {
     let mut split = Vec::with_capacity(2 * report.series.len());
@@ -58,6 +68,20 @@ pub(super) fn split_shapes(report: &mut Report, shapes: [&str; 2], share: f64) {
 
 /// Runs by their latency in microseconds.
 type RunsByLatency = Vec<(f64, u64)>;
+
+/// Returns the faster half of the runs of a series, and the slower one.
+fn halves(series: &LatencySeries) -> (RunsByLatency, RunsByLatency) {
+    let (mut fast, mut slow) = (RunsByLatency::new(), RunsByLatency::new());
+    let mut left = series.n / 2;
+    for (index, count) in series.histogram.buckets() {
+        let middle = (bucket_low_us(index) + bucket_high_us(index)) as f64 / 2.0;
+        let n_fast = count.min(left);
+        left -= n_fast;
+        fast.push((middle, n_fast));
+        slow.push((middle, count - n_fast));
+    }
+    (fast, slow)
+}
 
 /// Returns a share of the runs of a series, and the rest.
 #[expect(

@@ -25,8 +25,8 @@ use crate::labelled::{
 use crate::outcome::{Outcome, StoryOutcome};
 
 use edits::{
-    compile, learnt_on, luck, place, recount, rename, slow_down, slow_shape, split_shapes,
-    without_past,
+    alternate, compile, learnt_on, luck, place, recount, rename, slow_down, slow_shape,
+    split_shapes, without_past,
 };
 
 /// The chipset on which something happens.
@@ -88,11 +88,15 @@ pub enum Story {
     LateFrames,
     /// 2.0.0 ships a compiled model that was made for another chipset than some devices have. Nobody is slower.
     CompiledForAnother,
+    /// 2.0.0 is slow, and three days later all devices are back on 1.0.0.
+    RollBack,
+    /// Some devices have slow and fast runs in turn, with their old median.
+    Alternation,
 }
 
 impl Story {
     /// All of them.
-    pub const ALL: [Story; 17] = [
+    pub const ALL: [Story; 19] = [
         Story::FixAsBad,
         Story::FixThatMends,
         Story::FirmwareSlowsAllModels,
@@ -110,6 +114,8 @@ impl Story {
         Story::Reinstall,
         Story::LateFrames,
         Story::CompiledForAnother,
+        Story::RollBack,
+        Story::Alternation,
     ];
 
     /// Returns the events of the story, and the notifications that must follow.
@@ -168,13 +174,20 @@ impl Story {
             Story::CompiledForAnother => {
                 "the compiled model of 2.0.0 is not for 40 % of the devices, as fast as before: a ticket that says so, and no page"
             }
+            Story::RollBack => {
+                "2.0.0 is slow and all devices go back to 1.0.0: the incident ends within a week and says so, and 1.0.0 has no \
+                 finding"
+            }
+            Story::Alternation => {
+                "30 % of the devices have half of their runs faster and half slower, 1.15x to 1.35x, with the old median: no page"
+            }
         }
     }
 
     /// Returns the slow-down, which depends on the seed.
     fn factor(self, seed: u64) -> f64 {
         let (low, high) = match self {
-            Story::FixAsBad | Story::FixThatMends => (2.2, 4.0),
+            Story::FixAsBad | Story::FixThatMends | Story::RollBack => (2.2, 4.0),
             Story::FirmwareSlowsAllModels => (2.0, 2.8),
             Story::GainedAndLost => (2.5, 4.0),
             Story::FirstVersionIntermittent => (2.6, 4.0),
@@ -190,6 +203,7 @@ impl Story {
             Story::SlowDevicesAndRuns => (3.0, 4.0),
             Story::Reinstall | Story::CompiledForAnother => (1.0, 1.0),
             Story::LateFrames => (3.0, 4.0),
+            Story::Alternation => (1.15, 1.35),
         };
         low + (high - low) * fraction(seed)
     }
@@ -211,7 +225,7 @@ impl Story {
         ];
         let of_fix = views[(seed % 4) as usize];
         let (view, windows, peers) = match self {
-            Story::FixAsBad | Story::FixThatMends => (of_fix, (7, 10), 0.0),
+            Story::FixAsBad | Story::FixThatMends | Story::RollBack => (of_fix, (7, 10), 0.0),
             Story::FirmwareSlowsAllModels => (PlacementView::Missing, (3, 14), 1.0),
             Story::GainedAndLost => (PlacementView::Full, (7, 11), 0.0),
             Story::FirstVersionIntermittent => (PlacementView::Full, (3, 13), 0.0),
@@ -225,6 +239,7 @@ impl Story {
             Story::SlowDevicesAndRuns => (PlacementView::Lying, (2, 12), 0.0),
             Story::Reinstall => (PlacementView::Full, (10, 3), 0.0),
             Story::LateFrames => (PlacementView::Missing, (7, 3), 0.0),
+            Story::Alternation => (PlacementView::Full, (7, 7), 0.0),
         };
         let is_alone = matches!(
             self,
@@ -286,6 +301,21 @@ impl Story {
                 let mended = healthy().into_iter().filter(|report| day(report) >= THEN);
                 reports.extend(mended.map(|mut report| {
                     follow(&mut report, factor);
+                    report
+                }));
+                reports
+            }
+            Story::RollBack => {
+                let mut reports = drawn(self.spec(seed, fault));
+                reports.retain(|report| day(report) < THEN);
+                let never_left = FamilySpec {
+                    windows: (17, 0),
+                    ..self.spec(seed, Truth::Benign(Benign::Plain))
+                };
+                let back = drawn(never_left).into_iter();
+                reports.extend(back.filter(|report| day(report) >= THEN).map(|mut report| {
+                    let slower = if is_there(&report) { factor } else { 1.0 };
+                    learnt_on(&mut report.report, "2.0.0", slower);
                     report
                 }));
                 reports
@@ -442,6 +472,15 @@ impl Story {
                     let is_hit =
                         day(report) >= NEW_FROM && is_there(report) && luck(&report.report) < 0.4;
                     compile(&mut report.report, is_hit);
+                }
+                reports
+            }
+            Story::Alternation => {
+                let mut reports = healthy();
+                for report in reports.iter_mut().filter(|report| day(report) >= THEN) {
+                    if is_there(report) && luck(&report.report) < 0.3 {
+                        alternate(&mut report.report, factor);
+                    }
                 }
                 reports
             }

@@ -24,8 +24,8 @@ const LEAST_TOLD: f64 = 0.35;
 /// The line that counts runs beyond the deadline.
 const LATE: &str = "late:";
 
-/// Largest difference between the share in the text and the label. The text rounds to tenths, and some devices have no vote.
-const LATE_TOLERANCE: f64 = 0.05;
+/// Largest difference between a share of runs in the text and its label. The text rounds, and some devices have no vote.
+const SHARE_TOLERANCE: f64 = 0.05;
 
 /// The words that a text may have, and the words that it must have.
 struct Labels {
@@ -95,6 +95,8 @@ impl Story {
     fn hits(self, report: &FamilyReport) -> bool {
         let (day, there, luck) = (day(report), is_there(report), luck(&report.report));
         match self {
+            Story::RollBack => there && (NEW_FROM..THEN).contains(&day),
+            Story::Alternation => there && day >= THEN && luck < 0.3,
             Story::FixAsBad
             | Story::FixThatMends
             | Story::FiveDevices
@@ -189,11 +191,21 @@ impl Story {
             let said = line.and_then(|line| counts(line).into_iter().next());
             let label = share_beyond(deadline_ms, reports.iter().filter(named));
             let is_right = said.is_some_and(|(part, of)| {
-                (part as f64 / of as f64 - label).abs() <= LATE_TOLERANCE
+                (part as f64 / of as f64 - label).abs() <= SHARE_TOLERANCE
             });
             if !is_right {
                 return wrong(format!(
                     "{:.1} % of the runs take longer than {deadline_ms} ms",
+                    100.0 * label
+                ));
+            }
+        }
+        if labels.shape {
+            let said = told.iter().find_map(|line| share_with_the_shape(line));
+            let label = share_of_shape(LARGE_SHAPE, reports.iter().filter(named));
+            if said.is_none_or(|said| (said - label).abs() > SHARE_TOLERANCE) {
+                return wrong(format!(
+                    "{:.1} % of the runs have the input shape {LARGE_SHAPE}",
                     100.0 * label
                 ));
             }
@@ -237,6 +249,26 @@ fn share_beyond<'a>(deadline_ms: f64, reports: impl Iterator<Item = &'a FamilyRe
         }
     }
     late as f64 / all.max(1) as f64
+}
+
+/// Returns the share of the clean runs that have the input shape.
+fn share_of_shape<'a>(shape: &str, reports: impl Iterator<Item = &'a FamilyReport>) -> f64 {
+    let (mut of_shape, mut all) = (0, 0);
+    let series = reports.flat_map(|report| &report.report.series);
+    for series in series.filter(|series| series.stratum.is_clean()) {
+        all += series.n;
+        if series.stratum.shape_key == shape {
+            of_shape += series.n;
+        }
+    }
+    of_shape as f64 / all.max(1) as f64
+}
+
+/// Returns the share of the runs that a line gives for the input shape: `35 % of their runs have it`.
+fn share_with_the_shape(line: &str) -> Option<f64> {
+    let (before, _) = line.split_once(" % of their runs have it")?;
+    let percent: f64 = before.rsplit(' ').next()?.parse().ok()?;
+    Some(percent / 100.0)
 }
 
 /// Returns the first incident that is sent, with its text.
@@ -343,6 +375,9 @@ mod tests {
         let nouns: Vec<Noun> = words(line).filter_map(noun).collect();
         assert_eq!(nouns, [Noun::Runtime, Noun::Version]);
         assert_eq!(noun("x:1x3x640x640"), Some(Noun::Shape));
+        let of_shape =
+            "and: it comes with the input shape x:1x3x640x640; 35.5 % of their runs have it";
+        assert_eq!(share_with_the_shape(of_shape), Some(0.355));
         assert_eq!(noun(&vendor_fingerprint_hash("f1")), Some(Noun::Firmware));
     }
 }

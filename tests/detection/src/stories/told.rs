@@ -16,6 +16,8 @@ struct Told<'a> {
     verdicts: Vec<&'a VerdictSummary>,
     /// Each change, with the end of its window.
     changes: Vec<(&'a str, &'a IncidentSummary)>,
+    /// Texts of incidents that ended.
+    resolved: Vec<&'a str>,
 }
 
 impl<'a> Told<'a> {
@@ -23,11 +25,17 @@ impl<'a> Told<'a> {
         let mut told = Told {
             verdicts: Vec::new(),
             changes: Vec::new(),
+            resolved: Vec::new(),
         };
         for line in lines {
             match line {
                 Line::Verdict(verdict) => told.verdicts.push(verdict),
-                Line::Incident(line) => told.changes.push((&line.window_end, &line.incident)),
+                Line::Incident(line) => {
+                    told.changes.push((&line.window_end, &line.incident));
+                    if line.incident.state == State::Resolved {
+                        told.resolved.push(&line.text);
+                    }
+                }
                 _ => {}
             }
         }
@@ -87,6 +95,7 @@ impl Story {
         let from = match self {
             Story::FixAsBad
             | Story::FixThatMends
+            | Story::RollBack
             | Story::FiveDevices
             | Story::ManyNames
             | Story::LargeInputs
@@ -122,6 +131,19 @@ impl Story {
                 let is_over = last.values().all(|one| one.state == State::Resolved);
                 ensure(is_over, || "it stays open".to_owned())
             }
+            Story::RollBack => {
+                paged()?;
+                let of_old = last.values().find(|one| one.version == "1.0.0");
+                ensure(of_old.is_none(), || format!("an incident: {of_old:?}"))?;
+                let is_over = last.values().all(|one| one.state == State::Resolved);
+                ensure(is_over, || "it stays open".to_owned())?;
+                let mut ends = told.resolved.iter();
+                ensure(
+                    ends.any(|text| text.contains(" run 1.0.0 now, healthy")),
+                    || format!("no text names 1.0.0: {:?}", told.resolved),
+                )
+            }
+            Story::Alternation => ensure(pages.is_empty(), || "a page".to_owned()),
             Story::FirmwareSlowsAllModels => {
                 paged()?;
                 let hash = vendor_fingerprint_hash(FIRMWARE);

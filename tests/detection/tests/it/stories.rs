@@ -118,3 +118,14 @@ async fn runs_beyond_the_deadline_are_told_with_their_share() {
     let why = without_deadline.unwrap_err();
     assert_eq!(why, "no page has the share of the late runs");
 }
+
+#[tokio::test]
+async fn a_roll_back_ends_the_incident_and_is_told() {
+    check(Story::RollBack, 640..648).await;
+}
+
+/// Runs that alternate by less than the limits of slow runs raise CV alone, as half of healthy fleets do.
+#[tokio::test]
+async fn runs_that_alternate_about_the_old_median_page_nobody() {
+    check(Story::Alternation, 660..668).await;
+}
