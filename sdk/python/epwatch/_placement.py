@@ -45,6 +45,22 @@ def record_assignment(options: Any) -> None:
         pass
 
 
+def own_name(ep: str) -> str:
+    """Returns the EP's name in reports. An app may register a plugin under any name; its devices say what it is."""
+    try:
+        devices = [device for device in sys.modules["onnxruntime"].get_ep_devices() if device.ep_name == ep]
+        types = {str(device.device.type).rpartition(".")[2] for device in devices}
+        return _native.own_name(ep, str(devices[0].ep_vendor), types.pop() if len(types) == 1 else "") if devices else ep
+    except Exception:
+        # Older versions have no list of devices.
+        return ep
+
+
+def is_off_cpu(ep: Any) -> bool:
+    """Returns whether an EP, by the app's name, is an accelerator that a directive may forbid."""
+    return _native.is_off_cpu(own_name(str(ep)))
+
+
 def subgraphs(session: Any) -> Listed | None:
     """Returns onnxruntime's list, or None if it has none: it is older than 1.24, or the session did not record."""
     listed = getattr(session, "get_provider_graph_assignment_info", None)
@@ -52,7 +68,7 @@ def subgraphs(session: Any) -> Listed | None:
         return None
     try:
         return [
-            (subgraph.ep_name, [(node.name, node.op_type, node.domain) for node in subgraph.get_nodes()])
+            (own_name(subgraph.ep_name), [(node.name, node.op_type, node.domain) for node in subgraph.get_nodes()])
             for subgraph in listed()
         ]
     except Exception:
@@ -117,10 +133,10 @@ def side_car(path: str | os.PathLike[str]) -> _native.SideCar | None:
 
 
 def names_of(providers: Sequence[Any] | None) -> list[str] | None:
-    """Returns the names of EPs as onnxruntime takes them: names, or names with options."""
+    """Returns the names of EPs in reports. onnxruntime takes names, or names with options."""
     if providers is None:
         return None
-    return [str(provider[0] if isinstance(provider, (tuple, list)) else provider) for provider in providers]
+    return [own_name(str(provider[0] if isinstance(provider, (tuple, list)) else provider)) for provider in providers]
 
 
 def model_of(session: Any) -> tuple[Any, bytes | None]:
@@ -147,7 +163,7 @@ def listed(argument: str, names: Iterable[str], example: str) -> list[str]:
 def used(session: Any) -> list[str]:
     """Returns the EPs that a session has."""
     try:
-        return [str(name) for name in session.get_providers()]
+        return [own_name(str(name)) for name in session.get_providers()]
     except Exception:
         return []
 
@@ -158,7 +174,7 @@ def npu_options(session: Any, given: Mapping[str, Any]) -> Mapping[str, Any]:
         options = session.get_provider_options()
     except Exception:
         return given
-    of_npu = [of for name, of in options.items() if _native.is_off_cpu(name)]
+    of_npu = [of for name, of in options.items() if is_off_cpu(name)]
     return {**given, **of_npu[0]} if of_npu else given
 
 
@@ -168,7 +184,7 @@ def given_options(providers: Sequence[Any] | None, provider_options: Sequence[An
         name, options = provider if isinstance(provider, (tuple, list)) else (provider, None)
         if options is None and provider_options is not None and at < len(provider_options):
             options = provider_options[at]
-        if _native.is_off_cpu(str(name)):
+        if is_off_cpu(name):
             return dict(options or {})
     return {}
 
@@ -176,7 +192,7 @@ def given_options(providers: Sequence[Any] | None, provider_options: Sequence[An
 def is_plugin(ep: str) -> bool:
     """Returns whether a registered plugin has a device of this EP."""
     try:
-        return any(device.ep_name == ep for device in sys.modules["onnxruntime"].get_ep_devices())
+        return any(own_name(device.ep_name) == ep for device in sys.modules["onnxruntime"].get_ep_devices())
     except Exception:
         return False
 

@@ -330,7 +330,7 @@ def record(observed: InferenceSession | RuntimeSession, seconds: float) -> None:
 
 
 def _requested(names: Sequence[str]) -> list[str]:
-    return _placement.listed("requested", names, "QNNExecutionProvider")
+    return [_placement.own_name(name) for name in _placement.listed("requested", names, "QNNExecutionProvider")]
 
 
 def _policy(given: Any) -> str:
@@ -397,7 +397,7 @@ def _without_npu(
     kept = [
         (provider, None if provider_options is None else provider_options[at])
         for at, provider in enumerate(providers or ())
-        if not _native.is_off_cpu(str(provider[0] if isinstance(provider, (tuple, list)) else provider))
+        if not _placement.is_off_cpu(provider[0] if isinstance(provider, (tuple, list)) else provider)
     ]
     names: list[Any] = [provider for provider, _ in kept] or [_placement.CPU]
     of_names = None if provider_options is None else [of or {} for _, of in kept] or [{}]

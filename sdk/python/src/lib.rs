@@ -20,7 +20,7 @@ mod _native {
     #[pymodule_export]
     use crate::self_test::SelfTest;
     #[pymodule_export]
-    use crate::session::{Session, is_off_cpu, is_on_npu, now};
+    use crate::session::{Session, is_off_cpu, is_on_npu, now, own_name};
     #[pymodule_export]
     use crate::side_car::SideCar;
     #[pymodule_export]

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use epwatch_proto::{Accelerator, DeviceType};
+use epwatch_proto::{
+    Accelerator, DeviceType,
+    accelerator::{self, RuntimesWord},
+};
 use epwatch_sdk::{AttachedSession, Watch};
 use pyo3::{
     Bound, Py, PyAny, PyResult, Python, exceptions::PyValueError, pyclass, pyfunction, pymethods,
@@ -131,6 +134,19 @@ impl Session {
 #[pyfunction]
 pub(crate) fn now() -> u64 {
     u64::try_from(AttachedSession::now().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the name that reports give an EP, by the vendor and the type of its devices (`NPU`, `GPU` or `CPU`; other texts if
+/// they have several types).
+#[pyfunction]
+pub(crate) fn own_name(ep: &str, vendor: &str, device: &str) -> String {
+    let device = match device {
+        "NPU" => DeviceType::Npu,
+        "GPU" => DeviceType::Gpu,
+        "CPU" => DeviceType::Cpu,
+        _ => DeviceType::Unknown,
+    };
+    accelerator::own_name(ep, RuntimesWord { vendor, device }).to_owned()
 }
 
 /// Returns whether an EP of this name puts nodes on the NPU.

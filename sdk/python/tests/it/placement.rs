@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use epwatch_engines::{Engine, for_tests};
+use epwatch_proto::placement::QNN_EP;
 use epwatch_runtimes::{Environment, is_nightly};
 use epwatch_sdk::{
     ModelInfo, SdkConfig, Watch,
@@ -16,12 +17,20 @@ use crate::environment::{environment, environment_of, model, n_runs, run_in};
 const MODEL: &str = "mixed_v2.head32.onnx";
 const SIDE_CAR: &str = "mixed_v2.head32.macs.json";
 
-/// Python's explanation of the session on the emulator, and the number of runs that arrived.
-fn in_python(environment: &Environment, soc_model: &str) -> (Value, u64) {
+/// Python's explanation of the session on the emulator, and the number of runs that arrived. The plugin has this name.
+fn in_python(environment: &Environment, soc_model: &str, plugin_name: &str) -> (Value, u64) {
     let qnn = for_tests(Engine::OnnxRuntimeQnn);
     let (plugin, backend) = (qnn.qnn_provider_library(), qnn.qnn_htp_library());
     let (model, side_car) = (model(MODEL), model(SIDE_CAR));
-    let args = [&*model, &plugin, &backend, Path::new(soc_model), &side_car];
+    let [soc_model, plugin_name] = [soc_model, plugin_name].map(Path::new);
+    let args = [
+        &*model,
+        &plugin,
+        &backend,
+        soc_model,
+        &side_car,
+        plugin_name,
+    ];
     let (printed, reports) = run_in(environment, "placement.py", &args);
     // QNN prints lines of its own.
     let explained = printed.lines().find(|line| line.starts_with('{')).unwrap();
@@ -65,8 +74,9 @@ fn placed(mut explained: Value) -> Value {
 #[test]
 fn the_placement_of_a_python_session_is_that_of_the_rust_sdk() {
     let soc_models = ["57", "68"];
-    for (soc_model, expected) in soc_models.iter().zip(in_rust(&soc_models)) {
-        let (explained, n_runs) = in_python(environment(), soc_model);
+    let names = [QNN_EP, "mine"];
+    for ((soc_model, name), expected) in soc_models.iter().zip(names).zip(in_rust(&soc_models)) {
+        let (explained, n_runs) = in_python(environment(), soc_model, name);
         assert_eq!(n_runs, 20);
         assert_eq!(explained["source"], "assignment_api");
         assert!(explained["eps"]["QNNExecutionProvider"]["nodes"].as_u64() >= Some(25));
@@ -80,9 +90,9 @@ fn the_oldest_and_the_newest_onnxruntime_give_the_same_placement() {
     if !is_nightly("placements of onnxruntime 1.24.4 and 1.32.0 in Python") {
         return;
     }
-    let (expected, _) = in_python(environment(), "68");
+    let (expected, _) = in_python(environment(), "68", QNN_EP);
     for version in ["1.24.4", "1.32.0"] {
-        let (explained, n_runs) = in_python(&environment_of("onnxruntime", version), "68");
+        let (explained, n_runs) = in_python(&environment_of("onnxruntime", version), "68", QNN_EP);
         assert_eq!(n_runs, 20, "{version}");
         let name = "fingerprint_normalised";
         assert_eq!(explained[name], expected[name], "{version}");

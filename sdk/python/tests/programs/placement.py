@@ -1,4 +1,4 @@
-"""A session on QNN's emulator, as a robot's program makes it: prints what is explained of it, and runs it 20 times."""
+"""A session on QNN's emulator, as a robot's program makes it, with the plugin under a name of its own: prints what is explained of it, and runs it 20 times."""
 
 import json
 import sys
@@ -8,8 +8,7 @@ import onnxruntime
 
 import epwatch
 
-MODEL, PLUGIN, BACKEND, SOC_MODEL, SIDE_CAR = sys.argv[1:]
-QNN = "QNNExecutionProvider"
+MODEL, PLUGIN, BACKEND, SOC_MODEL, SIDE_CAR, QNN = sys.argv[1:]
 
 epwatch.start()
 onnxruntime.register_execution_provider_library(QNN, PLUGIN)
