@@ -16,7 +16,7 @@ use crate::{
 pub(crate) enum OrderCommand {
     /// Somebody works on it: PagerDuty is told, and the alert names who.
     Ack(OrderArgs),
-    /// Nothing more of it for a time: Alertmanager gets a silence, other channels nothing.
+    /// Silences it for a time: Alertmanager gets a silence, and other channels get nothing.
     Mute(MuteArgs),
     /// It is over: alerts end, and the same fault stays quiet until it has been gone once or grows by half.
     Resolve(OrderArgs),

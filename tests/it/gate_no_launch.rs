@@ -11,7 +11,7 @@ use crate::{
     support::{check_ends, check_fails, check_succeeds, epwatch},
 };
 
-/// Keeps the op off the NPU that crashes it.
+/// Keeps an op on the CPU, because QNN crashes on it.
 const AFFINITY: &str = r#"{"op_type":{"STFT":"cpu"}}"#;
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
 
