@@ -136,8 +136,8 @@ pub(crate) fn now() -> u64 {
     u64::try_from(AttachedSession::now().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the name that reports give an EP, by the vendor and the type of its devices (`NPU`, `GPU` or `CPU`; other texts if
-/// they have several types).
+/// Returns the name that reports give an EP, by the vendor and the type of its devices. The type is `NPU`, `GPU` or `CPU`, or
+/// empty if they have several.
 #[pyfunction]
 pub(crate) fn own_name(ep: &str, vendor: &str, device: &str) -> String {
     let device = match device {

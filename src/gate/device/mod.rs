@@ -75,8 +75,8 @@ pub(super) struct DeviceArgs {
         requires_all = ["runner", "ort"]
     )]
     adb: Option<Vec<String>>,
-    /// With --ssh or --adb: the runner for the device: `epwatch` or `epwatch-run`, built for its architecture [default of
-    /// --ssh: this program, if the board has this machine's architecture].
+    /// With --ssh or --adb: the device's runner, which is `epwatch` or `epwatch-run` for its architecture [default of --ssh:
+    /// this program, if the architecture fits].
     #[arg(
         long,
         value_name = "FILE",
@@ -111,8 +111,8 @@ pub(super) struct DeviceArgs {
     /// `--runs` judges the files again [default: a temporary one].
     #[arg(long, value_name = "DIR", requires = "place")]
     keep: Option<PathBuf>,
-    /// With launches made here on one device: a signed file of what was seen there, to send to epwatch: no path, no name
-    /// of a file, node or person, and no time of day.
+    /// With launches made here on one device: a signed file of what was seen there, to send to epwatch. It has no path,
+    /// no name of a file, node or person, and no time of day.
     #[arg(long, value_name = "FILE", requires = "place")]
     report: Option<PathBuf>,
 }
