@@ -149,7 +149,7 @@ impl SigningKey {
             .map_err(anyhow::Error::msg)
             .with_context(|| {
                 let path = path.display();
-                format!("failed to read key file {path}; `epwatch directive keygen` makes one")
+                format!("failed to read key file {path}; `epwatch gate keygen` makes one for evidence, `epwatch directive keygen` one for directives")
             })?;
         epwatch_server::warn_of_readers(path, "private key");
         Self::parse(&text).with_context(|| format!("failed to use key file {}", path.display()))

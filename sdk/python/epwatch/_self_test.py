@@ -76,10 +76,12 @@ def self_test(
     make_cpu_session = _same_model(session) if cpu_session is None else cpu_session
     inputs = [_input(name, array) for name, array in feed.items()]
     session._observe()
-    if session._observed is None:
+    # A run may make the session again. The one that the test is of stays open until the end, since its report has the result.
+    observed = session._observed
+    if observed is None:
         logger.info("no self-test of %r: it is not observed", session)
         return None
-    begun = session._observed.begin_self_test(golden_id, tolerance, inputs)
+    begun = observed.begin_self_test(golden_id, tolerance, inputs)
     if isinstance(begun, str):
         logger.info("no self-test of %r: %s", session, begun)
         return None

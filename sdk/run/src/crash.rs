@@ -76,7 +76,7 @@ impl Crashed {
             job.ep.runtime(),
             self.signal
         );
-        let placed = Placed::failed(job.chipset(), job.ep.soc_model(), error, None);
+        let placed = Placed::failed(job, error, None);
         RunDocument {
             // The gate's own row of an emulated chipset names the node.
             placement: Some(match job.ep.is_npu() && job.ep.soc_model().is_empty() {

@@ -8,12 +8,12 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_gate::run_document::{self, MeasuredOn};
-use epwatch_proto::{Placement, ReasonCode, placement::QNN_EP, v1};
+use epwatch_proto::{Placement, ReasonCode, v1};
 use epwatch_sdk::{ExplainedEp, ExplainedNode, ExplainedReason, placement::PartitionSize};
 use prost::Message as _;
 use serde::{Deserialize, Serialize};
 
-use crate::change::changed;
+use crate::{change::changed, job::Job};
 
 /// One launch of this program.
 pub(crate) type RunDocument = run_document::RunDocument<Placed>;
@@ -87,18 +87,13 @@ impl Placed {
     }
 
     /// A session that could not be made, with the reason if it is known.
-    pub(crate) fn failed(
-        chipset: &str,
-        soc_model: &str,
-        error: String,
-        reason: Option<ExplainedReason>,
-    ) -> Self {
+    pub(crate) fn failed(job: &Job, error: String, reason: Option<ExplainedReason>) -> Self {
         Self {
-            chipset: chipset.to_owned(),
-            soc_model: soc_model.to_owned(),
+            chipset: job.chipset().to_owned(),
+            soc_model: job.ep.soc_model().to_owned(),
             session: "failed".to_owned(),
             error: Some(error),
-            requested: vec![QNN_EP.to_owned()],
+            requested: vec![job.ep.name().to_owned()],
             source: "unavailable".to_owned(),
             reasons: vec![reason.unwrap_or_else(|| ReasonCode::Unknown.into())],
             ..Self::default()
@@ -112,10 +107,10 @@ impl Placed {
     }
 
     /// A session that shows nothing about the chipset.
-    pub(crate) fn unproven(chipset: &str, soc_model: &str, error: String) -> Self {
+    pub(crate) fn unproven(job: &Job, error: String) -> Self {
         Self {
             session: "unproven".to_owned(),
-            ..Self::failed(chipset, soc_model, error, None)
+            ..Self::failed(job, error, None)
         }
     }
 
@@ -175,7 +170,14 @@ mod tests {
     fn the_gate_reads_a_placement_as_it_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("candidate-001.json");
-        let refused = Placed::failed("SM8650", "57", "refused".to_owned(), None);
+        let refused = Placed {
+            chipset: "SM8650".to_owned(),
+            soc_model: "57".to_owned(),
+            session: "failed".to_owned(),
+            error: Some("refused".to_owned()),
+            source: "unavailable".to_owned(),
+            ..Placed::default()
+        };
         let document = RunDocument {
             schema: SCHEMA.to_owned(),
             target: MeasuredOn {

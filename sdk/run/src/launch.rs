@@ -61,11 +61,9 @@ fn look(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
             )
         }),
         Inspection::Failed { error, reason, .. } => match missing_ops(job, &error) {
-            Some(ops) if job.custom_ops.is_empty() => {
-                Placed::unproven(job.chipset(), soc_model, needs_custom_ops(&ops))
-            }
+            Some(ops) if job.custom_ops.is_empty() => Placed::unproven(job, needs_custom_ops(&ops)),
             Some(ops) => return Err(WrongUse(lacks_custom_ops(&ops)).into()),
-            None => Placed::failed(job.chipset(), soc_model, error, Some(reason.into())),
+            None => Placed::failed(job, error, Some(reason.into())),
         },
         _ => anyhow::bail!("the SDK gave an answer that this program does not know"),
     };
@@ -77,7 +75,7 @@ fn look(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
             // No launch of this model can be made, so the session shows nothing that the gate may judge.
             Err(error) if !error.is::<WrongUse>() => {
                 let why = format!("{error:#}");
-                document.placement = Some(Placed::unproven(job.chipset(), soc_model, why));
+                document.placement = Some(Placed::unproven(job, why));
                 return Ok(document);
             }
             made => made?,
@@ -98,11 +96,9 @@ fn compiled_elsewhere(job: &Job) -> Option<Placed> {
     let compiled = ModelOutline::of(&job.model).ok()?.precompiled()?;
     Some(match compiled.elsewhere(soc_model.parse().ok()?)? {
         CompiledElsewhere::ForAnother { error, way_out } => {
-            Placed::failed(job.chipset(), soc_model, error, None).with_way_out(way_out)
+            Placed::failed(job, error, None).with_way_out(way_out)
         }
-        CompiledElsewhere::Unnamed { error } => {
-            Placed::unproven(job.chipset(), soc_model, error.to_owned())
-        }
+        CompiledElsewhere::Unnamed { error } => Placed::unproven(job, error.to_owned()),
     })
 }
 
@@ -157,12 +153,11 @@ fn timed(job: &Job, runtime: &LoadedRuntime, n: u32) -> anyhow::Result<RunDocume
     let began = Instant::now();
     let session = builder.commit_from_file(&job.model);
     let took = began.elapsed();
-    let soc_model = job.ep.soc_model();
     let mut session = match session {
         Ok(session) => session,
         Err(error) => {
             let error = error.message().to_owned();
-            let failed = Placed::failed(job.chipset(), soc_model, error, None);
+            let failed = Placed::failed(job, error, None);
             document.placement = Some(failed);
             return Ok(document);
         }

@@ -5,7 +5,7 @@ use std::{
     env,
     fs::{self, File},
     io::{self, Write as _},
-    path::{Path, PathBuf},
+    path::{self, Path, PathBuf},
     process::{Child, ExitCode, ExitStatus, Stdio},
     sync::{
         Arc,
@@ -202,7 +202,16 @@ impl Plan {
             true => Caller::Gate,
             false => Caller::User,
         };
-        let model = needed("MODEL", given("MODEL", &command.model)?)?;
+        // A model that is a link keeps its name: its data is next to the link.
+        let linked = |argument: &str, path: &Path| -> Result<PathBuf, WrongUse> {
+            absolute(argument, path)?;
+            path::absolute(path).map_err(|error| WrongUse(format!("{argument}: {error}")))
+        };
+        let model = command.model.as_deref();
+        let model = needed(
+            "MODEL",
+            model.map(|path| linked("MODEL", path)).transpose()?,
+        )?;
         let side = |arm, model: &Path, manifest| -> anyhow::Result<Side> {
             Ok(Side {
                 arm,
@@ -214,7 +223,9 @@ impl Plan {
         };
         let manifest = given("--manifest", &command.manifest)?;
         let mut sides = vec![side(Arm::Candidate, &model, manifest)?];
-        if let Some(old) = given(caller.name_of_baseline(), &command.against)? {
+        let old = command.against.as_deref();
+        let old = old.map(|path| linked(caller.name_of_baseline(), path));
+        if let Some(old) = old.transpose()? {
             let manifest = given("--against-manifest", &command.against_manifest)?;
             sides.push(side(Arm::Baseline, &old, manifest)?);
         }
@@ -677,10 +688,18 @@ pub fn check_report(file: &Path) -> Result<(), WrongUse> {
     let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
     let problem = match folder {
         _ if file.is_dir() => "it is a folder; expected a file",
+        _ if is_of_another_kind(file) => "it exists and is no report; give a new file",
         Some(folder) if !folder.is_dir() => "its folder does not exist; make it first",
         _ => return Ok(()),
     };
     Err(WrongUse(format!("--report {}: {problem}", file.display())))
+}
+
+/// Whether a file is there that no report is, such as the model or a key. A report begins as JSON does.
+fn is_of_another_kind(file: &Path) -> bool {
+    let mut first = [0];
+    let read = File::open(file).and_then(|mut file| io::Read::read_exact(&mut file, &mut first));
+    file.exists() && (!file.is_file() || (read.is_ok() && first != *b"{"))
 }
 
 /// The file in which a process explains why it made no launch.

@@ -66,7 +66,7 @@ struct SeenModel {
     reasons: BTreeSet<String>,
     fingerprint_normalised: Option<String>,
     launches: usize,
-    /// Launches that were made again, because the device throttled them.
+    /// Launches that were made again, because the device throttled them or a signal ended them.
     made_again: usize,
     median_us: Option<f64>,
     fastest_us: Option<u64>,
@@ -275,6 +275,11 @@ impl Launches {
             .collect();
         runs.sort_unstable();
         let outputs = first.outputs.clone().unwrap_or_default();
+        let again = self
+            .made
+            .iter()
+            .map(|one| one.made_again.len())
+            .sum::<usize>();
         let heat = self
             .made
             .iter()
@@ -287,8 +292,12 @@ impl Launches {
             cpu_ops,
             reasons: reasons.map(ToOwned::to_owned).collect(),
             fingerprint_normalised: text("fingerprint_normalised"),
-            launches: self.made.len(),
-            made_again: self.again,
+            launches: self
+                .made
+                .iter()
+                .filter(|one| !one.runs_us.is_empty())
+                .count(),
+            made_again: again.max(self.again),
             median_us: runs.get(runs.len() / 2).map(|us| *us as f64),
             fastest_us: runs.first().copied(),
             slowest_us: runs.last().copied(),

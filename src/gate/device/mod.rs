@@ -229,6 +229,10 @@ impl DeviceArgs {
         let folders = match self.devices().await? {
             devices if devices.is_empty() => {
                 let made = local(&call, &folder).await;
+                if let (Some(report), true) = (&self.report, made.is_err()) {
+                    // The launches' own error counts more than a report that there is nothing for.
+                    let _ = epwatch_run::write_report(&folder, report, true);
+                }
                 made.map_err(|error| self.with_way_on(error, &folder))?;
                 vec![folder]
             }
@@ -601,7 +605,10 @@ fn add_model(call: &mut RunnerCall, model: &Path, side: &'static str) {
 
 /// QNN's back end loads other libraries of QNN from its own folder, and a wheel has more in a folder next to that one.
 fn add_neighbours(call: &mut RunnerCall, backend: &Path) -> anyhow::Result<()> {
-    let folder = backend.parent().unwrap_or(Path::new("."));
+    let folder = backend
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
     let of_wheel = PathBuf::from(format!("{}.libs", folder.display()));
     let is_of_qnn = |name: &str| name.contains("Qnn") || name.contains("Htp");
     for (folder, is_whole) in [(folder, false), (of_wheel.as_path(), true)] {

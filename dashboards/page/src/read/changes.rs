@@ -183,8 +183,8 @@ fn first_seen(names: &[NewName]) -> Vec<Change> {
         let n = listed.entry(kind).or_default();
         *n += 1;
         if *n <= MOST_OF_A_KIND {
-            let sessions = number::of_them(of.sessions, "session");
-            let (at, text) = (of.at, format!("{text} first seen; {sessions} since"));
+            // The number of sessions is not told: a session counts in each bucket in which it reports.
+            let (at, text) = (of.at, format!("{text} first seen"));
             changes.push(Change { at, kind, text });
         }
     }
@@ -240,8 +240,8 @@ mod tests {
         names.push(new(NameKind::Version, "2.0.0".to_owned()));
         let texts: Vec<String> = first_seen(&names).into_iter().map(|of| of.text).collect();
         assert_eq!(texts.len(), 14);
-        assert_eq!(texts[0], "Firmware f0 first seen; 7 sessions since");
-        assert_eq!(texts[12], "Version 2.0.0 first seen; 7 sessions since");
+        assert_eq!(texts[0], "Firmware f0 first seen");
+        assert_eq!(texts[12], "Version 2.0.0 first seen");
         assert_eq!(
             texts[13],
             "28 names of this kind with fewer sessions are left out"

@@ -117,15 +117,17 @@ pub(super) fn incident(
         }
         _ = writeln!(text, "{n}. {}", text_of.step(&step));
     }
-    if !page.reasons.is_empty() {
+    let evidence = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0);
+    let has_why = !page.reasons.is_empty() || evidence.is_some();
+    if has_why || !page.golden.is_empty() || !row.cpu_ops.is_empty() {
         let until = page.thought_until();
         let until = until.map_or_else(String::new, |at| format!(", in the window until {at:.0}"));
         _ = writeln!(text, "\n## Why{until}\n");
-        for reason in &page.reasons {
-            _ = writeln!(text, "- {}", text_of.sentence(reason));
-        }
     }
-    if let Some(evidence) = page.evidence.as_ref().filter(|of| of.ratios.devices() > 0) {
+    for reason in &page.reasons {
+        _ = writeln!(text, "- {}", text_of.sentence(reason));
+    }
+    if let Some(evidence) = evidence {
         _ = writeln!(text, "- {}", evidence.ratio_words(page.slower));
     }
     if !page.golden.is_empty() {

@@ -86,19 +86,13 @@ impl ModelOutline {
         (is_unknown && !custom.is_empty()).then(|| custom.join(", "))
     }
 
-    /// Files next to the model that hold its tensors or compiled graphs, by their paths from the model's folder. A path out
-    /// of the folder is left out: ONNX Runtime refuses it.
+    /// Files next to the model that hold its tensors or compiled graphs, by their paths from the model's folder, as the model
+    /// names them. A path out of the folder is left out: ONNX Runtime refuses it.
     pub fn data_files(&self) -> BTreeSet<&Path> {
         let tensors = self.elsewhere.iter().map(|of| Path::new(&of.location));
         let graphs = self.contexts.iter().filter_map(|of| of.file.as_deref());
-        let is_inside = |path: &&Path| {
-            let mut parts = path.components().peekable();
-            parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
-        };
-        tensors
-            .chain(graphs.map(Path::new))
-            .filter(is_inside)
-            .collect()
+        let all = tensors.chain(graphs.map(Path::new));
+        all.filter(|path| is_inside(path)).collect()
     }
 
     /// The target that QNN compiled the graph for; `None` if it was not precompiled.
@@ -118,4 +112,18 @@ impl ModelOutline {
             .or_else(elsewhere)
             .or_else(|| self.lying.first().cloned())
     }
+}
+
+/// Whether a path names something below its folder, and never leaves the folder on the way.
+fn is_inside(path: &Path) -> bool {
+    let mut depth = 0_usize;
+    for part in path.components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::CurDir => {}
+            Component::ParentDir if depth > 0 => depth -= 1,
+            _ => return false,
+        }
+    }
+    depth > 0
 }

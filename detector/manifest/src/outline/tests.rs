@@ -79,7 +79,11 @@ fn data_files_are_named_by_their_paths_in_the_folder() {
     let of_graph = files(&outline("context_sm8650"));
     assert_eq!(of_graph, [Path::new("context_sm8650_qnn.bin")]);
     let mut found = outline("broken/data_short");
-    for location in ["../w.bin", "/etc/passwd", "", "a/../../b"] {
+    for location in ["./w.bin", "sub/../w.bin", "sub/./w.bin"] {
+        location.clone_into(&mut found.elsewhere[0].location);
+        assert_eq!(files(&found), [Path::new(location)], "{location}");
+    }
+    for location in ["../w.bin", "/etc/passwd", "", ".", "a/..", "a/../../b"] {
         location.clone_into(&mut found.elsewhere[0].location);
         assert!(found.data_files().is_empty(), "{location}");
     }
