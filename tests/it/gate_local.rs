@@ -640,7 +640,7 @@ fn a_launch_that_is_made_again_is_listed() {
     let text = |field: &Value| field.as_str().unwrap().to_owned();
     let again = |mistake: &&Value| {
         let why = text(&mistake["why"]);
-        mistake["id"] == "made_again" && why.contains("candidate-0") && why.contains("signal 9")
+        mistake["id"] == "made_again" && why.contains("candidate-0") && why.contains("SIGKILL")
     };
     assert_eq!(mistakes.iter().filter(again).count(), 1, "{found:#}");
 }
