@@ -80,9 +80,9 @@ pub struct RunTarget {
     pub phone: Option<String>,
     /// For example `SM8650`.
     pub chipset: Option<String>,
-    /// The device's firmware.
+    /// Build of the system, as the device names it.
     pub firmware: Option<String>,
-    /// The operating system.
+    /// Name and version of the system, for example `Android 15`.
     pub os: Option<String>,
     /// The runtime with its version.
     pub runtime: Option<String>,

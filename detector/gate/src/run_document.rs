@@ -33,7 +33,7 @@ pub struct RunDocument<P> {
     /// Where it was run.
     #[serde(default)]
     pub target: MeasuredOn,
-    /// The runtime that ran it.
+    /// ONNX Runtime and the EP, with their versions and options.
     #[serde(default)]
     pub runtime: MeasuredRuntime,
     /// The program that measured.
@@ -111,10 +111,10 @@ pub struct MeasuredOn {
     /// Tells this device apart from others of the same kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phone: Option<String>,
-    /// The device's firmware.
+    /// Build of the system, as the device names it. Each has a row of its own in a report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<String>,
-    /// The operating system.
+    /// Name and version of the system, for example `Android 15`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub os: Option<String>,
 }
@@ -126,7 +126,7 @@ pub struct MeasuredModel {
     /// SHA-256 of the file, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// The shared name.
+    /// The name that both versions of the model have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }

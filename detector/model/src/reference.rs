@@ -38,7 +38,7 @@ pub enum PlacementReference {
         method: PlacementMethod,
         /// The NPU's share of the work, in [0, 1].
         npu_share: f64,
-        /// The counted quantity.
+        /// Whether the share is of MACs or of nodes.
         unit: WorkUnit,
         /// How many chipsets it comes from.
         chipsets: usize,

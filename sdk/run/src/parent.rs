@@ -688,7 +688,9 @@ pub fn check_report(file: &Path) -> Result<(), WrongUse> {
     let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
     let problem = match folder {
         _ if file.is_dir() => "it is a folder; expected a file",
-        _ if is_of_another_kind(file) => "it exists, and a report would replace it; give a new file",
+        _ if is_of_another_kind(file) => {
+            "it exists, and a report would replace it; give a new file"
+        }
         Some(folder) if !folder.is_dir() => "its folder does not exist; make it first",
         _ => return Ok(()),
     };

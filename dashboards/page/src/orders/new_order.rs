@@ -19,7 +19,7 @@ pub(crate) const MAX_WHY: usize = 500;
 pub struct NewOrder {
     /// The incident's id.
     pub incident: String,
-    /// The ordered action.
+    /// What the person orders, for example an acknowledgement.
     pub kind: OrderKind,
     /// The person who orders it.
     pub who: String,

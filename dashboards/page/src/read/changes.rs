@@ -183,7 +183,7 @@ fn first_seen(names: &[NewName]) -> Vec<Change> {
         let n = listed.entry(kind).or_default();
         *n += 1;
         if *n <= MOST_OF_A_KIND {
-            // The number of sessions is not told: a session counts in each bucket in which it reports.
+            // `of.sessions` only orders the names: it counts a session once in each bucket.
             let (at, text) = (of.at, format!("{text} first seen"));
             changes.push(Change { at, kind, text });
         }
