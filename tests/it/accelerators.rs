@@ -18,13 +18,14 @@ use epwatch_sdk::{
     ExplainedSession, HostAssignment, ModelInfo, SdkConfig, Watch,
     placement::{AssignedNode, Assignment, Subgraph},
 };
+use epwatch_test_support::until;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     fleet::APP,
     one_fleet::{CHIPSET, FIRST, SECOND, Version, judge},
     page::Served,
-    support::{Store, until},
+    support::Store,
 };
 
 /// Names that apps give to plugins, in addition to the table's names.

@@ -15,6 +15,7 @@ use epwatch_detector::notify::{
 use epwatch_model::{Severity, VerdictClass};
 use epwatch_runtimes::Package;
 use epwatch_server::Period;
+use epwatch_test_support::until;
 use hyper::Request;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ use tempfile::TempDir;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Running, epwatch, get, send, until},
+    support::{Running, epwatch, get, send},
 };
 
 pub(crate) const CONFIG: &str = "route:\n  receiver: nobody\nreceivers:\n  - name: nobody\n";

@@ -14,9 +14,10 @@ use epwatch_collector::schema;
 use epwatch_proto::{InstallationId, Placement, ReasonCode, SessionOptions};
 use epwatch_sdk::{ModelInfo, SdkConfig, Watch, simulation::simulated_device};
 use epwatch_store::StoreTarget;
+use epwatch_test_support::{DEADLINE, until};
 use serde_json::Value;
 
-use crate::support::{DEADLINE, Running, check_fails, epwatch, get, json, server, until};
+use crate::support::{Running, check_fails, epwatch, get, json, server};
 
 /// A `serve` with buckets of a second.
 pub(crate) struct Serve {

@@ -7,6 +7,7 @@ use epwatch_collector::schema;
 use epwatch_fleet::{Chipset, Placed, PlacementFault, Placements, RecordedModel};
 use epwatch_proto::{ModelHash, ModelManifest, device::vendor_fingerprint_hash, v1};
 use epwatch_store::StoreTarget;
+use epwatch_test_support::until;
 use http_body_util::{BodyExt, Full, combinators::BoxBody};
 use hyper::{
     HeaderMap, Request, Response, body::Incoming, header::HeaderValue, server::conn::http2,
@@ -19,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     fleet::{MODEL, PIPELINE_KEY, WatchedFleet, scenario},
-    support::{Running, check_ends, check_fails, check_succeeds, epwatch, json, server, until},
+    support::{Running, check_ends, check_fails, check_succeeds, epwatch, json, server},
 };
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");

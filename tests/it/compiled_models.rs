@@ -2,13 +2,14 @@
 
 use epwatch_model::{Severity, VerdictClass};
 use epwatch_proto::{GraphKind, ReasonCode, Report, device::vendor_fingerprint_hash};
+use epwatch_test_support::until;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     fleet::{APP, MODEL},
     one_fleet::{CHIPSET, DEVICES, FIRST, SECOND, Version, judge},
     page::Served,
-    support::{Store, until},
+    support::Store,
 };
 
 /// The compiled version is as fast as the one before.

@@ -8,6 +8,7 @@ use clickhouse::Client;
 use epwatch_faults::READER_PASSWORD;
 use epwatch_model::VerdictClass;
 use epwatch_store::embedded::EngineState;
+use epwatch_test_support::until;
 use http_body_util::Full;
 use hyper::Request;
 use serde_json::Value;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::{
     fleet::{APP, MODEL, WatchedFleet},
-    support::{Page, Store, send, until},
+    support::{Page, Store, send},
 };
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/dashboards/grafana");

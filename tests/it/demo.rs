@@ -3,13 +3,14 @@
 use std::process::Stdio;
 
 use epwatch_runtimes::is_nightly;
+use epwatch_test_support::until;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 use tokio::sync::{Mutex, watch};
 
 use crate::browser::Browser;
-use crate::support::{epwatch, get, json, until};
+use crate::support::{epwatch, get, json};
 
 /// Demos run one after the other, since each needs the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());

@@ -16,12 +16,13 @@ use epwatch_sdk::{
     simulation::{SimulatedSession, simulated_device},
 };
 use epwatch_server::Period;
+use epwatch_test_support::until;
 use ort::session::Session;
 use prost::Message;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Running, Store, check_fails, check_succeeds, epwatch, json, server, until};
+use crate::support::{Running, Store, check_fails, check_succeeds, epwatch, json, server};
 
 const APP: &str = "com.example.camera";
 

@@ -10,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use epwatch_test_support::{DEADLINE, until};
 use serde_json::Value;
 
-use crate::support::{DEADLINE, Running, Store, epwatch, get, server, until};
+use crate::support::{Running, Store, epwatch, get, server};
 
 /// The file that names a task, and the log of the command that reads it.
 struct Faults {

@@ -9,12 +9,13 @@ use std::{
 };
 
 use epwatch_runtimes::{packages, tool};
+use epwatch_test_support::until;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::support::{Running, check_ended, check_ends, check_fails, epwatch, until};
+use crate::support::{Running, check_ended, check_ends, check_fails, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 const SERVICE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/aihub_service.py");

@@ -8,10 +8,11 @@ use epwatch_fleet::{
     Chipset, ChipsetShare, Fleet, Live, Placements, RecordedModel, Rollout, Scenario, VirtualTime,
 };
 use epwatch_proto::recorded::write_recorded;
+use epwatch_test_support::until;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Store, check_ends, check_fails, check_succeeds, epwatch, until};
+use crate::support::{Store, check_ends, check_fails, check_succeeds, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 /// SHA-256 of the key `gate-reports-key`.

@@ -16,12 +16,13 @@ use std::{
 };
 
 use epwatch_runtimes::tool;
+use epwatch_test_support::wait_for;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
     gate_local::check_launches,
-    support::{Running, check_fails, epwatch, wait_for},
+    support::{Running, check_fails, epwatch},
 };
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");

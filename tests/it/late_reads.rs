@@ -22,13 +22,14 @@ use epwatch_page::{NewOrder, OrderError};
 use epwatch_runtimes::is_nightly;
 use epwatch_server::{Period, SystemClock};
 use epwatch_store::migrate;
+use epwatch_test_support::until;
 use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Event, Metadata, Subscriber, field, span};
 
-use crate::support::{Store, until};
+use crate::support::Store;
 
 /// The detectors' lease. Each detector's lease is some milliseconds longer, which identifies its beats. A beat may take
 /// 6 s. With a lease of 4 s, a machine at thirty times its load had no leader at all.

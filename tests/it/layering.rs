@@ -31,6 +31,7 @@ const MAY_USE: &str = "
     io-faults:
     runtimes: engines proto
     strict-collector: proto
+    test-support: engines store
     fleet: proto sdk
     page: model proto server
     faults: collector engines proto server store
@@ -43,7 +44,7 @@ const IN_APPS: [&str; 4] = ["proto", "sdk", "ffi", "python"];
 
 /// Tests may also store rows as the collector does, fetch runtimes, break their own processes, and load the library of
 /// other languages. They may enable more features of their own crate.
-const TESTS_MAY_USE: [&str; 9] = [
+const TESTS_MAY_USE: [&str; 10] = [
     "collector",
     "engines",
     "faults",
@@ -53,6 +54,7 @@ const TESTS_MAY_USE: [&str; 9] = [
     "python",
     "runtimes",
     "strict-collector",
+    "test-support",
 ];
 
 fn may_use() -> BTreeMap<&'static str, BTreeSet<&'static str>> {

@@ -1,8 +1,9 @@
 //! The metrics' page, its documents and the alert rules agree, and Prometheus accepts them.
 
+use epwatch_test_support::until;
 use std::{collections::BTreeSet, io::Write, process::Stdio};
 
-use crate::support::{Running, docs, get, server, until};
+use crate::support::{Running, docs, get, server};
 
 /// Prefixes of this product's metrics.
 const PREFIXES: [&str; 8] = [

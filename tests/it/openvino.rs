@@ -24,6 +24,7 @@ use epwatch_proto::{
 };
 use epwatch_sdk::{ModelInfo, SdkConfig, Watch, placement::with_built_in_ep, runtime};
 use epwatch_server::ManualClock;
+use epwatch_test_support::{DEADLINE, until};
 use jiff::{SignedDuration, Timestamp};
 use ort::{inputs, session::Session, value::TensorRef};
 use sha2::{Digest, Sha256};
@@ -32,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     one_fleet::{DEVICES, FIRST, SECOND, Version, detector_config},
     page::Served,
-    support::{DEADLINE, Store, check_succeeds, until},
+    support::{Store, check_succeeds},
 };
 
 const OPENVINO_EP: &str = "OpenVINOExecutionProvider";

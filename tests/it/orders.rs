@@ -8,6 +8,7 @@ use std::{
 use clickhouse::Client;
 use epwatch_detector::notify::AlertmanagerConfig;
 use epwatch_page::PageConfig;
+use epwatch_test_support::until;
 use hyper::Method;
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ use crate::{
     browser::Browser,
     fleet::WatchedFleet,
     page::{Answer, HOSTILE, Served, check_page, percent},
-    support::{Store, check_ended, check_fails, check_succeeds, epwatch, get, json, until},
+    support::{Store, check_ended, check_fails, check_succeeds, epwatch, get, json},
 };
 
 const READERS: &str = "readers-may-only-read";

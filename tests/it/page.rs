@@ -20,12 +20,14 @@ use self::{
     served::{json_of, json_when, links, page_when},
     terminal::{check_devices, check_rollout, check_watch},
 };
+use epwatch_test_support::until;
+
 use crate::{
     browser::Browser,
     dashboards::lose_window,
     fleet::{APP, MODEL, WatchedFleet},
     grafana_picture,
-    support::{Store, check_fails, check_succeeds, epwatch, json, until},
+    support::{Store, check_fails, check_succeeds, epwatch, json},
 };
 
 /// Checks the changes, a new version and a person's mark, on both pages and in the terminal. Returns the address of the

@@ -12,9 +12,10 @@ use std::{
 
 use epwatch_engines::{Engine, ensure};
 use epwatch_runtimes::{build_by_maven, is_nightly, tool};
+use epwatch_test_support::until;
 use serde_json::Value;
 
-use crate::support::{Running, check_succeeds, get, server, short_windows, until};
+use crate::support::{Running, check_succeeds, get, server, short_windows};
 
 const APP: &str = "com.example.camera";
 const KEY: &str = "phones-key";

@@ -7,11 +7,12 @@ use clickhouse::Client;
 use epwatch_model::{CohortKey, ModelKey, write_document};
 use epwatch_proto::{Placement, ReasonCode, SessionOptions};
 use epwatch_sdk::{ModelInfo, SdkConfig, Watch};
+use epwatch_test_support::until;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::support::{
-    Running, Store, check_fails, check_succeeds, epwatch, get, incident_of, json, server, until,
+    Running, Store, check_fails, check_succeeds, epwatch, get, incident_of, json, server,
 };
 
 const KEY: &str = "look-key";
@@ -345,7 +346,7 @@ async fn status_and_health_have_the_wal_and_a_device_is_found_by_the_id_that_it_
     let began = std::time::Instant::now();
     while lock.try_lock().is_err() {
         assert!(
-            began.elapsed() < crate::support::DEADLINE,
+            began.elapsed() < epwatch_test_support::DEADLINE,
             "it still has the folder"
         );
         thread::yield_now();

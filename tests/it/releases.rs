@@ -20,12 +20,13 @@ use epwatch_proto::{InstallationId, samples, v1};
 use epwatch_runtimes::{ClickHouse, RELEASES, Release, is_nightly};
 use epwatch_server::Period;
 use epwatch_store::{LEAST_VERSION, StoreTarget, client};
+use epwatch_test_support::until;
 use serde_json::Value;
 
 use crate::{
     dashboards::{self, Range, put_the_rest, queries},
     fleet::{APP, MODEL, Watched, scenario},
-    support::{EPWATCH, Store, check_succeeds, collector_config, docs, epwatch, until},
+    support::{EPWATCH, Store, check_succeeds, collector_config, docs, epwatch},
 };
 
 /// Secret of the installation that is deleted.

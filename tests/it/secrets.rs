@@ -8,11 +8,12 @@ use std::{
 };
 
 use epwatch_proto::v1;
+use epwatch_test_support::until;
 use hyper::Request;
 use prost::Message;
 
 use crate::support::{
-    Running, check_ends, check_fails, check_succeeds, epwatch, json, send, server, until,
+    Running, check_ends, check_fails, check_succeeds, epwatch, json, send, server,
 };
 
 const APP: &str = "com.example.camera";

@@ -10,9 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use epwatch_test_support::{DEADLINE, until};
 use tempfile::TempDir;
 
-use crate::support::{DEADLINE, Running, Store, epwatch, get, server, until};
+use crate::support::{Running, Store, epwatch, get, server};
 
 fn serve(dir: &Path, drain: &str) -> Command {
     let mut command = server("serve", dir);

@@ -11,9 +11,10 @@ use epwatch_proto::{
     v1::{self, collector_service_client::CollectorServiceClient},
 };
 use epwatch_runtimes::is_nightly;
+use epwatch_test_support::until;
 use prost::Message;
 
-use crate::support::{Running, epwatch, get, server, until};
+use crate::support::{Running, epwatch, get, server};
 
 /// To each port.
 const N: usize = 20_000;

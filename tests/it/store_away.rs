@@ -8,12 +8,13 @@ use std::{
     },
 };
 
+use epwatch_test_support::until;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, UnixStream},
 };
 
-use crate::support::{Running, Store, epwatch, get, json, server, until};
+use crate::support::{Running, Store, epwatch, get, json, server};
 
 /// A proxy in front of the engine.
 #[derive(Debug, Default)]

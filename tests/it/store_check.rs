@@ -2,11 +2,12 @@
 
 use std::{fs, io::Write, os::unix::fs::FileExt, path::Path, process::Command};
 
+use epwatch_test_support::until;
 use serde_json::Value;
 
 use crate::{
     backup::{Serve, acked},
-    support::{check_ends, epwatch, until},
+    support::{check_ends, epwatch},
 };
 
 fn check(data_dir: &Path) -> Command {

@@ -3,11 +3,10 @@
 //! Ports are free ports of the loopback, and processes end with their test.
 
 use std::{
-    future::Future,
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -169,28 +168,6 @@ pub(crate) fn docs(name: &str) -> String {
         .join("docs")
         .join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path:?}: {e}"))
-}
-
-/// Longest wait in a test, however busy the machine is.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(600);
-
-/// Returns once `condition` holds; panics at the deadline and names it.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
-    let started = Instant::now();
-    while !condition().await {
-        assert!(started.elapsed() < DEADLINE, "gave up waiting: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-/// Works like [`until`], if nothing else runs on the thread.
-#[track_caller]
-pub(crate) fn wait_for(is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < DEADLINE, "gave up waiting");
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// The answer of a server over HTTP.

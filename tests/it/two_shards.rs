@@ -23,12 +23,13 @@ use epwatch_store::{
     embedded::{EmbeddedStore, backup},
     migrate,
 };
+use epwatch_test_support::until;
 use jiff::Timestamp;
 use prost::Message;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{EPWATCH, Store, until};
+use crate::support::{EPWATCH, Store};
 
 const BUCKET: Duration = Duration::from_secs(60);
 const SECRET: [u8; 32] = [42; 32];

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use epwatch_collector::Collector;
 use epwatch_proto::{InstallationId, v1};
 use epwatch_server::Period;
+use epwatch_test_support::until;
 
 use crate::calls::{SECRET, check_views_show, deletion, doomed};
 use crate::gate::{Change, Gate};
 use crate::support::{
-    OPEN, ROWS, Store, TIMEOUT, config, connect, eventually, metric, report, start_alone, start_at,
-    start_with, store_all,
+    OPEN, ROWS, Store, TIMEOUT, config, connect, metric, report, start_alone, start_at, start_with,
+    store_all,
 };
 
 /// Waits until `n` deletions are in the state `pending` or `waiting`.
@@ -20,7 +21,7 @@ async fn shows(collector: &Collector, state: &str, n: u64) {
     #[expect(clippy::cast_precision_loss, reason = "a small count")]
     let expected = n as f64;
     let what = format!("{n} deletions {state}");
-    eventually(&what, || metric(collector, &name) == expected).await;
+    until(&what, async || metric(collector, &name) == expected).await;
 }
 
 /// The calls are like those from a holder of a public key who makes up installations. An installation that sent a

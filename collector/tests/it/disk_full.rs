@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use epwatch_collector::{Wal, WalOffset};
 use epwatch_server::ByteSize;
 use epwatch_store::StoreTarget;
+use epwatch_test_support::until;
 use tonic::{Code, Status};
 
 use crate::log_lines;
-use crate::support::{Device, TIMEOUT, config, connect, eventually, report, request, start_at};
+use crate::support::{Device, TIMEOUT, config, connect, report, request, start_at};
 
 /// Variables that are set for the child: the small disk, and how much of it must stay free.
 const CHILD_DISK: &str = "EPWATCH_DISK_FULL_DIR";
@@ -84,8 +85,8 @@ async fn child_entry() {
         let refuses: [&str; 4] = ["ERROR", "wal refuses reports", &path, key];
         let takes: [&str; 2] = ["wal takes reports again: its volume has space", &path];
         let has_one = |words: &[&str]| log_lines::lines(words).len() == 1;
-        eventually("a line says that it refuses", || has_one(&refuses)).await;
-        eventually("a line says that it takes again", || has_one(&takes)).await;
+        until("a line says that it refuses", async || has_one(&refuses)).await;
+        until("a line says that it takes again", async || has_one(&takes)).await;
     }
     collector.stop().await;
     // Refused calls may be in the WAL too. A device sends them again, and dedup by key decides.

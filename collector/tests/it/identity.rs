@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use epwatch_collector::Collector;
 use epwatch_collector::config::{AppKeyConfig, KeyKind, NewKey, TlsConfig};
 use epwatch_proto::v1::{self, Outcome};
+use epwatch_test_support::until;
 use prost::Message;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -20,8 +21,8 @@ use crate::hostile::half_a_grpc_call;
 use crate::http::{SERVICE, open, post, read_answer};
 use crate::log_lines::{capture, lines};
 use crate::support::{
-    Device, Store, TIMEOUT, check_metrics, config, connect, eventually, key_for, metric, report,
-    request, start_alone, with_key,
+    Device, Store, TIMEOUT, check_metrics, config, connect, key_for, metric, report, request,
+    start_alone, with_key,
 };
 
 const CALLS: [&str; 4] = [
@@ -299,18 +300,18 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
         .unwrap();
 
     let deadline = Instant::now() + TIMEOUT;
-    let mut until = async |key: &NewKey, is_valid: bool| {
+    let mut until_valid = async |key: &NewKey, is_valid: bool| {
         while call(&mut device, "Upload", Some(&key.secret)).await.is_ok() != is_valid {
             assert!(Instant::now() < deadline, "the file was not read again");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     replace(&file, format!("{}{}", entry(&old), entry(&new)).as_bytes());
-    until(&new, true).await;
-    until(&old, true).await;
+    until_valid(&new, true).await;
+    until_valid(&old, true).await;
     replace(&file, entry(&new).as_bytes());
-    until(&old, false).await;
-    until(&new, true).await;
+    until_valid(&old, false).await;
+    until_valid(&new, true).await;
     // An invalid file removes no key.
     replace(&file, b"[[keys]]\nsha256 = 7\n");
     let n_failed = || {
@@ -319,7 +320,7 @@ async fn keys_are_rotated_and_revoked_while_it_runs() {
             "epwatch_collector_reloads_total{result=\"failed\"}",
         )
     };
-    eventually("the broken file is read", || n_failed() == 1.0).await;
+    until("the broken file is read", async || n_failed() == 1.0).await;
     call(&mut device, "Upload", Some(&new.secret))
         .await
         .unwrap();
@@ -400,7 +401,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     // The certificate comes seconds before its key. Until both are there the old pair stays, and that is not a failure.
     replace(&files.cert_file, &two.0);
     let cert_file = files.cert_file.display().to_string();
-    eventually("half of a renewal is seen", || {
+    until("half of a renewal is seen", async || {
         !lines(&["half of a renewal", &cert_file]).is_empty()
     })
     .await;

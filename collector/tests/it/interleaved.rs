@@ -6,14 +6,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use epwatch_collector::Collector;
 use epwatch_server::{ByteSize, Period};
+use epwatch_test_support::until;
 use prost::Message;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::gate::{Gate, Held};
 use crate::support::{
-    OPEN, ROWS, Store, TIMEOUT, config, connect, eventually, report, send, start_at, start_with,
-    store_all,
+    OPEN, ROWS, Store, TIMEOUT, config, connect, report, send, start_at, start_with, store_all,
 };
 
 /// Sessions in closed buckets, read from the summaries alone.
@@ -78,7 +78,7 @@ async fn stored_while_its_bucket_is_being_closed(closer_ends: bool) {
     of_closer.open();
     let held = in_time(closing).await;
     of_other.open();
-    eventually("the other collector's report is stored", || {
+    until("the other collector's report is stored", async || {
         other.is_drained()
     })
     .await;
@@ -276,7 +276,7 @@ async fn stored_and_not_written_down(store: &Store) -> PathBuf {
     store_all(&mut connect(&collector).await, &reports).await;
     // The batch's end is saved before the insert, and the insert was tried.
     let metrics = collector.metrics().clone();
-    eventually("the batch was begun", || {
+    until("the batch was begun", async || {
         metrics
             .encode()
             .lines()
@@ -303,7 +303,10 @@ async fn forget_tokens(store: &Store) {
 
 async fn takes_as_stored(store: &Store, wal: &Path) {
     let collector = start_with(store, config(wal)).await;
-    eventually("the batch is taken as stored", || collector.is_drained()).await;
+    until("the batch is taken as stored", async || {
+        collector.is_drained()
+    })
+    .await;
     collector.stop().await;
 }
 

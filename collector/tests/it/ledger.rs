@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use clickhouse::Row;
 use epwatch_server::Period;
+use epwatch_test_support::until;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Store, config, eventually, start_with};
+use crate::support::{Store, config, start_with};
 
 const DAY_MS: i64 = 86_400_000;
 const N_DAYS: i64 = 6;
@@ -571,7 +572,7 @@ async fn the_ledger_s_metrics_say_why() {
         let is_there = |either: &[String; 2]| either.iter().any(|l| lines.contains(&l.as_str()));
         expected.iter().all(is_there)
     };
-    eventually("every reason is on the page", are_there).await;
+    until("every reason is on the page", async || are_there()).await;
     let page = collector.metrics().encode();
     assert!(
         !page.contains("eaten") && !page.contains("stolen"),

@@ -4,12 +4,13 @@ use epwatch_collector::config::{AppKeyConfig, KeyKind, NewKey};
 use epwatch_proto::samples;
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::ByteSize;
+use epwatch_test_support::until;
 use tonic::Code;
 
 use crate::calls::manifest;
 use crate::support::{
-    COUNTED, ROWS, Store, check_metrics, config, connect, eventually, key_for, metric, report,
-    request, send, start_alone, start_with, store_all, with_key,
+    COUNTED, ROWS, Store, check_metrics, config, connect, key_for, metric, report, request, send,
+    start_alone, start_with, store_all, with_key,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -241,7 +242,7 @@ async fn an_app_that_fills_the_wal_leaves_room_for_the_others() {
     let store = Store::start_in(dir).await;
     store.eventually(ROWS, next - 1 + 50).await;
     let waiting = || metric(&collector, "epwatch_collector_wal_lag_bytes");
-    eventually("the store has all of it", || waiting() == 0.0).await;
+    until("the store has all of it", async || waiting() == 0.0).await;
     upload(0, next).await.unwrap();
     store.end(collector).await;
 }

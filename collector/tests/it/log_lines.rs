@@ -7,12 +7,13 @@ use std::sync::{Mutex, Once};
 use epwatch_collector::config::NewKey;
 use epwatch_proto::v1::Outcome;
 use epwatch_server::ByteSize;
+use epwatch_test_support::until;
 
 use crate::faults::CollectorProcess;
 use crate::hostile::{serves, start};
 use crate::support::{
-    Store, check_metrics, config, connect, eventually, key_for, report, request, start_with,
-    store_all, with_key,
+    Store, check_metrics, config, connect, key_for, report, request, start_with, store_all,
+    with_key,
 };
 
 static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
@@ -167,11 +168,11 @@ async fn the_first_report_of_a_model_on_a_chipset_is_in_the_log() {
     };
     for sequence in 1..=3 {
         store_all(&mut device, &[named(sequence, "segmenter")]).await;
-        eventually("it is stored", || collector.is_drained()).await;
+        until("it is stored", async || collector.is_drained()).await;
     }
     // The name is beyond the limit of names, so it is not logged.
     store_all(&mut device, &[named(4, "made-up")]).await;
-    eventually("it is stored", || collector.is_drained()).await;
+    until("it is stored", async || collector.is_drained()).await;
     store.end(collector).await;
     let found = lines(&["first report since the start", "com.example.arrivals"]);
     assert_eq!(found.len(), 1, "{found:?}");

@@ -2,10 +2,9 @@
 
 use epwatch_collector::config::NamesConfig;
 use epwatch_proto::v1;
+use epwatch_test_support::until;
 
-use crate::support::{
-    ROWS, Store, config, connect, eventually, metric, report, start_with, store_all,
-};
+use crate::support::{ROWS, Store, config, connect, metric, report, start_with, store_all};
 
 fn named(sequence: u64, model: &str, version: &str) -> v1::Report {
     let mut report = report(1, 10, sequence);
@@ -112,7 +111,7 @@ async fn names_that_cannot_be_read_hold_the_writer_and_those_of_the_future_take_
             "epwatch_collector_store_errors_total{call=\"names\"}",
         ) > 0.0
     };
-    eventually("the names cannot be read", failed).await;
+    until("the names cannot be read", async || failed()).await;
     let mut device = connect(&collector).await;
     store_all(&mut device, &[named(1, "model-1", "1")]).await;
     assert_eq!(metric(&collector, "epwatch_collector_store_up"), 0.0);
@@ -154,6 +153,6 @@ async fn the_ledger_is_a_metric() {
         let text = text.replace("\"yesterday\"", "\"today\"");
         lines.iter().all(|line| text.contains(line))
     };
-    eventually("the ledger is on the page", are_there).await;
+    until("the ledger is on the page", async || are_there()).await;
     store.end(collector).await;
 }

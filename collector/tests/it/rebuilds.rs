@@ -1,9 +1,11 @@
 //! A backlog in closed buckets: which steps wait for summaries, and which do not.
 
+use epwatch_test_support::until;
+
 use crate::gate::Gate;
 use crate::support::{
-    COUNTED, OPEN, ROWS, Store, config, connect, eventually, metric, report, start, start_at,
-    start_with, store_all,
+    COUNTED, OPEN, ROWS, Store, config, connect, metric, report, start, start_at, start_with,
+    store_all,
 };
 
 const SESSIONS: &str = "SELECT toUInt64(sum(sessions)) AS n FROM cohort_sessions_v1";
@@ -31,15 +33,18 @@ async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
     store.run("RENAME TABLE cohort_sessions TO away").await;
     gate.open();
     store.eventually(ROWS, 2).await;
-    eventually("the checkpoint moves", || collector.is_drained()).await;
+    until("the checkpoint moves", async || collector.is_drained()).await;
     store_all(&mut device, &[report(2, 20, 2)]).await;
     store.eventually(ROWS, 3).await;
-    eventually("the checkpoint moves again", || collector.is_drained()).await;
+    until("the checkpoint moves again", async || {
+        collector.is_drained()
+    })
+    .await;
     let failed = || {
         let of = "epwatch_collector_store_errors_total{call=\"rebuild\"}";
         metric(&collector, of) > 0.0
     };
-    eventually("the rebuild fails", failed).await;
+    until("the rebuild fails", async || failed()).await;
     assert!(metric(&collector, OLDEST) > 0.0);
     assert_eq!(metric(&collector, "epwatch_collector_store_up"), 1.0);
     assert_eq!(store.number(OPEN_REBUILDS).await, 1);
@@ -50,7 +55,7 @@ async fn a_summary_that_cannot_be_rebuilt_holds_up_no_report() {
     let collector = start_with(&store, late).await;
     store.eventually(OPEN_REBUILDS, 0).await;
     let is_shown = || metric(&collector, OLDEST) == 0.0;
-    eventually("nothing waits", is_shown).await;
+    until("nothing waits", async || is_shown()).await;
     store.eventually(SESSIONS, 3).await;
     store.end(collector).await;
 }
@@ -89,7 +94,7 @@ async fn a_bucket_that_cannot_be_built_holds_up_no_later_bucket() {
     let in_broken = store.number(&in_broken).await;
     store.eventually(SESSIONS, sequence - in_broken).await;
     assert_eq!(store.number(COUNTED).await, sequence);
-    eventually("it is shown", || metric(&collector, OLDEST) > 0.0).await;
+    until("it is shown", async || metric(&collector, OLDEST) > 0.0).await;
 
     let mended = "ALTER TABLE cohort_sessions DROP CONSTRAINT broken";
     store.run(mended).await;

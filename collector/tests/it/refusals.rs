@@ -7,15 +7,15 @@ use epwatch_collector::Collector;
 use epwatch_collector::config::NewKey;
 use epwatch_proto::v1::{self, Outcome};
 use epwatch_server::{ByteSize, Period};
+use epwatch_test_support::until;
 use prost::Message;
 use tonic::Code;
 
 use crate::gate::Gate;
 use crate::http::{Answer, post};
 use crate::support::{
-    COUNTED, ROWS, Store, TIMEOUT, check_metrics, config, connect, eventually, hears_its_store,
-    key_for, metric, report, request, send, start, start_at, start_with, started, store_all,
-    with_key,
+    COUNTED, ROWS, Store, TIMEOUT, check_metrics, config, connect, hears_its_store, key_for,
+    metric, report, request, send, start, start_at, start_with, started, store_all, with_key,
 };
 
 /// Reads one of the operator's pages.
@@ -157,7 +157,7 @@ async fn pages_say_whether_the_collector_is_ready() {
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         answer.status == 503 && text.contains("store does not answer")
     };
-    eventually("the page says that the store is away", says_why).await;
+    until("the page says that the store is away", async || says_why()).await;
     assert_eq!(page(&collector, "/healthz").status, 200);
     collector.stop().await;
 }
@@ -174,7 +174,7 @@ async fn a_call_beside_the_writer_that_fails_leaves_the_collector_ready() {
         .run("RENAME TABLE directives TO directives_aside")
         .await;
     let failed = "epwatch_collector_store_errors_total{call=\"directives\"}";
-    eventually("directives are asked for", || {
+    until("directives are asked for", async || {
         check_metrics(&collector, &["epwatch_collector_store_up 1"]);
         metric(&collector, failed) >= 20.0
     })
@@ -357,7 +357,7 @@ fn n_refused(collector: &Collector, reason: &str) -> f64 {
 
 async fn eventually_refused(collector: &Collector, reason: &str, n: u32) {
     let what = format!("{n} are {reason}");
-    eventually(&what, || n_refused(collector, reason) == f64::from(n)).await;
+    until(&what, async || n_refused(collector, reason) == f64::from(n)).await;
 }
 
 /// A phone that loses its network in the middle of an upload did not send a malformed call.
@@ -373,7 +373,7 @@ async fn a_call_whose_client_goes_away_is_cancelled_and_not_malformed() {
     sender.send(Ok(begun.into())).await.unwrap();
     // The server counts a call only if it read a part of it before the reset.
     let n_calls = || metric(&collector, "epwatch_collector_requests_total");
-    eventually("the call arrives", || n_calls() == 1.0).await;
+    until("the call arrives", async || n_calls() == 1.0).await;
     let gone = std::io::ErrorKind::ConnectionReset.into();
     sender.send(Err(gone)).await.unwrap();
     assert_eq!(calling.await.unwrap(), None);
@@ -421,7 +421,10 @@ async fn a_clean_stop_stores_the_last_refusals_too() {
     }
     store.eventually(ROWS, 2_000).await;
     let failed = "epwatch_collector_store_errors_total{call=\"report_outcomes\"}";
-    eventually("the counts are sent", || metric(&collector, failed) > 0.0).await;
+    until("the counts are sent", async || {
+        metric(&collector, failed) > 0.0
+    })
+    .await;
     let mut newer_scheme = report(1, 1, 2_002);
     newer_scheme.series[0].hist_scheme = 99;
     send(&mut device, &[newer_scheme]).await;

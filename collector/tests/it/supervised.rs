@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use epwatch_collector::Collector;
 use epwatch_server::{End, FaultPoints, SystemClock, TaskSet};
+use epwatch_test_support::until;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    COUNTED, Store, TIMEOUT, config, connect, eventually, metric, report, request, send, start,
+    COUNTED, Store, TIMEOUT, config, connect, metric, report, request, send, start,
 };
 
 /// Tasks that end the process, as the table in ARCHITECTURE.md says.
@@ -82,7 +83,7 @@ async fn a_task_that_reports_need_ends_the_collector_and_loses_nothing() {
             let again = start(&store, &wal).await;
             let mut device = connect(&again).await;
             send(&mut device, &[lost]).await;
-            eventually("all is stored", || again.is_drained()).await;
+            until("all is stored", async || again.is_drained()).await;
             again.stop().await;
         }
         store.eventually(COUNTED, 4 * n).await;
@@ -98,17 +99,17 @@ async fn a_task_that_reports_do_not_need_is_started_again() {
     for (n, task) in (1..).zip(RESTARTED) {
         for (times, end) in [(1.0, End::Panic), (2.0, End::Return)] {
             faults.end(task, end);
-            eventually(task, || ends(&collector, task) == times).await;
+            until(task, async || ends(&collector, task) == times).await;
             let reasons = tasks.not_ready();
             let is_named = reasons.iter().any(|reason| reason.contains(task));
             assert!(is_named, "{task}: {reasons:?}");
             let up = format!("epwatch_task_up{{task=\"{task}\"}}");
-            eventually("it runs again", || metric(&collector, &up) == 1.0).await;
+            until("it runs again", async || metric(&collector, &up) == 1.0).await;
         }
         send(&mut device, &[report(1, 1, n)]).await;
     }
     let is_ready = || tasks.not_ready().is_empty();
-    eventually("the collector is ready again", is_ready).await;
+    until("the collector is ready again", async || is_ready()).await;
     store.eventually(COUNTED, RESTARTED.len() as u64).await;
     store.end(collector).await;
 }

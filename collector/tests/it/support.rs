@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use epwatch_collector::config::{AppKeyConfig, CollectorConfig, NewKey};
 use epwatch_collector::schema::{self, DATABASE};
 use epwatch_collector::{Client, Collector};
-use epwatch_engines::Engine;
 use epwatch_proto::samples;
 use epwatch_proto::v1::{self, collector_service_client::CollectorServiceClient};
 use epwatch_server::{ByteSize, Period};
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
+use epwatch_store::embedded::{EmbeddedStore, EngineState};
 use epwatch_store::{Cluster, StoreTarget, TemplateValues, migrate};
+use epwatch_test_support::{engine_config, until};
 use prost::Message;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -162,9 +162,7 @@ impl Store {
 
 /// An engine in a directory of its own, with more elements in its configuration.
 pub(crate) async fn engine_in(dir: &TempDir, elements: &str) -> EmbeddedStore {
-    let library = epwatch_engines::for_tests(Engine::Chdb).chdb_library();
-    let data = dir.path().join("store");
-    let mut config = EmbeddedConfig::new(data, library, ChildProgram::for_tests().unwrap());
+    let mut config = engine_config(&dir.path().join("store"));
     config.socket = Some(dir.path().join("store.sock"));
     config.engine_config = elements.to_owned();
     let engine = EmbeddedStore::start(config).await.unwrap();
@@ -268,19 +266,6 @@ pub(crate) fn metric(collector: &Collector, name: &str) -> f64 {
         .unwrap()
 }
 
-/// Waits until the condition `holds` returns true.
-#[track_caller]
-pub(crate) fn eventually(what: &str, holds: impl Fn() -> bool) -> impl Future<Output = ()> {
-    let caller = std::panic::Location::caller();
-    async move {
-        let deadline = Instant::now() + TIMEOUT;
-        while !holds() {
-            assert!(Instant::now() < deadline, "{caller}: never: {what}");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-}
-
 /// Waits until a collector has reached its store. A collector takes reports even before that.
 pub(crate) async fn hears_its_store(collector: &Collector) {
     let known = [
@@ -288,7 +273,10 @@ pub(crate) async fn hears_its_store(collector: &Collector) {
         "epwatch_collector_store_up",
     ];
     let is_known = |name| metric(collector, name) > 0.0;
-    eventually("the store is heard", || known.into_iter().all(is_known)).await;
+    until("the store is heard", async || {
+        known.into_iter().all(is_known)
+    })
+    .await;
 }
 
 pub(crate) type Device = CollectorServiceClient<Channel>;

@@ -11,13 +11,14 @@ use epwatch_proto::recorded::RecordedReader;
 use epwatch_proto::v1;
 use epwatch_server::Period;
 use epwatch_server::{Clock, SystemClock};
+use epwatch_test_support::until;
 use prost::Message;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::post;
 use crate::support::{
-    Device, ROWS, Store, TIMEOUT, check_metrics, connect, eventually, hears_its_store, key_for,
-    report, request, with_key,
+    Device, ROWS, Store, TIMEOUT, check_metrics, connect, hears_its_store, key_for, report,
+    request, with_key,
 };
 
 /// The first report of a stream of installation `n`.
@@ -339,7 +340,7 @@ async fn a_collector_behind_a_proxy_that_is_not_named_does_not_start_again() {
     upload(&collector, 51).await;
     upload(&collector, 101).await;
     let file = dir.path().join("wal/unnamed-proxy");
-    eventually("it is written down", || file.exists()).await;
+    until("it is written down", async || file.exists()).await;
     upload(&collector, 151).await;
     collector.stop().await;
 

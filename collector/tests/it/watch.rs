@@ -10,11 +10,11 @@ use epwatch_collector::config::CollectorConfig;
 use epwatch_proto::v1;
 use epwatch_server::Period;
 use epwatch_server::{Clock, SystemClock};
+use epwatch_test_support::until;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    COUNTED, Store, TIMEOUT, config, connect, eventually, metric, report, request, send, start,
-    started,
+    COUNTED, Store, TIMEOUT, config, connect, metric, report, request, send, start, started,
 };
 
 /// The machine's clock, moved ahead by this many microseconds.
@@ -45,9 +45,9 @@ async fn a_collector_that_nobody_sends_to_does_not_lag() {
     let config = config(&store.dir.path().join("wal"));
     let collector = start_with_clock(&store, config, clock.clone()).await;
     let lag = || metric(&collector, "epwatch_collector_wal_lag_seconds");
-    eventually("it is complete", || lag() < 600.0).await;
+    until("it is complete", async || lag() < 600.0).await;
     clock.0.store(HOUR_US, Ordering::Relaxed);
-    eventually("it is complete an hour later", || lag() < 600.0).await;
+    until("it is complete an hour later", async || lag() < 600.0).await;
     collector.stop().await;
 }
 
@@ -55,11 +55,11 @@ async fn a_collector_that_nobody_sends_to_does_not_lag() {
 async fn a_collector_that_is_started_again_knows_that_nothing_waits() {
     let (store, collector, mut device) = started().await;
     send(&mut device, &[report(1, 1, 1), report(1, 1, 2)]).await;
-    eventually("all is stored", || collector.is_drained()).await;
+    until("all is stored", async || collector.is_drained()).await;
     collector.stop().await;
 
     let again = start(&store, "wal").await;
-    eventually("nothing waits", || again.is_drained()).await;
+    until("nothing waits", async || again.is_drained()).await;
     assert_eq!(metric(&again, "epwatch_collector_wal_lag_bytes"), 0.0);
     again.stop().await;
 }
@@ -149,7 +149,7 @@ async fn sizes_limits_and_free_space_are_on_the_page() {
     let collector = crate::support::start_with(&store, config).await;
     let of = |name: &str| metric(&collector, &format!("epwatch_collector_{name}"));
     let is_read = || of("store_disk_bytes ") > 0.0 && of("store_disk_free_bytes ") > 0.0;
-    eventually("the store's size is read", is_read).await;
+    until("the store's size is read", async || is_read()).await;
     assert!(of("wal_free_bytes ") > of("wal_min_free_bytes "));
     assert_eq!(of("wal_max_bytes "), f64::from(64 << 20));
     assert!(of("connections_max ") >= 100.0);

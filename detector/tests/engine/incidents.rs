@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex};
 use epwatch_detector::notify::{Notification, Notifier, NotifyError, Occasion, Stdout};
 use epwatch_detector::{Detector, DetectorConfig};
 use epwatch_server::{ManualClock, TaskSet};
+use epwatch_test_support::until;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{MODEL_SHA256, Reports, TestStore, base, config, eventually};
+use crate::support::{MODEL_SHA256, Reports, TestStore, base, config};
 use crate::windows::{after, roll_out};
 
 /// Returns a store with a roll-out that falls back, its start, a clock so many seconds later, and a pager.
@@ -113,7 +114,7 @@ impl Running {
                 .any(|verdict| verdict.window_end == end);
             std::future::ready(judged)
         };
-        eventually("the window's verdict", is_there).await;
+        until("the window's verdict", is_there).await;
     }
 
     pub(crate) async fn stop(self) {
@@ -136,7 +137,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
     clock.set(after(base, 120));
     running.judged(after(base, 120)).await;
     let page = (Occasion::Firing, vec!["SM8635".to_owned()]);
-    eventually("the page", || {
+    until("the page", || {
         std::future::ready(pager.told() == [page.clone()])
     })
     .await;
@@ -161,7 +162,7 @@ async fn a_restart_neither_repeats_nor_forgets() {
     }
     let over = (Occasion::Resolved, vec!["SM8635".to_owned()]);
     let told = [page, over];
-    eventually("the all-clear", || std::future::ready(pager.told() == told)).await;
+    until("the all-clear", || std::future::ready(pager.told() == told)).await;
     running.stop().await;
     assert_eq!(
         store
@@ -200,7 +201,7 @@ async fn a_page_that_could_not_be_delivered_is_delivered_after_a_restart() {
     *pager.is_down.lock().unwrap() = false;
     let running = Running::start(&store, &clock, &pager);
     let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
-    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    until("the page", || std::future::ready(pager.told() == page)).await;
     running.stop().await;
     assert_eq!(pager.told(), page);
     store.stop().await;
@@ -261,7 +262,7 @@ async fn a_store_that_is_away_loses_no_page() {
     let dir = store.halt().await;
     clock.set(after(base, 120));
     let metrics = running.detector.metrics();
-    eventually("a failed evaluation", || {
+    until("a failed evaluation", || {
         std::future::ready(metrics.failures() > 0)
     })
     .await;
@@ -270,7 +271,7 @@ async fn a_store_that_is_away_loses_no_page() {
     let store = TestStore::resume(dir).await;
     running.judged(after(base, 120)).await;
     let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
-    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    until("the page", || std::future::ready(pager.told() == page)).await;
     running.stop().await;
     assert_eq!(pager.told(), page);
     assert_eq!(

@@ -7,10 +7,11 @@ use epwatch_detector::notify::Occasion;
 use epwatch_detector::read::Source;
 use epwatch_detector::replay::{ReplayOptions, replay};
 use epwatch_server::ManualClock;
+use epwatch_test_support::until;
 use jiff::Timestamp;
 
 use crate::incidents::{Pager, Running, healthy_window, rolled_out};
-use crate::support::{Place, Reports, TestStore, V2_FALLEN, config, eventually};
+use crate::support::{Place, Reports, TestStore, V2_FALLEN, config};
 use crate::windows::after;
 
 /// A version with most of its work on the CPU.
@@ -103,7 +104,7 @@ impl Watched {
 
     async fn told(&self, expected: &[Occasion]) {
         let is_told = || std::future::ready(self.occasions().len() >= expected.len());
-        eventually("a notification", is_told).await;
+        until("a notification", is_told).await;
         assert_eq!(self.occasions(), expected);
     }
 
@@ -112,7 +113,7 @@ impl Watched {
         let stored = format!(
             "SELECT toUInt64(count()) FROM incidents_v1 WHERE JSONExtractUInt(document, 'orders', 'last') = {n}"
         );
-        eventually("the order in the incident", || async {
+        until("the order in the incident", || async {
             self.store.count(&stored).await == 1
         })
         .await;
@@ -270,7 +271,7 @@ async fn an_order_outlives_a_restart_of_all() {
     let dir = watched.store.halt().await;
     let store = TestStore::resume(dir).await;
     let running = Running::start(&store, &watched.clock, &watched.pager);
-    eventually("the ack after the restart", || {
+    until("the ack after the restart", || {
         let told = watched.pager.told();
         std::future::ready(told.iter().any(|(told, _)| *told == Occasion::Acknowledged))
     })

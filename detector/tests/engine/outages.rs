@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use epwatch_detector::notify::Occasion;
 use epwatch_server::ManualClock;
 use epwatch_store::StoreTarget;
+use epwatch_test_support::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::incidents::{Pager, Running};
-use crate::support::{TestStore, base, eventually};
+use crate::support::{TestStore, base};
 use crate::windows::{after, roll_out};
 
 /// A proxy of the store. Once armed, it dies at the first request, then at the fourth, the seventh and so on. Every
@@ -127,9 +128,9 @@ async fn a_store_that_dies_in_mid_evaluation_loses_no_page_and_repeats_none() {
     clock.set(after(base, 120));
     running.judged(after(base, 120)).await;
     let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
-    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    until("the page", || std::future::ready(pager.told() == page)).await;
     let firing = "SELECT count() FROM incidents_v1 WHERE state = 'firing'";
-    eventually("the incident", || async { store.count(firing).await == 1 }).await;
+    until("the incident", || async { store.count(firing).await == 1 }).await;
     assert!(flaky.deaths.load(Ordering::SeqCst) >= 3);
     // At the stop the detector saves that the page went out. It tries once, so the store must answer.
     flaky.is_armed.store(false, Ordering::SeqCst);
@@ -227,15 +228,15 @@ async fn a_page_waits_a_moment_for_the_incidents_row_and_goes_out_without() {
     let pager = Pager::default();
     let running = Running::start_over(client, &clock, &pager);
     let n_kept = || std::future::ready(keeping.kept.load(Ordering::SeqCst) > 0);
-    eventually("an incident that is not stored", n_kept).await;
+    until("an incident that is not stored", n_kept).await;
     assert_eq!(pager.told(), []);
     let page = [(Occasion::Firing, vec!["SM8635".to_owned()])];
-    eventually("the page", || std::future::ready(pager.told() == page)).await;
+    until("the page", || std::future::ready(pager.told() == page)).await;
     let stored = "SELECT count() FROM incidents_v1";
     assert_eq!(store.count(stored).await, 0);
 
     keeping.lets_go.send_replace(true);
-    eventually("the incident", || async { store.count(stored).await == 1 }).await;
+    until("the incident", || async { store.count(stored).await == 1 }).await;
     running.stop().await;
     assert_eq!(pager.told(), page);
     keeping.task.abort();

@@ -1,13 +1,15 @@
 //! Several detectors on one store: one judges and notifies, and another takes over when it ends.
 
+use epwatch_test_support::until;
+
 use crate::incidents::{Pager, Running, healthy_window, page, rolled_out};
-use crate::support::{Reports, TestStore, eventually};
+use crate::support::{Reports, TestStore};
 use crate::windows::after;
 
 async fn stands(store: &TestStore, leaders: u64, of: u64) {
     let sql = "SELECT countIf(led) * 1000 + count() FROM (SELECT argMax(leads, beat) AS led \
                FROM detector_beats GROUP BY holder)";
-    eventually("a leader among the detectors", || async {
+    until("a leader among the detectors", || async {
         store.count(sql).await == leaders * 1_000 + of
     })
     .await;
@@ -23,7 +25,7 @@ async fn two_detectors_on_one_store_page_once_and_hand_over() {
 
     clock.set(after(base, 120));
     first.judged(after(base, 120)).await;
-    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    until("the page", || std::future::ready(pager.told() == [page()])).await;
     let judged_by_second = second.detector.verdicts().borrow().len();
     assert_eq!(judged_by_second, 0, "the second one stands by");
 
@@ -44,7 +46,7 @@ async fn two_detectors_on_one_store_page_once_and_hand_over() {
 async fn of_detectors_that_start_at_once_one_judges() {
     let (store, _, clock, pager) = rolled_out(120).await;
     let all = [(); 3].map(|()| Running::start(&store, &clock, &pager));
-    eventually("the page", || std::future::ready(!pager.told().is_empty())).await;
+    until("the page", || std::future::ready(!pager.told().is_empty())).await;
     stands(&store, 1, 3).await;
     for running in all {
         running.stop().await;
@@ -70,8 +72,8 @@ async fn a_detector_takes_over_from_one_that_is_silent_and_not_from_one_that_bea
     beats(14).await;
     let running = Running::start(&store, &clock, &pager);
     let claims = "SELECT count() FROM detector_beats WHERE holder != 7 AND NOT leads";
-    eventually("a claim", || async { store.count(claims).await > 0 }).await;
-    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    until("a claim", || async { store.count(claims).await > 0 }).await;
+    until("the page", || std::future::ready(pager.told() == [page()])).await;
     let early = "SELECT count() FROM detector_beats WHERE holder != 7 AND leads AND beaten_at < \
                  (SELECT max(beaten_at) FROM detector_beats WHERE holder = 7) + INTERVAL 20 SECOND";
     assert_eq!(
@@ -103,7 +105,7 @@ async fn a_clock_that_steps_repeats_and_loses_no_page() {
     healthy_window(&store, after(base, 890)).await;
     clock.set(after(base, 900));
     running.judged(after(base, 900)).await;
-    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    until("the page", || std::future::ready(pager.told() == [page()])).await;
     // And back again.
     clock.set(after(base, 120));
     let restarted = Pager::default();
@@ -126,7 +128,7 @@ async fn a_clock_a_day_ahead_and_back_loses_and_repeats_no_page() {
     let leap = || async {
         clock.set(after(base, 86_400));
         let verdicts = running.detector.verdicts();
-        eventually("a window without anything", || {
+        until("a window without anything", || {
             std::future::ready(verdicts.borrow().is_empty())
         })
         .await;
@@ -134,7 +136,7 @@ async fn a_clock_a_day_ahead_and_back_loses_and_repeats_no_page() {
     leap().await;
     clock.set(after(base, 120));
     running.judged(after(base, 120)).await;
-    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    until("the page", || std::future::ready(pager.told() == [page()])).await;
     // The clock steps once more while the incident fires.
     leap().await;
     clock.set(after(base, 125));

@@ -8,9 +8,10 @@ use std::time::Duration;
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::notify::Notifier;
 use epwatch_server::{End, FaultPoints, ManualClock, Period, TaskSet, open_metrics};
+use epwatch_test_support::until;
 
 use crate::incidents::{Running, page, rolled_out};
-use crate::support::{Reports, TestStore, base, config, eventually};
+use crate::support::{Reports, TestStore, base, config};
 use crate::windows::after;
 
 /// A set whose tasks a test ends; they are started again after `pause`.
@@ -24,7 +25,7 @@ const NEVER: Duration = Duration::from_secs(3_600);
 
 async fn until_ended(tasks: &TaskSet, task: &str) {
     let line = format!("epwatch_task_ends_total{{task=\"{task}\"}} 1");
-    eventually("the end of the task", || {
+    until("the end of the task", || {
         let page = open_metrics([&tasks.registry()]);
         std::future::ready(page.lines().any(|found| found == line))
     })
@@ -50,7 +51,7 @@ async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
         first.judged(after(base, 60)).await;
         let second = Running::start(&store, &clock, &pager);
         let holders = "SELECT uniqExact(holder) FROM detector_beats";
-        eventually("a standby", || async { store.count(holders).await == 2 }).await;
+        until("a standby", || async { store.count(holders).await == 2 }).await;
 
         faults.end(task, End::Panic);
         until_ended(&tasks, task).await;
@@ -58,10 +59,10 @@ async fn a_standby_leads_within_two_beats_of_the_end_of_a_task() {
         // Notifiers and watchdogs end with the detector. Then only the test and the detector's restart hold the
         // notifier.
         let held = || Arc::strong_count(&notifier) == 2;
-        eventually("the end of the notifier", || std::future::ready(held())).await;
+        until("the end of the notifier", || std::future::ready(held())).await;
         clock.set(after(base, 120));
         second.judged(after(base, 120)).await;
-        eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+        until("the page", || std::future::ready(pager.told() == [page()])).await;
         let waited = "SELECT count() FROM detector_beats WHERE NOT leads AND NOT is_gone AND beaten_at > \
                       (SELECT max(beaten_at) FROM detector_beats WHERE is_gone)";
         assert!(store.count(waited).await <= 2, "{task}");
@@ -87,7 +88,7 @@ async fn a_detector_alone_goes_on_after_the_end_of_each_task() {
     }
     clock.set(after(base, 120));
     running.judged(after(base, 120)).await;
-    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    until("the page", || std::future::ready(pager.told() == [page()])).await;
     running.stop().await;
     assert_eq!(pager.told(), [page()]);
     store.stop().await;
@@ -106,7 +107,7 @@ async fn an_incident_of_another_version_stays_as_it_is() {
     running.judged(after(base, 60)).await;
     clock.set(after(base, 120));
     running.judged(after(base, 120)).await;
-    eventually("the page", || std::future::ready(pager.told() == [page()])).await;
+    until("the page", || std::future::ready(pager.told() == [page()])).await;
     let registries = running.detector.registries();
     let metrics = open_metrics(&registries);
     let line = "epwatch_detector_unreadable_incidents 1";
@@ -130,7 +131,7 @@ async fn a_store_that_takes_no_rows_for_a_while_leaves_no_hole() {
     run("RENAME TABLE aside TO cohort_evidence").await.unwrap();
     for table in ["judged_windows_v1", "cohort_windows_v1"] {
         let n = format!("SELECT uniqExact(window_end) FROM {table}");
-        eventually(table, || async { store.count(&n).await == 2 }).await;
+        until(table, || async { store.count(&n).await == 2 }).await;
     }
     assert!(store.count("SELECT count() FROM cohort_evidence").await > 0);
     running.stop().await;
@@ -204,31 +205,31 @@ async fn a_detector_slower_than_its_step_judges_the_newest_window_first_and_says
     };
     // The evaluation of the window until 63 lasts until 75.
     clock.set(after(base, 63));
-    eventually("the evaluation", is_held).await;
+    until("the evaluation", is_held).await;
     clock.set(after(base, 75));
     faults.pass(POINT, 1);
     running.judged(after(base, 63)).await;
     faults.pass(POINT, 1);
     running.judged(after(base, 75)).await;
-    eventually("three windows behind", || behind(3)).await;
+    until("three windows behind", || behind(3)).await;
     let metrics = open_metrics(&running.detector.registries());
     let line = "epwatch_detector_windows_behind 3";
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
     let late = "the window that ended";
     assert!(!tasks.not_ready().iter().any(|one| one.contains(late)));
     // While an earlier window is judged, the next window becomes due. It comes before the other two.
-    eventually("an earlier window", is_held).await;
+    until("an earlier window", is_held).await;
     clock.set(after(base, 78));
     faults.pass(POINT, 2);
     running.judged(after(base, 78)).await;
-    eventually("two windows behind", || behind(2)).await;
+    until("two windows behind", || behind(2)).await;
     faults.pass(POINT, 2);
     let all = "SELECT uniqExact(window_end) FROM judged_windows_v1";
-    eventually("all windows", || async { store.count(all).await == 7 }).await;
+    until("all windows", || async { store.count(all).await == 7 }).await;
     let missing = "SELECT count() FROM missing_windows_v1";
     assert_eq!(store.count(missing).await, 0);
     let is_told = || std::future::ready(tasks.notes().is_empty());
-    eventually("nothing is behind", is_told).await;
+    until("nothing is behind", is_told).await;
     running.stop().await;
     store.stop().await;
 }

@@ -1,8 +1,7 @@
 //! A migrated engine for each test, and reports as the collector writes them.
 
-use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clickhouse::Client;
 use epwatch_collector::WalOffset;
@@ -13,7 +12,8 @@ use epwatch_proto::SendClock;
 use epwatch_proto::histogram::bucket_of_us;
 use epwatch_proto::placement::QNN_EP;
 use epwatch_server::Period;
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore};
+use epwatch_store::embedded::EmbeddedStore;
+use epwatch_test_support::engine_config;
 use jiff::Timestamp;
 
 use crate::schema::apply_schema;
@@ -35,12 +35,9 @@ impl TestStore {
 
     /// Starts an engine on the folder of an earlier one.
     pub(crate) async fn resume(dir: tempfile::TempDir) -> TestStore {
-        let library = epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library();
-        let child = ChildProgram::for_tests().unwrap();
-        let mut config = EmbeddedConfig::new(dir.path(), library, child);
-        config.memory_limit_bytes = 1 << 30;
-        config.stop_timeout = Duration::from_secs(5);
-        let store = EmbeddedStore::start(config).await.unwrap();
+        let store = EmbeddedStore::start(engine_config(dir.path()))
+            .await
+            .unwrap();
         store.ready().await.unwrap();
         TestStore { store, dir }
     }
@@ -65,18 +62,6 @@ impl TestStore {
 
     pub(crate) async fn count(&self, sql: &str) -> u64 {
         self.client().query(sql).fetch_one().await.unwrap()
-    }
-}
-
-/// Polls until `condition` holds.
-pub(crate) async fn eventually<F>(what: &str, mut condition: impl FnMut() -> F)
-where
-    F: Future<Output = bool>,
-{
-    let deadline = Instant::now() + Duration::from_secs(300);
-    while !condition().await {
-        assert!(Instant::now() < deadline, "{what} did not come true");
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -19,7 +19,9 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use self::phone::{Answer, Door, Phone, Script};
-use crate::support::{EPWATCH, Running, check_ended, epwatch, wait_for};
+use epwatch_test_support::wait_for;
+
+use crate::support::{EPWATCH, Running, check_ended, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 const MODEL: &str = "mixed_v2.head32";

@@ -21,6 +21,7 @@ use epwatch_detector::{Detector, DetectorConfig, notify};
 use epwatch_page::{PageConfig, PartStatus, TerminalPage};
 use epwatch_server::{Clock, FaultPoints, ManualClock, Period, TaskSet};
 use epwatch_store::embedded::EngineState;
+use epwatch_test_support::until;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
@@ -31,7 +32,7 @@ use crate::{
     fleet::{APP, MODEL},
     one_fleet::{FIRST, SECOND, Version},
     page::{Served, check_page},
-    support::{Store, check_succeeds, epwatch, until},
+    support::{Store, check_succeeds, epwatch},
 };
 
 use receivers::{CHANNELS, Receivers};

@@ -6,14 +6,13 @@ use bytes::Bytes;
 use clickhouse::Client;
 use epwatch_page::{PageConfig, PageServer};
 use epwatch_server::{Clock, SystemClock};
+use epwatch_test_support::until;
 use http_body_util::{BodyExt, Full};
 use hyper::{HeaderMap, Method, Request};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
-
-use crate::support::until;
 
 /// Names that try to break out of HTML, a link, SQL or a path.
 pub(crate) const HOSTILE: [&str; 9] = [

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clickhouse::Row;
+use epwatch_test_support::until;
 use serde::Serialize;
 
-use crate::support::{TestStore, eventually, kill, pid_of};
+use crate::support::{TestStore, kill, pid_of};
 
 const KILLS: u32 = 5;
 const ROWS_PER_BATCH: u64 = 1_000;
@@ -66,7 +67,7 @@ async fn a_writer_that_retries_loses_and_doubles_nothing_over_kills() {
     for _ in 0..KILLS {
         let before = test.count("SELECT count() FROM r").await;
         // Waits for a few more batches, so that the kill comes while the writer is at work.
-        eventually("rows grow", || async {
+        until("rows grow", || async {
             let now = test
                 .client()
                 .query("SELECT count() FROM r")
@@ -77,7 +78,7 @@ async fn a_writer_that_retries_loses_and_doubles_nothing_over_kills() {
         .await;
         let pid = pid_of(&test.store).expect("it just answered");
         kill(pid);
-        eventually("the next child is ready", || async {
+        until("the next child is ready", || async {
             pid_of(&test.store).filter(|next| *next != pid)
         })
         .await;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use epwatch_store::embedded::{
     ChildProgram, EmbeddedConfig, EmbeddedError, EmbeddedStore, EngineFailure, EngineState,
 };
+use epwatch_test_support::{chdb_library, engine_config, until};
 
-use crate::support::{TestStore, config, eventually, is_running, kill, library, pid_of, ready};
+use crate::support::{TestStore, is_running, kill, pid_of, ready};
 
 #[tokio::test]
 async fn a_stopped_engine_is_gone_and_starts_again_with_its_rows() {
@@ -24,7 +25,7 @@ async fn a_stopped_engine_is_gone_and_starts_again_with_its_rows() {
     assert!(!is_running(pid));
     assert!(client.query("SELECT 1").execute().await.is_err());
 
-    let again = ready(config(test.dir.path())).await;
+    let again = ready(engine_config(test.dir.path())).await;
     let count = again
         .client("t")
         .query("SELECT count() FROM a")
@@ -45,7 +46,7 @@ async fn stopping_waits_for_a_running_statement() {
         client.query(sql).execute().await
     });
     let busy = "SELECT count() FROM system.processes WHERE query LIKE 'INSERT%'";
-    eventually("it runs", || async {
+    until("it runs", || async {
         (test.count(busy).await == 1).then_some(())
     })
     .await;
@@ -59,7 +60,7 @@ async fn a_killed_child_comes_back_for_the_same_client() {
     let client = test.client();
     let first = pid_of(&test.store).unwrap();
     kill(first);
-    let second = eventually("another child is ready", || async {
+    let second = until("another child is ready", || async {
         pid_of(&test.store).filter(|pid| *pid != first)
     })
     .await;
@@ -96,7 +97,7 @@ async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
         exe,
     ];
     let program = ChildProgram::new("/bin/sh", args);
-    let config = EmbeddedConfig::new(dir.path().join("data"), library(), program);
+    let config = EmbeddedConfig::new(dir.path().join("data"), chdb_library(), program);
     let store = ready(config).await;
 
     std::fs::write(&full, "").unwrap();
@@ -119,7 +120,7 @@ async fn an_engine_that_was_ready_comes_back_however_often_it_does_not_start() {
 #[tokio::test]
 async fn a_second_engine_on_a_folder_says_it_is_in_use() {
     let test = TestStore::start().await;
-    let mut config = config(test.dir.path());
+    let mut config = engine_config(test.dir.path());
     config.stop_timeout = Duration::from_secs(1);
     let second = EmbeddedStore::start(config).await.unwrap();
     match second.ready().await {
@@ -139,7 +140,9 @@ async fn a_second_engine_on_a_folder_says_it_is_in_use() {
 #[tokio::test]
 async fn an_engine_waits_for_the_one_before_to_let_go_of_the_folder() {
     let test = TestStore::start().await;
-    let second = EmbeddedStore::start(config(test.dir.path())).await.unwrap();
+    let second = EmbeddedStore::start(engine_config(test.dir.path()))
+        .await
+        .unwrap();
     let mut state = second.state();
     let met_the_lock = |state: &EngineState| matches!(state, EngineState::Starting { n_restarts } if *n_restarts > 0);
     let _ = state.wait_for(met_the_lock).await.unwrap();
@@ -172,7 +175,7 @@ async fn a_missing_or_foreign_library_ends_with_the_reason() {
 async fn a_program_that_cannot_start_ends_with_the_reason() {
     let dir = tempfile::tempdir().unwrap();
     let missing = ChildProgram::new(dir.path().join("no-program"), ["x"]);
-    let store = EmbeddedStore::start(EmbeddedConfig::new(dir.path(), library(), missing));
+    let store = EmbeddedStore::start(EmbeddedConfig::new(dir.path(), chdb_library(), missing));
     let failed = store.await.unwrap().ready().await.unwrap_err();
     assert!(
         matches!(failed, EmbeddedError::Failed(EngineFailure::Program { .. })),
@@ -186,7 +189,7 @@ async fn a_child_that_never_gets_ready_ends_with_what_it_said() {
     let dir = tempfile::tempdir().unwrap();
     let script = "echo out of luck >&2; exit 3";
     let unlucky = ChildProgram::new("/bin/sh", ["-c", script]);
-    let store = EmbeddedStore::start(EmbeddedConfig::new(dir.path(), library(), unlucky));
+    let store = EmbeddedStore::start(EmbeddedConfig::new(dir.path(), chdb_library(), unlucky));
     match store.await.unwrap().ready().await {
         Err(EmbeddedError::Failed(EngineFailure::Start { reason, stderr })) => {
             assert!(stderr.contains("out of luck"), "{stderr}");
@@ -200,7 +203,7 @@ async fn a_child_that_never_gets_ready_ends_with_what_it_said() {
 async fn a_child_that_hangs_at_its_start_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let hangs = ChildProgram::new("/bin/sh", ["-c", "exec sleep 1000"]);
-    let mut config = EmbeddedConfig::new(dir.path(), library(), hangs);
+    let mut config = EmbeddedConfig::new(dir.path(), chdb_library(), hangs);
     config.start_timeout = Duration::from_millis(20);
     let store = EmbeddedStore::start(config);
     let failed = store.await.unwrap().ready().await.unwrap_err().to_string();
@@ -213,7 +216,7 @@ async fn parent_to_be_killed() {
     let Some(dir) = std::env::var_os("EPWATCH_TEST_PARENT_DIR") else {
         return;
     };
-    let store = ready(config(dir.as_ref())).await;
+    let store = ready(engine_config(dir.as_ref())).await;
     std::fs::write(
         std::path::Path::new(&dir).join("pid"),
         pid_of(&store).unwrap().to_string(),
@@ -232,19 +235,19 @@ async fn the_child_ends_with_its_parent() {
         .spawn()
         .unwrap();
     let pid_file = dir.path().join("pid");
-    let pid = eventually("the parent's engine is ready", || async {
+    let pid = until("the parent's engine is ready", || async {
         std::fs::read_to_string(&pid_file).ok()?.parse::<u32>().ok()
     })
     .await;
     assert!(is_running(pid));
     parent.kill().unwrap();
     parent.wait().unwrap();
-    eventually("the child ends", || async {
+    until("the child ends", || async {
         (!is_running(pid)).then_some(())
     })
     .await;
     // The engine's lock ended with the engine.
-    let next = ready(config(dir.path())).await;
+    let next = ready(engine_config(dir.path())).await;
     next.stop().await;
 }
 
@@ -267,7 +270,7 @@ async fn a_config_file_in_the_working_folder_is_ignored() {
     ];
     let program = ChildProgram::new("/bin/sh", args);
     let data = dir.path().join("data");
-    let store = ready(EmbeddedConfig::new(&data, library(), program)).await;
+    let store = ready(EmbeddedConfig::new(&data, chdb_library(), program)).await;
     let client = store.client("");
     let setting = |name: &'static str| {
         let client = client.clone();
@@ -322,7 +325,7 @@ async fn limits_and_durability_are_set() {
 #[tokio::test]
 async fn the_child_outlives_the_thread_that_asked_for_it() {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path());
+    let config = engine_config(dir.path());
     let asked = std::thread::spawn(|| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(ready(config))
@@ -366,7 +369,7 @@ async fn a_foreign_file_at_the_socket_path_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("mine.txt");
     std::fs::write(&socket, "precious").unwrap();
-    let mut config = config(&dir.path().join("data"));
+    let mut config = engine_config(&dir.path().join("data"));
     config.socket = Some(socket.clone());
     let store = EmbeddedStore::start(config).await.unwrap();
     let failed = store.ready().await.unwrap_err().to_string();

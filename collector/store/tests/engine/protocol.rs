@@ -2,9 +2,10 @@
 
 use clickhouse::{Compression, Row};
 use epwatch_store::embedded::EmbeddedStore;
+use epwatch_test_support::{engine_config, until};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{TestStore, config, eventually, post, raw};
+use crate::support::{TestStore, post, raw};
 
 #[derive(Debug, Clone, PartialEq, Row, Serialize, Deserialize)]
 struct Sample {
@@ -218,12 +219,12 @@ async fn the_query_of_a_client_that_left_is_killed() {
     let running = "SELECT count() FROM system.processes WHERE query LIKE '%\\'left\\')' \
                    AND query NOT LIKE '%system.processes%'";
     let n_running = || async { test.count(running).await };
-    eventually("the query runs", || async {
+    until("the query runs", || async {
         (n_running().await == 1).then_some(())
     })
     .await;
     slow.abort();
-    eventually("the query ends", || async {
+    until("the query ends", || async {
         (n_running().await == 0).then_some(())
     })
     .await;
@@ -241,7 +242,7 @@ async fn an_insert_whose_client_left_writes_nothing() {
     }
     drop(insert);
     let busy = "SELECT count() FROM system.processes WHERE query LIKE 'INSERT%'";
-    eventually("the insert ends", || async {
+    until("the insert ends", || async {
         (test.count(busy).await == 0).then_some(())
     })
     .await;
@@ -275,7 +276,7 @@ async fn an_insert_refused_half_way_says_why() {
 #[tokio::test]
 async fn a_full_queue_answers_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = config(dir.path());
+    let mut config = engine_config(dir.path());
     config.max_concurrent_queries = 1;
     let store = EmbeddedStore::start(config).await.unwrap();
     store.ready().await.unwrap();

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use epwatch_store::embedded::{EmbeddedStore, ReaderAccess};
+use epwatch_test_support::{engine_config, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{config, eventually, kill, pid_of, ready};
+use crate::support::{kill, pid_of, ready};
 
 const PASSWORD: &str = "a long password";
 
@@ -21,7 +22,7 @@ impl Readers {
     async fn start() -> Readers {
         let dir = tempfile::tempdir().unwrap();
         let access = ReaderAccess::new("127.0.0.1:0".parse().unwrap(), PASSWORD).unwrap();
-        let mut config = config(dir.path());
+        let mut config = engine_config(dir.path());
         config.readers = Some(access);
         let store = ready(config).await;
         let owner = store.client("");
@@ -211,7 +212,7 @@ async fn readers_that_want_all_memory_leave_the_owner_s_part() {
 async fn the_port_comes_back_with_the_engine() {
     let readers = Readers::start().await;
     kill(pid_of(&readers.store).unwrap());
-    let again = eventually("the engine is back", async || {
+    let again = until("the engine is back", async || {
         readers
             .store
             .readers()
@@ -219,7 +220,7 @@ async fn the_port_comes_back_with_the_engine() {
     });
     let address = again.await;
     let back = Readers { address, ..readers };
-    let ask = eventually("readers are served", async || {
+    let ask = until("readers are served", async || {
         let address = back.store.readers()?;
         tokio::net::TcpStream::connect(address).await.ok()
     });

@@ -1,22 +1,9 @@
 //! Starts an engine for one test, and waits for conditions with a deadline.
 
-use std::future::Future;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
 
-use epwatch_store::embedded::{ChildProgram, EmbeddedConfig, EmbeddedStore, EngineState};
-
-pub(crate) fn library() -> PathBuf {
-    epwatch_engines::for_tests(epwatch_engines::Engine::Chdb).chdb_library()
-}
-
-pub(crate) fn config(data_dir: &Path) -> EmbeddedConfig {
-    let child = ChildProgram::for_tests().unwrap();
-    let mut config = EmbeddedConfig::new(data_dir, library(), child);
-    config.memory_limit_bytes = 1 << 30;
-    config.stop_timeout = Duration::from_secs(5);
-    config
-}
+use epwatch_store::embedded::{EmbeddedConfig, EmbeddedStore, EngineState};
+use epwatch_test_support::engine_config;
 
 /// Starts an engine, and waits until it is ready.
 pub(crate) async fn ready(config: EmbeddedConfig) -> EmbeddedStore {
@@ -34,7 +21,7 @@ pub(crate) struct TestStore {
 impl TestStore {
     pub(crate) async fn start() -> TestStore {
         let dir = tempfile::tempdir().unwrap();
-        let store = ready(config(dir.path())).await;
+        let store = ready(engine_config(dir.path())).await;
         let admin = store.client("");
         admin.query("CREATE DATABASE t").execute().await.unwrap();
         TestStore { store, dir }
@@ -80,21 +67,6 @@ pub(crate) fn is_running(pid: u32) -> bool {
     // A zombie process has ended; its parent has only not collected its status yet.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
     status.is_ok_and(|status| !status.contains("State:\tZ"))
-}
-
-/// Polls until `condition` returns a value.
-pub(crate) async fn eventually<T, F>(what: &str, mut condition: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(value) = condition().await {
-            return value;
-        }
-        assert!(Instant::now() < deadline, "gave up waiting: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Sends bytes as they are and returns all that comes back until the connection closes.

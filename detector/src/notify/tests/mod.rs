@@ -5,7 +5,7 @@ mod proxies;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use epwatch_model::{Cause, CohortVerdict, Incident, IncidentKey, Severity, VerdictClass};
 use epwatch_server::{ManualClock, Period};
+use epwatch_test_support::until;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -643,15 +644,6 @@ impl Running {
     }
 }
 
-/// Polls until `condition` holds.
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what} did not come true");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-}
-
 #[tokio::test]
 async fn a_notifier_that_was_down_gets_the_news_when_it_is_back() {
     let (receiver, url) = Receiver::start(&[(StatusCode::BAD_GATEWAY, None), OK]).await;
@@ -719,10 +711,13 @@ async fn a_firing_incident_is_repeated_and_a_resolved_one_is_not() {
         Alertmanager::new("alertmanager", &config, Links::default()).unwrap(),
         vec![firing()],
     );
-    eventually("three repeats", || receiver.alerts().len() >= 4).await;
+    until("three repeats", async || receiver.alerts().len() >= 4).await;
     running.incidents.send_replace(Arc::new(vec![resolved()]));
     let ended = |json: &Value| ends_at(&json[0]) == at(3 * 3600);
-    eventually("the end", || receiver.alerts().last().is_some_and(ended)).await;
+    until("the end", async || {
+        receiver.alerts().last().is_some_and(ended)
+    })
+    .await;
     let ends = receiver.alerts().iter().filter(|json| ended(json)).count();
     // Two news items were delivered, whatever the number of repeats.
     let counted = running.stop().await;
