@@ -150,14 +150,18 @@ fn judged_alone(error: anyhow::Error) -> anyhow::Error {
 }
 
 /// Whether two models have the same bytes. A file that cannot be read is refused elsewhere, with its reason.
-pub(super) fn is_same_file(one: &Path, other: &Path) -> bool {
+pub(super) fn is_same_model(one: &Path, other: &Path) -> bool {
     let is_readable = |path| input_file::check(path, FilePurpose::Model).is_ok();
     let size = |path: &Path| path.metadata().ok().map(|found| found.len());
-    let hash = |path| epwatch_manifest::sha256_of_file(path).ok();
+    let hashes = |path| -> Option<Vec<String>> {
+        let model = gated_model(path).ok()?;
+        let data = model.data.into_iter().map(|file| file.sha256);
+        Some([model.sha256].into_iter().chain(data).collect())
+    };
     is_readable(one)
         && is_readable(other)
         && size(one) == size(other)
-        && hash(one).is_some_and(|sha256| Some(sha256) == hash(other))
+        && hashes(one).is_some_and(|hashes_of_one| Some(hashes_of_one) == hashes(other))
 }
 
 fn is_lfs_pointer(path: &Path) -> std::io::Result<bool> {

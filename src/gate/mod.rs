@@ -316,7 +316,7 @@ fn check_measured(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), W
     }
     let before = chosen.baseline.of_model(&model, 1)?;
     if let Some(before) = before
-        && baseline::is_same_file(&model, before)
+        && baseline::is_same_model(&model, before)
     {
         return Err(WrongUse(format!(
             "--baseline {} is the same model as {}: give the model before, or measure this one in turn with itself by \

@@ -190,3 +190,68 @@ fn profiles_are_launches_and_name_their_eps() {
     fs::write(dir.join("npu.json"), &whole[..whole.len() - 9]).unwrap();
     check_fails(&mut with(&npu), 2, "end_profiling");
 }
+
+/// The graph's file is the same for any weights next to it. So its hash alone would let launches of other weights pass as
+/// evidence for these.
+#[test]
+fn launches_of_other_weights_are_refused_by_the_file_of_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let [graph, data] = ["forms_outside.fp32.onnx", "forms_outside.fp32.data"];
+    let models = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
+    for version in ["old", "new"] {
+        fs::create_dir(at(version)).unwrap();
+        for name in [graph, data] {
+            fs::copy(format!("{models}/{name}"), at(version).join(name)).unwrap();
+        }
+    }
+    let mut weights = fs::read(at("old").join(data)).unwrap();
+    weights[0] ^= 1;
+    fs::write(at("new").join(data), &weights).unwrap();
+    let gate = |words: &str| {
+        let limits = "[latency]\nlaunches = 1\nruns = 21\nwarmup = 1\nmedian_ms = 60000.0\n[placement]\nmin_npu_macs = 0.0";
+        fs::write(at("gate.toml"), format!("preset = 'macs-only'\n{limits}")).unwrap();
+        fs::write(
+            at("runs.toml"),
+            "preset = 'macs-only'\n[latency]\nmedian_ms = 60000.0\n[placement]\nmin_npu_macs = 0.0",
+        )
+        .unwrap();
+        let mut gate = epwatch(&format!("gate {words}"));
+        gate.current_dir(folder.path());
+        gate
+    };
+    // Two versions of a model may differ in their weights alone.
+    let local =
+        format!("new/{graph} --baseline old/{graph} --local --policy gate.toml --keep kept");
+    let ended = gate(&local).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(
+        ended.status.code(),
+        Some(3),
+        "one pair decides nothing: {told}"
+    );
+    let runs = format!("new/{graph} --policy runs.toml --runs kept/candidate-001.json");
+    let judged = gate(&runs).output().unwrap();
+    let told = String::from_utf8_lossy(&judged.stderr);
+    assert!(matches!(judged.status.code(), Some(0 | 1 | 3)), "{told}");
+    // As after an export over the weights that were measured.
+    fs::write(at("new").join(data), [&weights[..], &[0]].concat()).unwrap();
+    let told = format!("kept/candidate-001.json was measured with another {data} (SHA-256 ");
+    check_fails(&mut gate(&runs), 2, &told);
+    fs::remove_file(at("new").join(data)).unwrap();
+    check_fails(&mut gate(&runs), 2, "the file is missing");
+    fs::write(at("new").join(data), &weights).unwrap();
+    // A document of another program may leave the weights out: the report names that.
+    let mut launch: Value =
+        serde_json::from_slice(&fs::read(at("kept/candidate-001.json")).unwrap()).unwrap();
+    let model = launch["model"].as_object_mut().unwrap();
+    assert_eq!(model["data"].as_object().unwrap().len(), 1);
+    model.remove("data");
+    fs::write(at("kept/candidate-001.json"), launch.to_string()).unwrap();
+    let silent = gate(&runs).output().unwrap();
+    let table = String::from_utf8_lossy(&silent.stdout);
+    assert!(
+        table.contains("a file does not say which data of MODEL it was measured with"),
+        "{table}"
+    );
+}

@@ -31,6 +31,7 @@ mod gate_inputs;
 mod gate_launches;
 mod gate_local;
 mod gate_no_launch;
+mod gate_outputs;
 mod gate_placement;
 mod gate_reports;
 mod gate_ssh;

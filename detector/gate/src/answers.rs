@@ -72,6 +72,20 @@ pub(crate) fn outputs(
         let why = format!("{}: {what}{}", one.file.path, first_off(one));
         return Some(Check::new("outputs", CheckResult::Fail, why));
     }
+    let not_finite =
+        of_runs().filter_map(|(one, outputs)| Some((one, outputs?.not_finite.as_ref()?)));
+    let (wrong, noted): (Vec<_>, Vec<_>) = not_finite.partition(|(_, found)| found.is_wrong());
+    if let Some((one, found)) = wrong.first() {
+        let why = format!(
+            "{}: {}; numbers on the NPU may be too large for their type, which ends at 65504 in FP16",
+            one.file.path,
+            found.shown()
+        );
+        return Some(Check::new("outputs", CheckResult::Fail, why));
+    }
+    if let Some((one, found)) = noted.first() {
+        notes.push(Mistake::not_finite(&one.file.path, found));
+    }
     let limit = by.policy.outputs.min_cosine?;
     let cosines = of_runs().map(|(one, outputs)| Some((outputs?.cosine?, one)));
     let least = cosines

@@ -73,6 +73,22 @@ pub enum LaunchesError {
     /// A launch was measured with another model than the given one.
     #[error("{0} was measured with another model (SHA-256 {1}) than {2}")]
     OtherModel(String, String, String),
+    /// A launch was measured with another file of tensors than the given model has.
+    #[error(
+        "{launch} was measured with another {file} (SHA-256 {was}) than {model} has ({is}); measure the model with its data anew"
+    )]
+    OtherData {
+        /// Path of the launch's file.
+        launch: String,
+        /// The file of tensors, as the model names it.
+        file: String,
+        /// Its SHA-256 in the launch.
+        was: String,
+        /// The same now, or that the file is missing.
+        is: String,
+        /// Path of the model.
+        model: String,
+    },
     /// Launches of one side with two models.
     #[error(
         "{0} and {1} were measured with two models ({2} and {3}); give launches of one model to a side"
@@ -230,16 +246,21 @@ pub(crate) fn check_models(
     baseline: &[MeasuredFile],
 ) -> Result<(), LaunchesError> {
     let path = |of: &MeasuredFile| of.file.path.clone();
-    let sha256 = |of: &MeasuredFile| of.run.target.model_sha256.clone();
+    // Two versions may share the graph's file, and differ in the data next to it.
+    let hashes = |of: &MeasuredFile| {
+        let target = &of.run.target;
+        Some((target.model_sha256.clone()?, target.model_data.clone()))
+    };
     let one_model = |arm: &[MeasuredFile]| -> Result<_, LaunchesError> {
-        let mut named = arm.iter().filter_map(|one| Some((one, sha256(one)?)));
+        let mut named = arm.iter().filter_map(|one| Some((one, hashes(one)?)));
         let Some((first, model)) = named.next() else {
             return Ok(None);
         };
         match named.find(|(_, other)| *other != model) {
             Some((one, other)) => {
                 let (a, b) = (path(first), path(one));
-                Err(LaunchesError::TwoModels(a, b, model, other))
+                let [was, is] = told_apart(&model, &other);
+                Err(LaunchesError::TwoModels(a, b, was, is))
             }
             None => Ok(Some((path(first), model))),
         }
@@ -263,6 +284,23 @@ pub(crate) fn check_models(
         }
         None => Ok(()),
     }
+}
+
+/// The SHA-256 of a model's file, and of each file of its tensors.
+type ModelHashes = (String, BTreeMap<String, String>);
+
+/// Names two models by the first file in which they differ.
+fn told_apart(one: &ModelHashes, other: &ModelHashes) -> [String; 2] {
+    if one.0 != other.0 {
+        return [one.0.clone(), other.0.clone()];
+    }
+    let mut files = one.1.keys().chain(other.1.keys());
+    let differing = files.find(|file| one.1.get(*file) != other.1.get(*file));
+    let file = differing.map_or("", String::as_str);
+    [one, other].map(|(_, data)| match data.get(file) {
+        Some(sha256) => format!("{file} {sha256}"),
+        None => format!("without {file}"),
+    })
 }
 
 /// Keeps sessions of one model version in each arm. If an arm has several, MODEL selects its own for the candidate and

@@ -137,6 +137,18 @@ fn check_model(
             let (path, model) = (one.file.path.clone(), model.path.clone());
             return Err(LaunchesError::OtherModel(path, other.clone(), model));
         }
+        for (file, was) in &one.run.target.model_data {
+            let is = model.sha256_of_data(file);
+            if is != Some(was.as_str()) {
+                return Err(LaunchesError::OtherData {
+                    launch: one.file.path.clone(),
+                    file: file.clone(),
+                    was: was.clone(),
+                    is: is.unwrap_or("the file is missing").to_owned(),
+                    model: model.path.clone(),
+                });
+            }
+        }
     }
     Ok(())
 }
@@ -274,6 +286,15 @@ fn not_checked(
     }
     if by.model.is_some() && !all(&|run| run.target.model_sha256.is_some()) {
         not("model", "a file does not say that it is of MODEL");
+    }
+    let has_data = by.model.is_some_and(|model| !model.data.is_empty());
+    let names_data =
+        |run: &Run| run.target.model_sha256.is_none() || !run.target.model_data.is_empty();
+    if has_data && !all(&names_data) {
+        not(
+            "data",
+            "a file does not say which data of MODEL it was measured with",
+        );
     }
     let is_inspect = all(&|run| run.inspected.is_some());
     if !is_inspect && !both(&|run| run.target.device.is_some()) {

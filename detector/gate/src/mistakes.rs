@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::run::NotFinite;
+
 /// A misreading that a file invites, and what to do instead. If it would make a number meaningless, the reader returns
 /// an error instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -247,6 +249,14 @@ impl Mistake {
                 "the calibration is of another device or runtime ({what}), so that its floors are not used"
             ),
             "epwatch gate calibrate on this device",
+        )
+    }
+
+    pub(crate) fn not_finite(file: &str, outputs: &NotFinite) -> Self {
+        Self::new(
+            "not_finite",
+            format!("{file}: {}; a cosine is without them", outputs.shown()),
+            "inputs that the app has, as outputs.golden",
         )
     }
 

@@ -1,6 +1,9 @@
 //! One launch, or one row of a table of launches, as a reader found it in a file.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use epwatch_proto::{Accelerator, DeviceType};
 use serde::{Deserialize, Serialize};
@@ -92,6 +95,8 @@ pub struct RunTarget {
     pub model_id: Option<String>,
     /// SHA-256 of the model, hexadecimal.
     pub model_sha256: Option<String>,
+    /// SHA-256 of the files that hold its tensors, by their paths from the model's folder; empty if the file does not say.
+    pub model_data: BTreeMap<String, String>,
     /// EPs or selection policy that the session asked for.
     pub asked_for: Option<String>,
 }
@@ -134,9 +139,52 @@ pub struct RunOutputs {
     /// The first wrong output of a model with several outputs, for example one that exposes inner outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_off: Option<String>,
+    /// The first output with a NaN or an infinity.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_finite: Option<NotFinite>,
     /// The reason why the outputs are wrong under any policy, if the file gives one.
     #[serde(skip)]
     pub wrong: Option<String>,
+}
+
+/// An output that is not finite everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NotFinite {
+    /// Its name in the model.
+    pub output: String,
+    /// Number of its elements that are a NaN or an infinity.
+    pub elements: u64,
+    /// The same of the expected output.
+    pub expected: u64,
+    /// Number of all its elements.
+    pub of: u64,
+    /// Whether they are at other places than expected. Outputs have no distances then.
+    pub differs: bool,
+}
+
+impl NotFinite {
+    /// Whether some of them are where a number is expected. The launch is wrong then under any policy.
+    pub(crate) fn is_wrong(&self) -> bool {
+        self.differs && self.elements >= self.expected
+    }
+
+    /// Both outputs, in words.
+    pub(crate) fn shown(&self) -> String {
+        let Self {
+            output,
+            elements,
+            expected,
+            of,
+            differs,
+        } = self;
+        let there = match differs {
+            false => "as on the CPU".to_owned(),
+            true if elements == expected => "and as many on the CPU at other places".to_owned(),
+            true => format!("and {expected} on the CPU"),
+        };
+        format!("the output {output} has {elements} NaNs or infinities in {of} elements, {there}")
+    }
 }
 
 /// A node of a launch.

@@ -126,6 +126,9 @@ pub struct MeasuredModel {
     /// SHA-256 of the file, in hex.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// SHA-256 of each file next to it that holds its tensors, by its path as the model names it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub data: BTreeMap<String, String>,
     /// The name that both versions of the model have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -1,6 +1,6 @@
 //! The result of a gate: the document `epwatch.gate/1`, which all reports are written from.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +80,17 @@ pub struct GatedModel {
     pub sha256: String,
     /// Files that hold its tensors or compiled graphs, as far as they are there.
     pub data: Vec<GatedFile>,
+}
+
+impl GatedModel {
+    /// Returns the SHA-256 of a file of its data, by the file's path from the model's folder.
+    pub(crate) fn sha256_of_data(&self, file: &str) -> Option<&str> {
+        let folder = Path::new(&self.path).parent().unwrap_or(Path::new(""));
+        let path = folder.join(file);
+        let mut data = self.data.iter();
+        let found = data.find(|one| Path::new(&one.path) == path)?;
+        Some(&found.sha256)
+    }
 }
 
 /// The program that judged.

@@ -16,6 +16,8 @@ pub(crate) struct Job {
     pub(crate) model: PathBuf,
     /// SHA-256 of the model's file, in hex: a kept launch must have the same.
     pub(crate) sha256: String,
+    /// SHA-256 of the files next to it that hold its tensors: a kept launch must have the same.
+    pub(crate) data: BTreeMap<String, String>,
     /// The name of both models, which are two versions of one model.
     pub(crate) name: String,
     #[serde(with = "path_bytes")]

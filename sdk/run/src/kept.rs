@@ -10,7 +10,7 @@ use crate::{
     document::{self, RunDocument},
     inputs::InputKind,
     job::{AFFINITY, Ep, Job},
-    settings::{AFFINITY_FILE, BACKEND, CUSTOM_OPS, DATA, INPUTS, ORT, PROVIDER, difference},
+    settings::{AFFINITY_FILE, BACKEND, CUSTOM_OPS, INPUTS, ORT, PROVIDER, difference},
 };
 
 /// The launch of an earlier call; `None` if there is none.
@@ -34,6 +34,9 @@ pub(crate) fn known(job: &Job) -> Result<Option<RunDocument>, String> {
 fn differs(kept: &RunDocument, job: &Job) -> Option<String> {
     if kept.model.sha256.as_ref() != Some(&job.sha256) {
         return Some("it is of another model".to_owned());
+    }
+    if let Some(file) = difference(&kept.model.data, &job.data) {
+        return Some(format!("the model's data: {file} is another file now"));
     }
     if kept.runtime.ep.as_deref() != Some(job.ep.name()) {
         let (was, is) = (kept.runtime.ep.as_ref(), job.ep.name().to_owned());
@@ -60,7 +63,7 @@ fn setting_differs(name: &str, kept: &RunDocument, job: &Job) -> String {
         Some(file) if was.is_some() => {
             format!("{name}: {version}another file now, {}", file.display())
         }
-        None if [DATA, CUSTOM_OPS].contains(&name) && was.is_some() && is.is_some() => {
+        None if name == CUSTOM_OPS && was.is_some() && is.is_some() => {
             format!("{name}: the files are other ones than before")
         }
         _ => changed(name, was, is),

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use epwatch_gate::run::RunOutputs;
+use epwatch_gate::run::{NotFinite, RunOutputs};
 use epwatch_manifest::{CompiledElsewhere, ModelOutline};
 use epwatch_proto::{Placement, hex};
 use epwatch_sdk::{
     placement::{self, Inspection, inspect_file, record_assignment, summarise},
-    self_test::{self, GoldenInput},
+    self_test::{self, GoldenInput, code},
     types::SelfTest,
 };
 use ort::{session::Session, sys::OrtErrorCode};
@@ -85,6 +85,11 @@ fn look(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
             Ok(runtime.cpu_builder(job)?.commit_from_file(&job.model)?)
         });
         document.outputs = outputs(&test);
+        if let Some(outputs) = &mut document.outputs {
+            add_not_finite(outputs, test.error_code, &mut session, &golden, || {
+                Ok(runtime.cpu_builder(job)?.commit_from_file(&job.model)?)
+            })?;
+        }
     }
     Ok(document)
 }
@@ -129,14 +134,62 @@ fn missing_ops(job: &Job, error: &str) -> Option<String> {
 /// `None` if the outputs could not be compared.
 fn outputs(test: &SelfTest) -> Option<RunOutputs> {
     let hash = test.npu_output_hash?;
-    (test.error_code == 0).then(|| RunOutputs {
-        hash: Some(hex(&hash)),
-        max_abs: test.max_abs,
-        cosine: test.cosine,
-        top1: test.top1_equal.map(|equal| f64::from(u8::from(equal))),
-        first_off: Some(test.first_off_output.clone()).filter(|first| !first.is_empty()),
-        wrong: None,
-    })
+    [0, code::NOT_FINITE]
+        .contains(&test.error_code)
+        .then(|| RunOutputs {
+            hash: Some(hex(&hash)),
+            max_abs: test.max_abs,
+            cosine: test.cosine,
+            top1: test.top1_equal.map(|equal| f64::from(u8::from(equal))),
+            first_off: Some(test.first_off_output.clone()).filter(|first| !first.is_empty()),
+            not_finite: None,
+            wrong: None,
+        })
+}
+
+/// Names the first output with a NaN or an infinity. A cosine is without such elements, so an output that has nothing else
+/// has none.
+fn add_not_finite(
+    outputs: &mut RunOutputs,
+    error_code: i32,
+    session: &mut Session,
+    golden: &GoldenInput,
+    cpu_session: impl FnOnce() -> anyhow::Result<Session>,
+) -> anyhow::Result<()> {
+    let of = |session: &mut Session| {
+        let found = self_test::not_finite(session, golden);
+        found.map_err(|code| anyhow::anyhow!("the outputs could not be read again (error {code})"))
+    };
+    let here = of(session)?;
+    let differs = error_code == code::NOT_FINITE;
+    let on_cpu = match differs {
+        true => of(&mut cpu_session()?)?,
+        false => here.clone(),
+    };
+    if here.iter().any(|one| one.elements == one.of) {
+        outputs.cosine = None;
+        outputs.top1 = None;
+    }
+    let mut each: Vec<NotFinite> = Vec::new();
+    for one in here.iter().chain(&on_cpu) {
+        let elements = |outputs: &[self_test::NotFinite]| {
+            let of_one = outputs.iter().find(|other| other.output == one.output);
+            of_one.map_or(0, |one| one.elements)
+        };
+        each.push(NotFinite {
+            output: one.output.clone(),
+            elements: elements(&here),
+            expected: elements(&on_cpu),
+            of: one.of,
+            differs,
+        });
+    }
+    // The first that has more of them than on the CPU, then the first that has fewer. If each has as many, they are at other
+    // places.
+    let more = each.iter().find(|one| one.elements > one.expected);
+    let other = more.or_else(|| each.iter().find(|one| one.elements < one.expected));
+    outputs.not_finite = other.or(each.first()).cloned();
+    Ok(())
 }
 
 fn timed(job: &Job, runtime: &LoadedRuntime, n: u32) -> anyhow::Result<RunDocument> {

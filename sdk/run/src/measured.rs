@@ -25,6 +25,7 @@ pub(crate) fn document_of(job: &Job) -> RunDocument {
         warmup: Some(0),
         model: MeasuredModel {
             sha256: Some(job.sha256.clone()),
+            data: job.data.clone(),
             name: Some(job.name.clone()),
         },
         target: job.target.clone(),

@@ -41,7 +41,7 @@ use crate::{
     launch::launch,
     report,
     schedule::{MOST_TRIES, order},
-    settings::{DATA, settings, sha256_of, sha256_of_data, short},
+    settings::{settings, sha256_of, sha256_of_data},
     untimed::{UNFINISHED, WARM_STARTS},
     wrong_use::WrongUse,
 };
@@ -168,8 +168,8 @@ struct Side {
     arm: Arm,
     model: PathBuf,
     sha256: String,
-    /// SHA-256 of the files next to the model that hold its tensors; `None` without such files.
-    data_sha256: Option<String>,
+    /// SHA-256 of the files next to the model that hold its tensors.
+    data: BTreeMap<String, String>,
     manifest: Option<PathBuf>,
 }
 
@@ -217,7 +217,7 @@ impl Plan {
                 arm,
                 model: model.to_owned(),
                 sha256: sha256_of(model)?,
-                data_sha256: sha256_of_data(model),
+                data: sha256_of_data(model)?,
                 manifest,
             })
         };
@@ -265,6 +265,7 @@ impl Plan {
                 .into_owned(),
             model,
             sha256: String::new(),
+            data: BTreeMap::new(),
             settings: settings(command, &ort, &ep, &inputs, &custom_ops)?,
             ort,
             ep,
@@ -517,15 +518,12 @@ impl Plan {
     }
 
     fn job_of(&self, side: &Side, task: Task, out: &Path) -> Job {
-        let mut settings = self.job.settings.clone();
-        let data = side.data_sha256.as_deref().map(short);
-        settings.extend(data.map(|hash| (DATA.to_owned(), hash)));
         Job {
-            settings,
             task,
             arm: side.arm,
             model: side.model.clone(),
             sha256: side.sha256.clone(),
+            data: side.data.clone(),
             manifest: side.manifest.clone(),
             out: out.to_owned(),
             ..self.job.clone()

@@ -29,7 +29,6 @@ pub(crate) const BACKEND: &str = "QNN's back end";
 pub(crate) const AFFINITY_FILE: &str = "op_affinity's file";
 pub(crate) const CUSTOM_OPS: &str = "custom ops";
 pub(crate) const INPUTS: &str = "inputs";
-pub(crate) const DATA: &str = "the model's data";
 
 /// Returns the settings of a command whose paths were found.
 pub(crate) fn settings(
@@ -109,19 +108,17 @@ pub(crate) fn sha256_of(path: &Path) -> anyhow::Result<String> {
     read().with_context(|| format!("failed to read {}", path.display()))
 }
 
-/// Returns one SHA-256 of the files next to a model that hold its tensors. A file that is missing is left out: the session
-/// tells of it.
-pub(crate) fn sha256_of_data(model: &Path) -> Option<String> {
-    let (outline, folder) = (ModelOutline::of(model).ok()?, model.parent()?);
-    let mut hash = Sha256::new();
-    let mut files = outline.data_files();
+/// Returns the SHA-256 of each file next to a model that holds its tensors, by its path as the model names it. A file that is
+/// missing is left out: the session tells of it.
+pub(crate) fn sha256_of_data(model: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let (outline, folder) = (ModelOutline::of(model).ok(), model.parent());
+    let files = outline.iter().flat_map(ModelOutline::data_files);
+    let paths = files.map(|file| (file, folder.unwrap_or(Path::new("")).join(file)));
     // A FIFO would wait for ever.
-    files.retain(|file| folder.join(file).is_file());
-    for file in &files {
-        hash.update(file.as_os_str().as_encoded_bytes());
-        hash.update(sha256_of(&folder.join(file)).unwrap_or_default());
-    }
-    (!files.is_empty()).then(|| hex(&hash.finalize()))
+    let plain = paths.filter(|(_, path)| path.is_file());
+    plain
+        .map(|(file, path)| Ok((file.display().to_string(), sha256_of(&path)?)))
+        .collect()
 }
 
 /// Returns one SHA-256 of the names and the content of a folder's files.

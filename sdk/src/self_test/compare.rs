@@ -99,6 +99,21 @@ fn distances_of_one(npu: &Output, cpu: &Output) -> Result<Distances, i32> {
     })
 }
 
+/// Counts the elements that are a NaN or an infinity; `None` if there is none.
+#[cfg(feature = "ort")]
+pub(super) fn not_finite(output: &Output) -> Option<super::NotFinite> {
+    let (mut elements, mut of) = (0, 0);
+    for number in output.element_type.numbers(&output.data) {
+        of += 1;
+        elements += u64::from(!number.as_f64().is_finite());
+    }
+    (elements > 0).then(|| super::NotFinite {
+        output: output.name.clone(),
+        elements,
+        of,
+    })
+}
+
 fn is_same_without_being_finite(a: Number, b: Number) -> bool {
     match (a, b) {
         (Number::Float(a), Number::Float(b)) => {

@@ -136,6 +136,30 @@ where
     run::compared(random_session_uid(), session, golden, cpu_session).into()
 }
 
+/// An output of a run that is not finite everywhere.
+#[cfg(feature = "ort")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotFinite {
+    /// Its name.
+    pub output: String,
+    /// Number of its elements that are a NaN or an infinity.
+    pub elements: u64,
+    /// Number of all its elements.
+    pub of: u64,
+}
+
+/// Runs a golden input on `session`, and returns the outputs that have a NaN or an infinity, in the session's order.
+/// [`compared`] leaves out such elements if both sessions have them, so that they have no distance.
+///
+/// # Errors
+/// Returns an error code as in [`code`] if the run failed, or an output is not a tensor of numbers.
+#[cfg(feature = "ort")]
+pub fn not_finite(session: &mut OrtSession, golden: &GoldenInput) -> Result<Vec<NotFinite>, i32> {
+    let outputs = run::outputs(session, golden)?;
+    Ok(outputs.iter().filter_map(compare::not_finite).collect())
+}
+
 #[cfg(test)]
 #[cfg(feature = "ort")]
 mod tests;

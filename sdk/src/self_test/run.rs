@@ -55,7 +55,7 @@ fn ort_code(error: &ort::Error) -> i32 {
     }
 }
 
-fn outputs(session: &mut Session, golden: &GoldenInput) -> Result<Vec<Output>, i32> {
+pub(super) fn outputs(session: &mut Session, golden: &GoldenInput) -> Result<Vec<Output>, i32> {
     let mut inputs = Vec::new();
     for (name, tensor) in golden.inputs() {
         let value = tensor.to_value().map_err(|error| ort_code(&error))?;

@@ -89,6 +89,12 @@ pub(super) fn read(value: Value) -> Result<Run, ReadError> {
             model_id: document.model.name.clone(),
             model: document.model.name,
             model_sha256: document.model.sha256.map(|hex| hex.to_ascii_lowercase()),
+            model_data: document
+                .model
+                .data
+                .into_iter()
+                .map(|(file, hex)| (file, hex.to_ascii_lowercase()))
+                .collect(),
             asked_for: asked,
         },
         runs_us,
@@ -195,6 +201,15 @@ impl RunDocument<InspectedChipset> {
             if let Some(value) = value.filter(|value| !range.contains(value)) {
                 return Err(format!("{field} is {value}"));
             }
+        }
+        if let Some(found) = &outputs.not_finite
+            && (found.output.len() > MOST_NAME_BYTES
+                || found.elements.max(found.expected) > found.of)
+        {
+            let (elements, of) = (found.elements.max(found.expected), found.of);
+            return Err(format!(
+                "outputs.not_finite has {elements} of {of} elements, or a name of more than {MOST_NAME_BYTES} bytes"
+            ));
         }
         if let Some(profile) = &self.profile {
             check_profile(profile)?;

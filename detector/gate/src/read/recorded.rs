@@ -305,6 +305,7 @@ fn target(
         model: Some(format!("{} {}", model.id, model.version)),
         model_id: Some(model.id.clone()),
         model_sha256: model.sha256.map(|sha256| sha256.to_string()),
+        model_data: BTreeMap::new(),
         asked_for,
     }
 }

@@ -236,6 +236,48 @@ fn load_times_and_outputs_have_limits() {
     check(&found, "outputs", CheckResult::Undecided);
 }
 
+/// A NaN has no distance, so that no cosine shows it.
+#[test]
+fn a_nan_where_the_cpu_has_a_number_fails_without_a_limit() {
+    let judged = |elements: u64, expected: u64, differs: bool, policy: &str| {
+        let fields = format!(
+            r#", "outputs": {{"hash": "a", "not_finite": {{"output": "y", "elements": {elements}, "expected": {expected},
+            "of": 16, "differs": {differs}}}}}"#
+        );
+        alone(vec![launch("a", "candidate", 8_000, 0, &fields)], policy)
+    };
+    let policy = "[latency]\nmedian_ms = 9";
+    for (elements, expected, told) in [
+        (
+            16,
+            0,
+            "y has 16 NaNs or infinities in 16 elements, and 0 on the CPU",
+        ),
+        (
+            2,
+            2,
+            "y has 2 NaNs or infinities in 16 elements, and as many on the CPU at other places",
+        ),
+    ] {
+        let found = judged(elements, expected, true, policy);
+        let found = check(&found, "outputs", CheckResult::Fail);
+        assert!(found.why.contains(told), "{found:?}");
+    }
+    // The CPU's outputs are the ones that cannot be used.
+    for (elements, expected, differs) in [(0, 2, true), (2, 2, false)] {
+        let found = judged(elements, expected, differs, policy);
+        check_mistake(&found, "not_finite");
+        let checks = &found.targets[0].checks;
+        assert!(
+            !checks.iter().any(|check| check.id == "outputs"),
+            "{checks:?}"
+        );
+    }
+    let limit = "[outputs]\nmin_cosine = 0.99";
+    let undecided = judged(16, 16, false, limit);
+    check(&undecided, "outputs", CheckResult::Undecided);
+}
+
 /// The baseline's own launches are too noisy for the limit.
 #[test]
 fn a_limit_below_the_floor_of_the_device_is_named() {
