@@ -583,7 +583,7 @@ fn started(mut gate: Command, moment: &str) -> (Running, Vec<String>) {
 }
 
 #[track_caller]
-fn check_no_process(folder: &Path) {
+pub(crate) fn check_no_process(folder: &Path) {
     let began = Instant::now();
     while !processes_of(folder).is_empty() {
         let left = processes_of(folder);

@@ -1,13 +1,13 @@
 //! `epwatch gate --local` if a launch cannot be made: a crash, inputs that are not tensors, an old runtime, half a look.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, process::Command};
 
 use epwatch_engines::{Engine, ensure};
 use serde_json::Value;
 
 use crate::{
     gate_inputs::library_of_ops,
-    gate_local::{measured_file, policy},
+    gate_local::{check_no_process, measured_file, policy},
     support::{check_ends, check_fails, check_succeeds, epwatch},
 };
 
@@ -137,6 +137,35 @@ fn a_gate_without_an_answer_writes_its_reports() {
     assert!(!stderr.contains("goes on"), "{stderr}");
     let found = read(&Path::new(&out).join("gate.json"));
     assert_eq!(found["targets"][0]["model"]["path"], model, "{found:#}");
+}
+
+/// A library of custom ops that starts a process of its own, and then never returns.
+const HANGING: &str = r#"
+    #include <unistd.h>
+    __attribute__((constructor)) static void hang(void) {
+        fork();
+        for (;;) pause();
+    }
+"#;
+
+#[test]
+fn a_library_that_hangs_ends_the_launch_at_its_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("hang.c"), HANGING).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]);
+    check_succeeds(cc.arg(at("libhang.so")).arg(at("hang.c")));
+    let (policy, out) = (policy(folder.path(), 1), at("out"));
+    let [library, keep] = ["libhang.so", "launches"].map(|name| at(name).display().to_string());
+    let model = format!("{FIXTURES}/gate/custom_op.onnx");
+    let words = format!(
+        "gate {model} --local --policy {policy} --keep {keep} --custom-ops {library} --launch-timeout 2s"
+    );
+    let told = "the placement's launch of the candidate (custom_op.onnx) did not end within 2 s, and was ended";
+    check_fails(epwatch(&words).arg("--out").arg(&out), 3, told);
+    check_reports(&out, told);
+    check_no_process(folder.path());
 }
 
 #[test]

@@ -57,6 +57,9 @@ pub struct Command {
     /// Longest pause before a launch, until two pieces of work on the CPU take as long, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) steady_seconds: u64,
+    /// Longest time of one launch, in seconds. A launch that takes longer is ended with its processes.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) launch_timeout: u64,
     /// The chipset, for example SM8650 [default: as the device names it].
     #[arg(long, value_name = "NAME")]
     pub(crate) chipset: Option<String>,

@@ -1,6 +1,6 @@
-//! A launch whose process ended without a document: the words for its end, and what helps.
+//! A launch whose process ended without a document, or not in its time: the words for its end, and what helps.
 
-use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
 
 use crate::{
     document::{Placed, RunDocument},
@@ -37,8 +37,31 @@ pub fn crash_signal(signal: i32) -> Option<&'static str> {
 
 const SIGKILL: i32 = 9;
 
-/// The error of a launch whose process ended like this, with its own reason if it gave one.
-pub(crate) fn without_document(job: &Job, ended: ExitStatus, why: Option<&str>) -> anyhow::Error {
+/// A launch did not end in its time. It is not made again, because a library that hangs does so each time.
+#[derive(Debug)]
+pub(crate) struct TimedOut(String);
+
+impl TimedOut {
+    pub(crate) fn of(job: &Job, limit: Duration) -> Self {
+        Self(format!(
+            "{} did not end within {} s, and was ended: a library that it loads may hang, such as the EP or custom ops; \
+             --launch-timeout gives it longer",
+            name_of(job),
+            limit.as_secs()
+        ))
+    }
+}
+
+impl std::fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for TimedOut {}
+
+/// A launch in messages, with its model.
+fn name_of(job: &Job) -> String {
     let what = match job.task {
         Task::Look => "the placement's launch".to_owned(),
         Task::Profile => "the profile's launch".to_owned(),
@@ -47,7 +70,12 @@ pub(crate) fn without_document(job: &Job, ended: ExitStatus, why: Option<&str>) 
         Task::Time(n) => format!("launch {n}"),
     };
     let model = job.model.file_name().unwrap_or_default().to_string_lossy();
-    let launch = format!("{what} of the {} ({model})", job.arm.as_str());
+    format!("{what} of the {} ({model})", job.arm.as_str())
+}
+
+/// The error of a launch whose process ended like this, with its own reason if it gave one.
+pub(crate) fn without_document(job: &Job, ended: ExitStatus, why: Option<&str>) -> anyhow::Error {
+    let launch = name_of(job);
     match ended.signal().map(|signal| (signal, crash_signal(signal))) {
         Some((_, Some(signal))) => Crashed {
             signal,

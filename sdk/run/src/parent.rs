@@ -5,6 +5,7 @@ use std::{
     env,
     fs::{self, File},
     io::{self, Write as _},
+    os::unix::process::CommandExt as _,
     path::{self, Path, PathBuf},
     process::{Child, ExitCode, ExitStatus, Stdio},
     sync::{
@@ -12,7 +13,7 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -23,7 +24,7 @@ use epwatch_sdk::runtime::TELEMETRY_SWITCH;
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
-    process::{Signal, set_parent_process_death_signal},
+    process::{Pid, Signal, kill_process_group, set_parent_process_death_signal},
 };
 use signal_hook::{
     consts::{SIGINT, SIGTERM},
@@ -34,7 +35,7 @@ use crate::{
     args::Command,
     attended::{self, StartedBy},
     conditions::output_of,
-    crash::{Crashed, without_document},
+    crash::{Crashed, TimedOut, without_document},
     document::{self, Placed, RunDocument},
     job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
     kept::{known, out_of_turn},
@@ -152,6 +153,8 @@ pub fn run(command: Command, subcommand: &[&str]) -> anyhow::Result<ExitCode> {
 struct Plan {
     sides: Vec<Side>,
     launches: u32,
+    /// Longest time of one launch.
+    launch_timeout: Duration,
     /// A job without the fields that differ between launches.
     job: Job,
     out: PathBuf,
@@ -295,6 +298,7 @@ impl Plan {
         Ok(Self {
             sides,
             launches: command.launches,
+            launch_timeout: Duration::from_secs(command.launch_timeout),
             job,
             out,
             subcommand: subcommand.iter().map(ToString::to_string).collect(),
@@ -538,7 +542,12 @@ impl Plan {
             let last = attempt == MOST_TRIES;
             let mut document = match self.child(job) {
                 Ok(document) => document,
-                Err(error) if last || error.is::<Ended>() || error.is::<WrongUse>() => {
+                Err(error)
+                    if last
+                        || error.is::<Ended>()
+                        || error.is::<WrongUse>()
+                        || error.is::<TimedOut>() =>
+                {
                     return Err(error);
                 }
                 Err(error) => {
@@ -575,7 +584,7 @@ impl Plan {
         };
         let ended = fs::write(&told, serde_json::to_vec(&job)?)
             .with_context(|| format!("failed to write {}", told.display()))
-            .and_then(|()| self.run_child(&told));
+            .and_then(|()| self.run_child(&told, &job));
         let read = match ended {
             Ok(ended) if ended.success() => document::read(&answer).with_context(|| {
                 format!("failed to read {}, which a launch wrote", answer.display())
@@ -599,7 +608,7 @@ impl Plan {
         read
     }
 
-    fn run_child(&self, told: &Path) -> anyhow::Result<ExitStatus> {
+    fn run_child(&self, told: &Path, job: &Job) -> anyhow::Result<ExitStatus> {
         let mut child = std::process::Command::new(env::current_exe()?);
         child
             .args(&self.subcommand)
@@ -608,20 +617,29 @@ impl Plan {
             .current_dir(&self.out)
             .env(TELEMETRY_SWITCH, "1")
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            // A library may start processes of its own, which end with the launch.
+            .process_group(0);
         let child = child.spawn();
-        self.wait(child.context("failed to start a process for a launch")?)
+        self.wait(
+            child.context("failed to start a process for a launch")?,
+            job,
+        )
     }
 
-    fn wait(&self, mut child: Child) -> anyhow::Result<ExitStatus> {
+    fn wait(&self, mut child: Child, job: &Job) -> anyhow::Result<ExitStatus> {
+        let began = Instant::now();
         loop {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
             if self.interrupted.load(Relaxed) {
-                child.kill()?;
-                child.wait()?;
+                end_group(&mut child)?;
                 return Err(Ended::Interrupted(self.caller).into());
+            }
+            if began.elapsed() >= self.launch_timeout {
+                end_group(&mut child)?;
+                return Err(TimedOut::of(job, self.launch_timeout).into());
             }
             thread::sleep(PAUSE);
         }
@@ -639,6 +657,13 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// Ends a launch, and the processes that it started.
+fn end_group(child: &mut Child) -> io::Result<()> {
+    kill_process_group(Pid::from_child(child), Signal::KILL)?;
+    child.wait()?;
+    Ok(())
 }
 
 /// The EP's options for launches, whose working folder is another one: paths are relative to the folder of the caller.
