@@ -15,6 +15,7 @@ from ._compiled_model import compatibility
 from ._explanation import Explanation
 from ._native import VERSION as __version__
 from ._native import ConfigError, FolderError, Plan, UploadError
+from ._preflight import FailedCheck, preflight
 from ._process import (
     disable_runtime_telemetry,
     explain,
@@ -33,6 +34,7 @@ from ._self_test import SelfTestResult, self_test
 from ._session import InferenceSession, attach, measure, record
 
 __all__ = [
+    "FailedCheck",
     "ConfigError",
     "Explanation",
     "FolderError",
@@ -50,6 +52,7 @@ __all__ = [
     "is_started",
     "measure",
     "plan",
+    "preflight",
     "record",
     "seal",
     "self_test",

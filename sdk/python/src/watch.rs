@@ -14,6 +14,7 @@ use epwatch_proto::{placement::MAX_NODES, unhex};
 use epwatch_sdk::{
     AttachRequest, Conditions, HostAssignment, ModelInfo, NetworkKind, SessionPlan,
     placement::{AssignedNode, Assignment, Compatibility, Subgraph},
+    preflight::{Check, PreflightFacts},
     types::{PowerSave, ReasonCode, SelectionPolicy, SessionOptions, Thermal},
 };
 use pyo3::{
@@ -244,6 +245,31 @@ impl Watch {
                 Some(Compatibility::Unsupported) => Some("unsupported"),
                 _ => None,
             })
+        })
+    }
+
+    /// Finds what keeps the NPU from starting: code, value, meaning and fix of each cause.
+    fn preflight(
+        &self,
+        py: Python<'_>,
+        backend_path: PathBuf,
+        soc_model: String,
+        model_qairt: String,
+        runtime_qairt: String,
+    ) -> PyResult<Vec<(&'static str, String, &'static str, &'static str)>> {
+        let watch = self.inner()?;
+        guarded(|| {
+            let mut facts = PreflightFacts::default();
+            facts.backend_path = backend_path;
+            facts.soc_model = soc_model;
+            facts.model_qairt = model_qairt;
+            facts.runtime_qairt = runtime_qairt;
+            let found = py.detach(|| watch.preflight(&facts)).into_iter();
+            let texts = |check: Check| {
+                let (meaning, fix) = (check.meaning(), check.fix());
+                (check.reason.as_str(), check.seen, meaning, fix)
+            };
+            Ok(found.map(texts).collect())
         })
     }
 

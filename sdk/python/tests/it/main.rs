@@ -13,6 +13,7 @@ mod fork;
 mod guide;
 mod litert;
 mod placement;
+mod preflight;
 mod runs;
 mod self_test;
 mod testing;

@@ -9,6 +9,8 @@ def watched(path: str) -> list[str]:
     epwatch.start(app="com.example.robot", endpoint="http://127.0.0.1:4717", key="demo-key", consent=True)
     plan: epwatch.Plan = epwatch.plan("segmenter", "3")
     session = epwatch.InferenceSession(path, providers=["CPUExecutionProvider"], model="segmenter", version="3", plan=plan)
+    checks: list[epwatch.FailedCheck] = epwatch.preflight(soc_model="68")
+    print([check.reason for check in checks])
     with epwatch.measure(session) as raw:
         raw.run(None, {})
 
