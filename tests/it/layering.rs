@@ -22,7 +22,7 @@ const MAY_USE: &str = "
     manifest: proto
     sdk: proto
     ffi: proto sdk
-    python: proto sdk
+    python: manifest proto sdk
     run: gate manifest proto sdk
     server: proto
     store: proto

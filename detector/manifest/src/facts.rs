@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fs::File,
+    io::{Read, Seek},
     path::Path,
 };
 
@@ -54,7 +55,18 @@ pub struct GraphFacts {
 /// # Errors
 /// The file cannot be read, is not an ONNX model or is too large.
 pub fn graph_facts(model: &Path, given: &[InputShape]) -> Result<GraphFacts, ManifestError> {
-    let mut model = read::model(File::open(model)?)?;
+    graph_facts_of(File::open(model)?, given)
+}
+
+/// Reads the edges of a model, as [`graph_facts`] does.
+///
+/// # Errors
+/// The model cannot be read, is not an ONNX model or is too large.
+pub fn graph_facts_of(
+    model: impl Read + Seek,
+    given: &[InputShape],
+) -> Result<GraphFacts, ManifestError> {
+    let mut model = read::model(model)?;
     let counted = shapes::fix_inputs(&mut model, given).and_then(|()| count::counted(&mut model));
     let (macs, tensors, uncounted) = counted.map_or_else(
         |_| Default::default(),

@@ -37,7 +37,7 @@ use sha2::{Digest, Sha256};
 
 pub use document::{ManifestDocument, SCHEMA, Uncounted};
 pub use error::ManifestError;
-pub use facts::{GraphFacts, NodeSize, graph_facts};
+pub use facts::{GraphFacts, NodeSize, graph_facts, graph_facts_of};
 pub use forms::NodeForm;
 pub use outline::{CompiledElsewhere, ModelOutline, Precompiled};
 pub use rewrite::{Rewrite, Rewritten, rewrite, weights_outside};

@@ -22,7 +22,7 @@ from typing import Any, Collection, Mapping
 
 from . import _native, _placement
 
-# Without the model's graph their place is not known. The gate excuses them only at the graph's edges, or next to a CPU node.
+# Where they are in the graph decides whether they may be outside of the NPU.
 _CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
 # The first runs on an NPU cost up to 20 times a later one.
 _COLD_RUNS = 3
@@ -42,8 +42,8 @@ def assert_on_npu(
 ) -> None:
     """Fails unless the NPU runs every op that computes, in at most so many partitions: one, if `max_partitions` is None.
 
-    Any QuantizeLinear or DequantizeLinear may be on the CPU, and the op types of `allowed_cpu_ops`. With `min_macs`
-    any op may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
+    QuantizeLinear and DequantizeLinear may be on the CPU at the graph's own inputs and outputs and next to another node there, as
+    for `epwatch gate`, and so may the op types of `allowed_cpu_ops`. With `min_macs` any op may be elsewhere, as long as the NPU has this share of the model's MACs, 0 to 1. They are counted in `side_car`,
     the file that `epwatch manifest` writes of the session's model file. Without it the session's own is read, which
     `epwatch.InferenceSession` or `attach` was given. Ops elsewhere split the NPU's graph, so then the
     number of partitions is judged only if `max_partitions` is given. `session` is of `epwatch.InferenceSession`, or of
@@ -78,16 +78,9 @@ def assert_on_npu(
     used = sorted({ep for ep, _ in listed})
     if not any(on_npu):
         raise AssertionError(f"no node is on the NPU; the session's nodes are on {', '.join(used) or 'no EP'}")
-    elsewhere = [
-        (ep, name, op_type)
-        for ep, nodes in listed
-        if not _native.is_on_npu(ep)
-        for name, op_type, _ in nodes
-        if op_type not in _CONVERSIONS and op_type not in allowed
-    ]
     if min_macs is not None and side_car is not None:
         _assert_macs(session, listed, min_macs, side_car)
-    elif elsewhere:
+    elif elsewhere := [node for node in _computing_elsewhere(session, listed) if node[2] not in allowed]:
         n_nodes = sum(len(nodes) for _, nodes in listed)
         shown = [f"  {name or '(without a name)'} ({op_type}) on {ep}" for ep, name, op_type in elsewhere[:20]]
         more = [f"  and {len(elsewhere) - 20} more"] if len(elsewhere) > 20 else []
@@ -96,6 +89,26 @@ def assert_on_npu(
     if max_partitions is not None and len(on_npu) > max_partitions:
         sizes = ", ".join(str(len(nodes)) for nodes in on_npu)
         raise AssertionError(f"the NPU has {len(on_npu)} partitions instead of at most {max_partitions}: {sizes} nodes")
+
+
+def _computing_elsewhere(session: Any, listed: _placement.Listed) -> list[tuple[str, str, str]]:
+    """Returns EP, name and op type of each node outside of the NPU, without conversions that may be there."""
+    __tracebackhide__ = True
+    elsewhere = [(ep, name, op) for ep, nodes in listed if not _native.is_on_npu(ep) for name, op, _ in nodes]
+    in_place = [op in _CONVERSIONS for _, _, op in elsewhere]
+    path, content = _placement.model_of(session)
+    model = os.fsdecode(path) if path else content
+    if any(in_place) and model:
+        of_npu = [nodes for ep, nodes in listed if _native.is_on_npu(ep)]
+        names = [name for nodes in of_npu for name, _, _ in nodes]
+        try:
+            in_place = _native.are_in_place(model, [node[1:] for node in elsewhere], names, len(of_npu))
+        except OSError as error:
+            raise ValueError(f"the session's model cannot be read to find the place of its conversions: {error}") from error
+        except ValueError:
+            # Another format than ONNX, or a model with functions: the place is not known.
+            pass
+    return [node for node, may_be_there in zip(elsewhere, in_place) if not may_be_there]
 
 
 def _assert_macs(session: Any, listed: _placement.Listed, min_macs: float, path: str | os.PathLike[str]) -> None:

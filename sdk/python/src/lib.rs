@@ -6,6 +6,7 @@
 
 mod config;
 mod failure;
+mod graph;
 mod self_test;
 mod session;
 mod shape;
@@ -17,6 +18,8 @@ mod watch;
 mod _native {
     #[pymodule_export]
     use crate::failure::{ConfigError, FolderError, UploadError};
+    #[pymodule_export]
+    use crate::graph::are_in_place;
     #[pymodule_export]
     use crate::self_test::SelfTest;
     #[pymodule_export]

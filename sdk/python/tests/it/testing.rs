@@ -23,6 +23,7 @@ fn pytest(environment: &Environment, program: &str) -> Command {
         .arg(crate_file("tests/programs").join(program))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("MODEL", model("mixed_v2.head32.onnx"))
+        .env("FIXTURES", crate_file("../../tests/fixtures"))
         .env("PLUGIN", qnn.qnn_provider_library())
         .env("BACKEND", qnn.qnn_htp_library());
     pytest
@@ -35,7 +36,7 @@ fn the_assertions_hold_under_pytest() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success() && said.contains("12 passed"), "{said}");
+    assert!(ran.status.success() && said.contains("13 passed"), "{said}");
 }
 
 /// The plugin has no conftest, and a failure shows the test's own line.

@@ -59,6 +59,33 @@ def test_one_without_leaves_the_head_to_the_cpu(device):
             assert_latency(session, IMAGE, max_ms=wrong)
 
 
+def test_conversions_are_where_the_gate_excuses_them(device, tmp_path):
+    models, cases = Path(os.environ["FIXTURES"], "models"), Path(os.environ["FIXTURES"], "gate")
+    # At the graph's own input and output, and next to another node on the CPU.
+    assert_on_npu(session_on(device, "57", models / "cnn.qu8.onnx"))
+    beside_norms = session_on(device, "57", cases / "yolo_layernorm.qu8.onnx")
+    assert_on_npu(beside_norms, allowed_cpu_ops=["LayerNormalization"], max_partitions=4)
+    # This one unpacks weights in each run.
+    model = tmp_path / "block_int4.onnx"
+    model.write_bytes((cases / "block_int4.onnx").read_bytes())
+    for source in (model, model.read_bytes()):
+        session = session_on(device, "57", source)
+        with pytest.raises(AssertionError, match="1 of 2 nodes compute outside of the NPU") as failure:
+            assert_on_npu(session)
+        assert "dqw (DequantizeLinear) on CPUExecutionProvider" in str(failure.value), failure.value
+        assert_on_npu(session, allowed_cpu_ops=["DequantizeLinear"])
+    of_file = session_on(device, "57", model)
+    model.unlink()
+    with pytest.raises(ValueError, match="model cannot be read to find the place of its conversions"):
+        assert_on_npu(of_file)
+    # Without a graph their place is not known.
+    placed = Placed((QNN, ["a"]), ("CPUExecutionProvider", ["b"]))
+    placed.get_provider_graph_assignment_info()[1].get_nodes()[0].op_type = "DequantizeLinear"
+    assert_on_npu(placed)
+    placed._model_bytes = b"another format"
+    assert_on_npu(placed)
+
+
 def test_most_of_the_work_is_on_the_npu(device):
     session, side_car = session_on(device, "68"), os.environ["SIDE_CAR"]
     # The head's two Gemm, 50,432 of 193,280, are on the CPU.
