@@ -63,7 +63,7 @@ public object ExplainedApp {
             println("outcome_$it now")
             done.countDown()
         }
-        done.await()
+        done.awaitOrFail()
     }
 
     private fun shown(of: Explanation): String = listOf(

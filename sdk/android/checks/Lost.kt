@@ -29,7 +29,7 @@ public object LostApp {
             println("upload $outcome")
             tried.countDown()
         }
-        tried.await()
+        tried.awaitOrFail()
         println("explain ${Epwatch.explain()}")
         println("stopped ${Epwatch.stop(300_000)}")
     }

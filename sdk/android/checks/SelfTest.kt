@@ -53,7 +53,7 @@ public object SelfTestApp {
         observed.close()
         val sent = CountDownLatch(1)
         Epwatch.upload { sent.countDown() }
-        sent.await()
+        sent.awaitOrFail()
         Epwatch.stop(60_000)
     }
 

@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-use epwatch_proto::Report;
+use epwatch_proto::{Accelerator, Placement, PlacementSource, Report};
 use epwatch_runtimes::{Environment, ci_wheels, epwatch_wheel, wheels};
 use epwatch_strict_collector::Collector;
 
@@ -134,4 +134,19 @@ pub(crate) fn run(program: &str, args: &[&Path]) -> (String, Vec<Report>) {
 
 pub(crate) fn n_runs(reports: &[Report]) -> u64 {
     reports.iter().flat_map(|r| &r.series).map(|s| s.n).sum()
+}
+
+/// Checks a placement that the app has read: XNNPACK has these nodes in two partitions, and the CPU has one of this op.
+#[track_caller]
+pub(crate) fn check_xnnpack(placement: &Placement, nodes: u32, cpu_op: &str) {
+    assert_eq!(placement.source, PlacementSource::Host);
+    let asked = placement.asked().map(|asked| asked.accelerator);
+    assert_eq!(asked, Some(Accelerator::Xnnpack));
+    let counts = (
+        placement.n_npu_nodes(),
+        placement.n_npu_partitions(),
+        placement.n_cpu_nodes(),
+    );
+    assert_eq!(counts, (nodes, 2, 1));
+    assert_eq!(placement.cpu_ops(), [cpu_op]);
 }

@@ -6,12 +6,12 @@ use std::{
     process::Command,
 };
 
-use epwatch_proto::{Accelerator, PlacementSource, Report};
+use epwatch_proto::Report;
 use epwatch_runtimes::{is_nightly, packages, tool};
 use epwatch_strict_collector::Collector;
 use serde_json::Value;
 
-use crate::environment::{app, crate_file, environment, n_runs, new_folder, run};
+use crate::environment::{app, check_xnnpack, crate_file, environment, n_runs, new_folder, run};
 
 fn recorded(name: &str) -> PathBuf {
     crate_file("../../tests/fixtures/executorch").join(name)
@@ -23,16 +23,7 @@ fn check(reports: &[Report]) {
     let report = reports.first().unwrap();
     assert_eq!(report.runtime.ort_version, "ExecuTorch 1.5.1");
     let placement = &report.sessions[0].placement;
-    assert_eq!(placement.source, PlacementSource::Host);
-    let asked = placement.asked().map(|asked| asked.accelerator);
-    assert_eq!(asked, Some(Accelerator::Xnnpack));
-    let counts = (
-        placement.n_npu_nodes(),
-        placement.n_npu_partitions(),
-        placement.n_cpu_nodes(),
-    );
-    assert_eq!(counts, (4, 2, 1));
-    assert_eq!(placement.cpu_ops(), ["aten.cumsum.default"]);
+    check_xnnpack(placement, 4, "aten.cumsum.default");
     assert_eq!(n_runs(reports), 20);
 }
 

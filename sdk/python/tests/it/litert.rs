@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use epwatch_proto::{Accelerator, PlacementSource, ReasonCode};
+use epwatch_proto::{PlacementSource, ReasonCode};
 
-use crate::environment::{litert, run_in};
+use crate::environment::{check_xnnpack, litert, run_in};
 
 #[test]
 fn a_session_of_litert_is_placed_by_its_own_list_and_measured() {
@@ -17,17 +17,7 @@ fn a_session_of_litert_is_placed_by_its_own_list_and_measured() {
     let sessions = report.sessions.iter();
     let sessions: BTreeMap<_, _> = sessions.map(|s| (&*s.model.id, s)).collect();
     let placed = &sessions["cumsum"];
-    let placement = &placed.placement;
-    assert_eq!(placement.source, PlacementSource::Host);
-    let asked = placement.asked().map(|asked| asked.accelerator);
-    assert_eq!(asked, Some(Accelerator::Xnnpack));
-    let counts = (
-        placement.n_npu_nodes(),
-        placement.n_npu_partitions(),
-        placement.n_cpu_nodes(),
-    );
-    assert_eq!(counts, (3, 2, 1));
-    assert_eq!(placement.cpu_ops(), ["CUMSUM"]);
+    check_xnnpack(&placed.placement, 3, "CUMSUM");
     assert!(placed.creation_us.is_some() && placed.model.sha256.is_some());
     let untold = &sessions["early"].placement;
     assert_eq!(untold.source, PlacementSource::Unavailable);

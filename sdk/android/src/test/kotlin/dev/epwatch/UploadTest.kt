@@ -8,6 +8,7 @@ import android.os.Bundle
 import android.os.Looper
 import android.os.Process
 import java.time.Duration
+import java.util.concurrent.TimeUnit
 import java.util.concurrent.atomic.AtomicInteger
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertTrue
@@ -34,7 +35,11 @@ class UploadTest {
         val job = Robolectric.buildService(UploadJob::class.java).create().get()
         val parameters = Shadow.newInstanceOf(JobParameters::class.java)
         assertTrue(job.onStartJob(parameters))
-        while (!shadowOf(job).isJobFinished) Thread.sleep(5)
+        val until = System.nanoTime() + TimeUnit.MINUTES.toNanos(5)
+        while (!shadowOf(job).isJobFinished) {
+            assertTrue("the job does not end", System.nanoTime() < until)
+            Thread.sleep(5)
+        }
         assertEquals(false, shadowOf(job).isRescheduleNeeded)
         assertTrue(job.onStopJob(parameters))
     }
