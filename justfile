@@ -44,6 +44,11 @@ evaluate *ARGS:
 cost *ARGS:
     cargo bench -p epwatch-sdk --bench cost -- {{ARGS}}
 
+# Cost of a run in C, on a JVM and in Python, with a release build of the library. The JVM needs Maven.
+costs:
+    cargo test --release -p epwatch-ffi --test it costs -- --include-ignored --nocapture
+    cargo test --release -p epwatch-python --test it costs -- --ignored --nocapture
+
 # Evaluates the detector on labelled fleets and writes docs/detection.md; the bounds need 300 families. A run that
 # was broken off continues from target/detection.jsonl; delete that file after a change of the detector.
 detection FIRST_SEED="500000" FAMILIES="40" *ARGS="":

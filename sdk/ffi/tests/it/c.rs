@@ -442,6 +442,16 @@ fn a_forked_process_goes_on_with_its_parents_handles() {
     assert_eq!(streams.len(), 1 + 12);
 }
 
+/// `just costs` shows the figures of a release build.
+#[test]
+fn costs_beside_the_clock() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled("cc", "-std=c11", "tests/it/cost.c", &["-O2"], folder.path());
+    let printed = run(&program, [folder.path().join("data")]);
+    assert_eq!(printed.lines().count(), 4, "{printed}");
+    println!("{printed}");
+}
+
 /// The guide's programs are complete, except for the parts that belong to the app.
 #[test]
 fn the_guide_compiles() {
