@@ -117,7 +117,9 @@ fn count_clean_version(
         });
     }
     let until = cohort.successor_until;
-    let is_apart = until.is_none_or(|until| end.duration_since(until) >= signed(verdict.window));
+    // A window in which other devices still show the fault is not clean, whichever version is judged first.
+    let is_apart = end > cohort.verdict.window_end
+        && until.is_none_or(|until| end.duration_since(until) >= signed(verdict.window));
     if is_apart {
         cohort.successor_until = Some(end);
         cohort.clean_successors += 1;

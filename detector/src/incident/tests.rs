@@ -4,7 +4,7 @@ use std::time::Duration;
 use epwatch_model::VerdictClass::*;
 use epwatch_model::{
     Cause, CohortVerdict, Incident, IncidentKey, ModelKey, Order, OrderKind, Reason, Severity,
-    State, VerdictClass,
+    State, TakenOver, VerdictClass,
 };
 
 use super::*;
@@ -564,6 +564,38 @@ fn a_clean_version_after_it_resolves_a_mitigated_incident() {
     let next = of_version("3.0.0", "2.0.0", healthy(4 * WINDOW));
     let held = nobody_left(4 * WINDOW, 60);
     assert_eq!(life.window(&[held, next]), [State::Resolved]);
+}
+
+/// The roll-out and the roll-back end the incident after the same windows, although their verdicts come in another order.
+#[test]
+fn a_window_of_the_next_version_counts_once_no_device_shows_the_fault() {
+    for version in ["3.0.0", "1.0.0"] {
+        let mut life = firing();
+        let next = |hour: i64| CohortVerdict {
+            takes_over: vec![TakenOver {
+                version: "2.0.0".into(),
+                devices: 60,
+                here: 60,
+                left: 0,
+            }],
+            ..of_version(version, "2.0.0", healthy(hour * WINDOW))
+        };
+        // The devices changed their version within this window.
+        let mut both = vec![sick(WINDOW), next(1)];
+        both.sort_by(|a, b| a.key.model_version.cmp(&b.key.model_version));
+        life.window(&both);
+        let promised = |life: &Life| {
+            let first = of(life, "segmenter", "2.0.0").0;
+            (first.clean_windows(), first.cohorts[0].earliest_end())
+        };
+        assert_eq!(promised(&life), (0, at(4 * WINDOW)), "{version}");
+        for hour in 2..4 {
+            life.window(&[next(hour)]);
+            let n = u32::try_from(hour).unwrap() - 1;
+            assert_eq!(promised(&life), (n, at(4 * WINDOW)), "{version}");
+        }
+        assert_eq!(life.window(&[next(4)]), [State::Resolved], "{version}");
+    }
 }
 
 /// Returns the incident of a version, and whether channels receive it.

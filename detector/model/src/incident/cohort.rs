@@ -102,19 +102,13 @@ impl IncidentCohort {
 
     /// Whether its devices have a clean version, and no window has shown the fault since.
     pub(super) fn is_left(&self) -> bool {
-        self.has_moved() && self.clean_of_next() > 0
+        self.has_moved() && self.clean_successors > 0
     }
 
     /// Returns the clean windows since the fault was last seen, its own or the next version's.
     pub(super) fn clean_so_far(&self) -> u32 {
-        let most = self.clean_windows.max(self.clean_of_next());
+        let most = self.clean_windows.max(self.clean_successors);
         most.min(CLEAN_WINDOWS)
-    }
-
-    fn clean_of_next(&self) -> u32 {
-        let seen_until = self.verdict.window_end;
-        let is_later = self.successor_until.is_some_and(|until| until > seen_until);
-        if is_later { self.clean_successors } else { 0 }
     }
 
     /// Returns the end of the window that clears it if all windows from now on are clean.
