@@ -507,6 +507,45 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     let refused = page.ask(Method::POST, "/order.json", &wrong, "").await;
     assert_eq!(refused.status, 401);
     assert_eq!(refused.json()["error"], "That is not the token.");
+    let readers = format!("Bearer {READERS}");
+    let long = "x".repeat(20_000);
+    for (headers, body, status, expected) in [
+        (
+            &[("authorization", &*readers), as_json[1]][..],
+            "",
+            403,
+            "may read, not order",
+        ),
+        (&[as_json[1]], "", 403, "must come from this page"),
+        (&[same, as_json[1]], "", 401, "a token is needed"),
+        (&[same, reader, as_json[1]], "", 403, "may read, not order"),
+        (&[same, writer, as_json[1]], "{}", 403, "of another session"),
+        (&as_json, &long, 413, "too long"),
+        (
+            &[("host", "evil.example"), headers[0]],
+            "",
+            421,
+            "page.hosts",
+        ),
+    ] {
+        let refused = page.ask(Method::POST, "/order.json", headers, body).await;
+        assert_eq!(refused.status, status, "{}", refused.text);
+        let error = refused.json()["error"].as_str().unwrap().to_owned();
+        assert!(error.contains(expected), "{error}");
+    }
+    let other = page.ask(Method::PUT, "/order.json", &as_json, "").await;
+    assert_eq!(other.status, 405);
+    assert!(other.json()["error"].is_string(), "{}", other.text);
+    // Ten wrong tokens of a minute are answered as wrong.
+    until("wrong tokens are refused for a minute", async || {
+        let refused = page.ask(Method::POST, "/order.json", &wrong, "").await;
+        let error = refused.json()["error"].as_str().unwrap().to_owned();
+        match refused.status {
+            429 => error.contains("try again in a minute") || panic!("{error}"),
+            _ => false,
+        }
+    })
+    .await;
 
     let names = HOSTILE.iter().filter(|name| !name.is_empty());
     for (at, name) in names.enumerate() {
@@ -563,6 +602,10 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         "{}",
         answer.text
     );
+    let program = page.ask(Method::POST, "/order.json", &headers, body).await;
+    assert_eq!(program.status, 403);
+    let error = program.json()["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("page.orders_token_file"), "{error}");
     page.stop().await;
     store.engine.stop().await;
 }

@@ -18,6 +18,7 @@ use axum::response::{IntoResponse, Response};
 use epwatch_server::{AddressBlock, forwarded_for, is_trusted};
 use parking_lot::Mutex;
 
+use super::answer::HTML;
 use super::login_throttle::LoginThrottle;
 use super::tokens::{TokenError, Tokens, digest};
 use crate::config::PageConfig;
@@ -116,27 +117,25 @@ impl Access {
         peer: IpAddr,
         request: Request,
     ) -> Result<(Request, Admitted), Refusal> {
-        self.check_host(request.headers())?;
+        let (method, path) = (request.method(), request.uri().path());
+        self.check_host(request.headers(), path)?;
         let peer = self.sender(peer, request.headers());
         let has_tokens = self.tokens.is_some() || self.orders_tokens.is_some();
-        let (method, path) = (request.method(), request.uri().path());
         match *method {
             Method::POST if path == FORM && has_tokens => {
                 return Err(Box::new(self.sign_in(peer, request).await));
             }
             Method::POST if ORDER.contains(&path) => {
-                let admitted = self.check_order(peer, request.headers())?;
+                let admitted = self.check_order(peer, request.headers(), path)?;
                 return Ok((request, admitted));
             }
             Method::GET | Method::HEAD => {}
             _ => {
-                let text = "this page only answers GET and HEAD\n";
-                let answer = (
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    [(header::ALLOW, "GET, HEAD")],
-                    text,
-                );
-                return Err(Box::new(answer.into_response()));
+                let text = "this page only answers GET and HEAD";
+                let answer = refusal(StatusCode::METHOD_NOT_ALLOWED, path, text);
+                return Err(Box::new(
+                    ([(header::ALLOW, "GET, HEAD")], answer).into_response(),
+                ));
             }
         }
         if path == FORM && has_tokens {
@@ -175,13 +174,17 @@ impl Access {
     }
 
     /// Returns the rights of an order's sender, from a bearer token or from a session whose own page sent the request.
-    fn check_order(&self, peer: IpAddr, headers: &HeaderMap) -> Result<Admitted, Refusal> {
-        let forbidden =
-            |text: &'static str| Box::new((StatusCode::FORBIDDEN, text).into_response());
+    fn check_order(
+        &self,
+        peer: IpAddr,
+        headers: &HeaderMap,
+        path: &str,
+    ) -> Result<Admitted, Refusal> {
+        let forbidden = |text: &str| Box::new(refusal(StatusCode::FORBIDDEN, path, text));
         if self.orders_tokens.is_none() {
             return Err(forbidden(
                 "nobody may order here: page.orders_token_file of the config names no token; \
-                 `epwatch incident ack` orders at a shell\n",
+                 `epwatch incident ack` orders at a shell",
             ));
         }
         if let Some(token) = bearer(headers) {
@@ -193,11 +196,11 @@ impl Access {
                     scope: holder.scope,
                     right: OrderRight::May { form },
                 }),
-                false => Err(forbidden("this token may read, not order\n")),
+                false => Err(forbidden("this token may read, not order")),
             };
         }
         if !is_same_origin(headers) {
-            return Err(forbidden("the form must come from this page\n"));
+            return Err(forbidden("the form must come from this page"));
         }
         match self.session(headers) {
             Some((id, session)) if session.holder.may_order => Ok(Admitted {
@@ -206,13 +209,14 @@ impl Access {
                     form: form_token(&id),
                 },
             }),
-            Some(_) => Err(forbidden("this session may read, not order\n")),
+            Some(_) => Err(forbidden("this session may read, not order")),
+            None if wants_json(path) => Err(Box::new(form(StatusCode::UNAUTHORIZED, path, ""))),
             None => Err(Box::new(form(StatusCode::UNAUTHORIZED, "/incidents", ""))),
         }
     }
 
     /// Refuses a request that does not name this machine, or a name of the config.
-    fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn check_host(&self, headers: &HeaderMap, path: &str) -> Result<(), Refusal> {
         let host = headers
             .get(header::HOST)
             .and_then(|host| host.to_str().ok());
@@ -234,10 +238,12 @@ impl Access {
         {
             return Ok(());
         }
-        let text = "This page answers to 127.0.0.1, localhost and page.hosts of the config.\n";
-        Err(Box::new(
-            (StatusCode::MISDIRECTED_REQUEST, text).into_response(),
-        ))
+        let text = "This page answers to 127.0.0.1, localhost and page.hosts of the config.";
+        Err(Box::new(refusal(
+            StatusCode::MISDIRECTED_REQUEST,
+            path,
+            text,
+        )))
     }
 
     /// Returns the address of the browser or program behind a trusted proxy, or of the peer.
@@ -262,13 +268,11 @@ impl Access {
         let now = Instant::now();
         let mut tries = self.tries.lock();
         if !tries.may_try(peer, now) {
-            let text = "too many wrong tokens came from this address; try again in a minute\n";
-            let answer = (
-                StatusCode::TOO_MANY_REQUESTS,
-                [(header::RETRY_AFTER, "60")],
-                text,
-            );
-            return Err(Box::new(answer.into_response()));
+            let text = "too many wrong tokens came from this address; try again in a minute";
+            let answer = refusal(StatusCode::TOO_MANY_REQUESTS, to, text);
+            return Err(Box::new(
+                ([(header::RETRY_AFTER, "60")], answer).into_response(),
+            ));
         }
         tries.failed(peer, now);
         Err(Box::new(form(
@@ -282,10 +286,11 @@ impl Access {
     async fn sign_in(&self, peer: IpAddr, request: Request) -> Response {
         let (head, body) = request.into_parts();
         if !is_same_origin(&head.headers) {
-            return (StatusCode::FORBIDDEN, "the form must come from this page\n").into_response();
+            let text = "the form must come from this page";
+            return refusal(StatusCode::FORBIDDEN, FORM, text);
         }
         let Ok(body) = to_bytes(body, MAX_FORM_BYTES).await else {
-            return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
+            return refusal(StatusCode::PAYLOAD_TOO_LARGE, FORM, "the form is too long");
         };
         let field = |name: &str| {
             let mut fields = url::form_urlencoded::parse(&body);
@@ -391,30 +396,40 @@ fn own_path(to: &str) -> String {
     }
 }
 
-/// Returns the form for a token. Programs use paths that end with `.json`, and get the error as JSON.
+/// Whether a program sent the request: programs use paths that end with `.json`, and get errors as JSON.
+fn wants_json(path: &str) -> bool {
+    let path = path.split('?').next();
+    path.is_some_and(|path| path.ends_with(".json"))
+}
+
+/// Returns the answer to a refused request: JSON for a program, and otherwise a line of text.
+fn refusal(status: StatusCode, path: &str, problem: &str) -> Response {
+    match wants_json(path) {
+        true => json_refusal(status, problem),
+        false => (status, format!("{problem}\n")).into_response(),
+    }
+}
+
+/// Returns the answer to a program whose request was refused.
+pub(super) fn json_refusal(status: StatusCode, problem: &str) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    let json = serde_json::json!({ "error": problem }).to_string();
+    (status, kind, json).into_response()
+}
+
+/// Returns the form for a token; for a program its error.
 fn form(status: StatusCode, path: &str, problem: &str) -> Response {
-    let asks_for_json = path
-        .split('?')
-        .next()
-        .is_some_and(|path| path.ends_with(".json"));
-    if asks_for_json {
-        let headers = [
-            (header::CONTENT_TYPE, "application/json"),
-            (header::WWW_AUTHENTICATE, "Bearer realm=\"epwatch\""),
-        ];
+    let asks = [(header::WWW_AUTHENTICATE, "Bearer realm=\"epwatch\"")];
+    if wants_json(path) {
         let problem = match problem {
             "" => "a token is needed: `Authorization: Bearer TOKEN`",
             problem => problem,
         };
-        let json = serde_json::json!({ "error": problem }).to_string();
-        return (status, headers, json).into_response();
+        return (asks, refusal(status, path, problem)).into_response();
     }
-    let headers = [
-        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-        (header::WWW_AUTHENTICATE, "Bearer realm=\"epwatch\""),
-    ];
     let to = own_path(path);
-    (status, headers, html::sign_in(&to, problem)).into_response()
+    let kind = [(header::CONTENT_TYPE, HTML)];
+    (status, asks, kind, html::sign_in(&to, problem)).into_response()
 }
 
 /// Adds the headers that every answer has.
@@ -473,7 +488,7 @@ mod tests {
         let is_let_in = |host: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::HOST, HeaderValue::from_static(host));
-            access.check_host(&headers).is_ok()
+            access.check_host(&headers, "/").is_ok()
         };
         for host in [
             "127.0.0.1:4720",
@@ -493,6 +508,6 @@ mod tests {
         ] {
             assert!(!is_let_in(host), "{host}");
         }
-        assert!(access.check_host(&HeaderMap::new()).is_err());
+        assert!(access.check_host(&HeaderMap::new(), "/").is_err());
     }
 }

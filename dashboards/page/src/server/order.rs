@@ -10,9 +10,8 @@ use clickhouse::Client;
 use epwatch_model::OrderKind;
 use epwatch_server::Period;
 use jiff::Timestamp;
-use serde::Serialize;
 
-use super::access::Admitted;
+use super::access::{Admitted, json_refusal};
 use super::answer::{HTML, Pages};
 use crate::html::{self, Frame, OrderRight};
 use crate::orders::{BadField, NewOrder, OrderError, submit};
@@ -20,12 +19,6 @@ use crate::text::name::Link;
 
 /// Bound of a form's body: its texts have some 600 characters, each up to twelve bytes when percent-encoded.
 const MAX_FORM_BYTES: usize = 16 << 10;
-
-/// The JSON of a refused order.
-#[derive(Serialize)]
-struct Refused {
-    error: String,
-}
 
 /// Answers an admitted POST: stores the order, and redirects to the incident.
 pub(super) async fn answer(
@@ -37,7 +30,8 @@ pub(super) async fn answer(
 ) -> Response {
     let is_json = head.uri.path().ends_with(".json");
     let Ok(body) = to_bytes(body, MAX_FORM_BYTES).await else {
-        return (StatusCode::PAYLOAD_TOO_LARGE, "the form is too long\n").into_response();
+        let (status, problem) = (StatusCode::PAYLOAD_TOO_LARGE, "The order is too long.");
+        return refused(status, "", problem, is_json);
     };
     let sent = head.headers.get(header::CONTENT_TYPE);
     let fields = match sent.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
@@ -149,11 +143,7 @@ fn new_order(fields: &HashMap<String, String>) -> Result<NewOrder, BadField> {
 
 fn refused(status: StatusCode, incident: &str, problem: &str, is_json: bool) -> Response {
     if is_json {
-        let refused = Refused {
-            error: problem.to_owned(),
-        };
-        let json = serde_json::to_vec(&refused).unwrap_or_default();
-        return (status, [(header::CONTENT_TYPE, "application/json")], json).into_response();
+        return json_refusal(status, problem);
     }
     match html::refused(&Frame::new(Timestamp::now(), None), incident, problem) {
         Ok(text) => (status, [(header::CONTENT_TYPE, HTML)], text).into_response(),
