@@ -163,8 +163,8 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
     let mut rows = vec![head(&[
         "MODEL", "VERSION", "SESSIONS", "ON NPU", "ON CPU", "RUNS", "MEAN", "MIN", "MAX", "REASONS",
     ])];
-    rows.extend(page.models.iter().map(|of| {
-        let mut runs = page.latencies.iter();
+    rows.extend(page.models.iter().flatten().map(|of| {
+        let mut runs = page.latencies.iter().flatten();
         let runs = runs.find(|runs| runs.model == of.model && runs.version == of.version);
         let reasons: Vec<String> = of.reasons.iter().map(|reason| visible(reason)).collect();
         let nodes = |nodes: u64| match of.n_nodes {
@@ -196,11 +196,12 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
 /// Returns the sessions that could not be made and the runs that failed, or nothing.
 fn failures(page: &InstallationPage, now: Timestamp) -> String {
     let mut text = String::new();
-    if !page.start_failures.is_empty() {
+    let start_failures = page.start_failures.as_deref().unwrap_or_default();
+    if !start_failures.is_empty() {
         let mut rows = vec![head(&[
             "MODEL", "VERSION", "TIMES", "LAST", "STEP", "REASON", "STATUS", "MESSAGE",
         ])];
-        rows.extend(page.start_failures.iter().map(|of| {
+        rows.extend(start_failures.iter().map(|of| {
             vec![
                 visible(&of.model),
                 visible(&of.version),
@@ -215,9 +216,10 @@ fn failures(page: &InstallationPage, now: Timestamp) -> String {
         text.push_str("\nSessions that could not be made:\n");
         text.push_str(&table(&rows));
     }
-    if !page.run_errors.is_empty() {
+    let run_errors = page.run_errors.as_deref().unwrap_or_default();
+    if !run_errors.is_empty() {
         let mut rows = vec![head(&["MODEL", "VERSION", "TIMES", "LAST", "STATUS"])];
-        rows.extend(page.run_errors.iter().map(|of| {
+        rows.extend(run_errors.iter().map(|of| {
             vec![
                 given(&of.model, "-"),
                 given(&of.version, "-"),
@@ -235,9 +237,10 @@ fn failures(page: &InstallationPage, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::read::store::ReadError;
 
-    #[test]
-    fn what_an_app_leaves_out_has_a_word() {
+    /// The page of an installation that sent one report and nothing else.
+    fn page() -> InstallationPage {
         let installation = InstallationRow {
             id: "0a1b2c3d000040008000000000000001".to_owned(),
             app: "camera".to_owned(),
@@ -254,20 +257,38 @@ mod tests {
             first_received_ms: 0,
             last_received_ms: 0,
         };
-        let page = InstallationPage {
+        InstallationPage {
             installation,
-            models: Vec::new(),
-            latencies: Vec::new(),
-            start_failures: Vec::new(),
-            run_errors: Vec::new(),
+            models: Some(Vec::new()),
+            latencies: Some(Vec::new()),
+            start_failures: Some(Vec::new()),
+            run_errors: Some(Vec::new()),
             left_out: Default::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn what_an_app_leaves_out_has_a_word() {
         let line = "camera without a version, production; unnamed device on SM8650, firmware unknown; runtime unknown, \
                     SDK 0.1.0\n";
-        let text = shown(&page, Timestamp::UNIX_EPOCH);
+        let text = shown(&page(), Timestamp::UNIX_EPOCH);
         assert!(text.contains(line), "{text}");
-        assert!(!text.contains("could not be made"), "{text}");
+        assert!(!text.contains("could not be"), "{text}");
         assert!(!text.contains("failed"), "{text}");
+    }
+
+    #[test]
+    fn a_list_that_was_not_read_is_not_an_empty_one() {
+        let mut page = page();
+        page.start_failures = page
+            .left_out
+            .part("sessions that could not be made", Err(ReadError::Slow));
+        let json = serde_json::to_value(&page).unwrap();
+        assert_eq!(json["start_failures"], serde_json::Value::Null);
+        assert_eq!(json["run_errors"], serde_json::json!([]));
+        let text = shown(&page, Timestamp::UNIX_EPOCH);
+        let line = "could not be read in time: sessions that could not be made\n";
+        assert!(text.ends_with(line), "{text}");
     }
 
     #[test]

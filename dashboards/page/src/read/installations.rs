@@ -11,14 +11,15 @@ pub(crate) const DAYS: u32 = 14;
 /// Maximum number of installations in a list.
 pub(crate) const MOST: usize = 50;
 
-/// The data that one installation sent in the last [`DAYS`].
+/// The data that one installation sent in the last [`DAYS`]. A list that could not be read is `None`, and its JSON is
+/// `null`, because an empty list means that the device sent nothing of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct InstallationPage {
     pub(crate) installation: InstallationRow,
-    pub(crate) models: Vec<ModelSessions>,
-    pub(crate) latencies: Vec<ModelRuns>,
-    pub(crate) start_failures: Vec<StartFailures>,
-    pub(crate) run_errors: Vec<RunErrors>,
+    pub(crate) models: Option<Vec<ModelSessions>>,
+    pub(crate) latencies: Option<Vec<ModelRuns>>,
+    pub(crate) start_failures: Option<Vec<StartFailures>>,
+    pub(crate) run_errors: Option<Vec<RunErrors>>,
     pub(crate) left_out: LeftOut,
 }
 
@@ -184,10 +185,10 @@ pub(crate) async fn read(store: &StoreReader, installation: InstallationRow) -> 
         store.rows(RUN_ERRORS, of),
     );
     InstallationPage {
-        models: left_out.part("sessions", models),
-        latencies: left_out.part("latencies", latencies),
-        start_failures: left_out.part("sessions that could not be made", start_failures),
-        run_errors: left_out.part("failed runs", run_errors),
+        models: left_out.part("sessions", models.map(Some)),
+        latencies: left_out.part("latencies", latencies.map(Some)),
+        start_failures: left_out.part("sessions that could not be made", start_failures.map(Some)),
+        run_errors: left_out.part("failed runs", run_errors.map(Some)),
         left_out,
         installation,
     }
