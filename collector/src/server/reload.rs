@@ -95,7 +95,7 @@ impl Watched {
             (Err(why), State::Current) if !is_forced => {
                 self.state = State::Trying(now);
                 let (what, files) = (self.name, &self.files);
-                tracing::info!(
+                tracing::warn!(
                     what,
                     ?files,
                     why,

@@ -402,7 +402,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     replace(&files.cert_file, &two.0);
     let cert_file = files.cert_file.display().to_string();
     until("half of a renewal is seen", async || {
-        !lines(&["half of a renewal", &cert_file]).is_empty()
+        !lines(&["WARN", "half of a renewal", &cert_file]).is_empty()
     })
     .await;
     assert_eq!(shown(address, "h2").await.0, certificate(&one.0));
