@@ -57,6 +57,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let model = args.stamp_names.as_ref().unwrap_or(&args.model);
     let shapes = args.dim.iter().map(InputShape::from);
     let shapes: Vec<InputShape> = shapes.chain(args.shape.iter().cloned()).collect();
+    if let Some(out) = &args.out {
+        output::check_report("--out", out, "{")?;
+    }
     let manifest = manifest_of(model, &shapes).map_err(|error| refused(model, error))?;
     let out = match &args.out {
         Some(out) => out.clone(),

@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal, Write},
+    path::Path,
     process::ExitCode,
 };
 
@@ -26,6 +27,13 @@ pub(crate) const INTERRUPTED: u8 = 130;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
+
+/// Refuses a file for a report that could not be written, or that has something else. Reports of this kind begin with the same
+/// text.
+pub(crate) fn check_report(argument: &str, file: &Path, begins: &str) -> Result<(), WrongUse> {
+    let checked = epwatch_run::check_report(argument, file, begins);
+    checked.map_err(|error| WrongUse(error.to_string()))
+}
 
 /// A signal ended the command before it had an answer.
 #[derive(Debug, thiserror::Error)]

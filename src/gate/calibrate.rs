@@ -97,22 +97,7 @@ pub(super) async fn calibrate(
         shapes: &shapes,
         policy: &measured,
     };
-    let folder = args
-        .out
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        let text = format!(
-            "--out {}: there is no folder {}",
-            args.out.display(),
-            folder.display()
-        );
-        return Err(WrongUse(text).into());
-    }
-    if args.out.is_dir() {
-        let text = format!("--out {} is a folder; expected a file", args.out.display());
-        return Err(WrongUse(text).into());
-    }
+    output::check_report("--out", &args.out, "{")?;
     let made = args.device.measure(&of, left, None).await?;
     let read = |paths: &[PathBuf]| -> Result<Vec<MeasuredFile>, WrongUse> {
         let each = paths

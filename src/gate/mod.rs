@@ -24,6 +24,7 @@ mod trend;
 use std::{
     borrow::Cow,
     collections::{BTreeMap, BTreeSet},
+    fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -90,8 +91,14 @@ pub(crate) async fn run(mut args: Args) -> anyhow::Result<ExitCode> {
         None => {}
     }
     let left = LeftBehind::default();
+    let folders = args.report.folder().into_iter().chain(args.device.kept());
+    let new: Vec<&Path> = folders.filter(|folder| !folder.exists()).collect();
     let ended = until_ended(Box::pin(gated(&args, &left)), &args.device, &left).await;
     if let Err(error) = &ended {
+        for folder in new {
+            // Fails if a report or a launch is there.
+            let _ = fs::remove_dir(folder);
+        }
         args.report.annotate_wrong_use(error)?;
     }
     ended
@@ -126,7 +133,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(calibrate::read)
         .transpose()?;
-    args.report.make_folder()?;
+    args.report.prepare()?;
     check_ops(args, &chosen, &policy)?;
     let mut parts = Parts::default();
     if let Err(error) = parts.judge(args, &chosen, &policy, left).await {

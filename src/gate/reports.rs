@@ -57,8 +57,23 @@ impl ReportArgs {
         }
     }
 
-    /// Makes the folder of --out before judging, so that a result can be written.
-    pub(super) fn make_folder(&self) -> Result<(), WrongUse> {
+    /// The folder of --out.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.out.as_deref()
+    }
+
+    /// Makes the folder of --out before judging, and checks the other files, so that a result can be written.
+    pub(super) fn prepare(&self) -> Result<(), WrongUse> {
+        for (argument, path, begins) in [
+            ("--markdown", &self.markdown, report::markdown::BEGINS),
+            ("--comment", &self.comment, report::comment::MARK),
+            ("--junit", &self.junit, "<?xml "),
+            ("--sarif", &self.sarif, "{"),
+        ] {
+            if let Some(path) = path {
+                output::check_report(argument, path, begins)?;
+            }
+        }
         let Some(folder) = &self.out else {
             return Ok(());
         };

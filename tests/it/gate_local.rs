@@ -75,7 +75,7 @@ pub(crate) fn check_launches(found: &Value, expected: u64) -> bool {
     judged > 0
 }
 
-fn files(folder: &Path) -> Vec<String> {
+pub(crate) fn files(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> = names.collect();
@@ -567,7 +567,7 @@ fn processes_of(folder: &Path) -> Vec<String> {
 }
 
 /// Starts a gate, and returns it with its lines once it has printed `moment`.
-fn started(mut gate: Command, moment: &str) -> (Running, Vec<String>) {
+pub(crate) fn started(mut gate: Command, moment: &str) -> (Running, Vec<String>) {
     gate.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut gate = Running(gate.spawn().unwrap());
     let mut told = Vec::new();

@@ -285,14 +285,27 @@ fn a_look_without_a_profile_gets_one_in_the_next_call() {
     assert!(without.as_object_mut().unwrap().remove("profile").is_some());
     fs::write(&look, without.to_string()).unwrap();
     fs::remove_file(&profile).unwrap();
-    let launch = fs::read(keep.join("candidate-001.json")).unwrap();
+    let made = keep.join("candidate-001.json");
+    let launch = fs::read(&made).unwrap();
     measured_file(&model, &words);
     let again = read(&look);
     assert_eq!(again["profile"]["files"], whole["profile"]["files"]);
     assert!(profile.is_file());
     // Nothing else was made again.
     assert_eq!(again["started_unix_ms"], whole["started_unix_ms"]);
-    assert_eq!(fs::read(keep.join("candidate-001.json")).unwrap(), launch);
+    assert_eq!(fs::read(&made).unwrap(), launch);
+    // The disk was full for the launch, too: the report has the profile all the same.
+    let mut without = read(&made);
+    assert!(without.as_object_mut().unwrap().remove("profile").is_some());
+    fs::write(&made, without.to_string()).unwrap();
+    let found = measured_file(&model, &words);
+    assert!(found["targets"][0]["profile"].is_object(), "{found:#}");
+    let now = read(&made);
+    assert_eq!(now["runs_us"], without["runs_us"]);
+    assert_eq!(
+        now["placement"], without["placement"],
+        "as the gate completed it"
+    );
 }
 
 /// Otherwise launches of other weights, or with other nodes on the CPU, would be judged as launches of this model.

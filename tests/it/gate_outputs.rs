@@ -39,7 +39,7 @@ fn check_note(found: &Value, told: &str) {
 #[test]
 fn outputs_that_are_a_nan_on_the_cpu_too_are_named() {
     let some = measured("nan_some", "", "min_cosine = 0.9");
-    check_note(&some, "as on the CPU; its cosine is without them");
+    check_note(&some, "as on the CPU; a cosine is without them");
     assert_eq!(outputs(&some).unwrap()["result"], "pass", "{some:#}");
     // Nothing of the output z could be compared.
     let all = measured("nan_all", "", "min_cosine = 0.9");

@@ -33,6 +33,7 @@ mod gate_local;
 mod gate_no_launch;
 mod gate_outputs;
 mod gate_placement;
+mod gate_refused;
 mod gate_reports;
 mod gate_ssh;
 mod gate_trend;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use epwatch_gate::policy::{MOST_LAUNCHES, MOST_RUNS};
+use epwatch_manifest::FreeDim;
 
 use crate::{inputs::InputKind, job::KeyValue};
 
@@ -32,7 +33,7 @@ pub struct Command {
     pub(crate) ep_option: Vec<KeyValue>,
     /// Size of a dimension that the model leaves open: batch=1. Once for each.
     #[arg(long, value_name = "NAME=SIZE")]
-    pub(crate) dim: Vec<KeyValue>,
+    pub(crate) dim: Vec<FreeDim>,
     /// The app's library of custom ops, built for this device (RegisterCustomOpsLibrary). Once for each.
     #[arg(long, value_name = "LIB")]
     pub(crate) custom_ops: Vec<PathBuf>,

@@ -114,6 +114,19 @@ impl Placed {
         }
     }
 
+    /// A model that no EP takes. No launch is written with it: the command cannot be used.
+    pub(crate) fn broken(job: &Job, error: String) -> Self {
+        Self {
+            session: "broken".to_owned(),
+            ..Self::failed(job, error, None)
+        }
+    }
+
+    /// Why no EP takes the model; `None` if one might.
+    pub(crate) fn why_broken(&self) -> Option<&str> {
+        self.error().filter(|_| self.session == "broken")
+    }
+
     /// Why there is no session.
     pub(crate) fn error(&self) -> Option<&str> {
         self.error.as_deref()

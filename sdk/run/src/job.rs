@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
 
 use epwatch_gate::{run::Arm, run_document::MeasuredOn};
+use epwatch_proto::SideCar;
 use serde::{Deserialize, Serialize};
 
 use crate::{inputs::InputKind, path_bytes};
@@ -29,8 +30,8 @@ pub(crate) struct Job {
     /// The app's libraries of custom ops.
     #[serde(with = "path_bytes::each")]
     pub(crate) custom_ops: Vec<PathBuf>,
-    #[serde(with = "path_bytes::maybe")]
-    pub(crate) manifest: Option<PathBuf>,
+    /// MACs of the model's nodes.
+    pub(crate) manifest: Option<SideCar>,
     pub(crate) inputs: InputKind,
     pub(crate) warmup: u32,
     pub(crate) runs: u32,

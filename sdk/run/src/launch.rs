@@ -14,6 +14,7 @@ use epwatch_sdk::{
 use ort::{session::Session, sys::OrtErrorCode};
 
 use crate::{
+    broken::broken,
     conditions::{battery_c, cpu_khz, probe_us, steady_probe_us, thermal_status},
     document::{self, Placed, RunDocument},
     inputs::InputKind,
@@ -63,7 +64,10 @@ fn look(job: &Job, runtime: &LoadedRuntime) -> anyhow::Result<RunDocument> {
         Inspection::Failed { error, reason, .. } => match missing_ops(job, &error) {
             Some(ops) if job.custom_ops.is_empty() => Placed::unproven(job, needs_custom_ops(&ops)),
             Some(ops) => return Err(WrongUse(lacks_custom_ops(&ops)).into()),
-            None => Placed::failed(job, error, Some(reason.into())),
+            None => match broken(job, runtime) {
+                Some(why) => Placed::broken(job, why),
+                None => Placed::failed(job, error, Some(reason.into())),
+            },
         },
         _ => anyhow::bail!("the SDK gave an answer that this program does not know"),
     };

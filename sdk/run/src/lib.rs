@@ -11,6 +11,7 @@
 
 mod args;
 mod attended;
+mod broken;
 mod change;
 mod conditions;
 mod crash;
@@ -23,16 +24,22 @@ mod measured;
 mod parent;
 mod path_bytes;
 mod report;
+mod report_file;
+mod say;
 mod schedule;
 mod session;
 mod settings;
+mod side;
 mod untimed;
 mod wrong_use;
 
 pub use args::Command;
+pub use broken::broken_by;
 pub use crash::crash_signal;
 pub use job::PATH_OPTIONS;
-pub use parent::{check_report, exit_code, run, say, write_report};
+pub use parent::{exit_code, run};
+pub use report_file::{check_report, write_report};
+pub use say::say;
 pub use session::{lacks_custom_ops, needs_custom_ops, with_custom_ops};
 pub use wrong_use::WrongUse;
 

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     env,
     fs::{self, File},
-    io::{self, Write as _},
+    io,
     os::unix::process::CommandExt as _,
     path::{self, Path, PathBuf},
     process::{Child, ExitCode, ExitStatus, Stdio},
@@ -40,9 +40,11 @@ use crate::{
     job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
     kept::{known, out_of_turn},
     launch::launch,
-    report,
+    report_file::{check_report, write_report},
+    say::say,
     schedule::{MOST_TRIES, order},
-    settings::{settings, sha256_of, sha256_of_data},
+    settings::settings,
+    side::Side,
     untimed::{UNFINISHED, WARM_STARTS},
     wrong_use::WrongUse,
 };
@@ -158,22 +160,14 @@ struct Plan {
     /// A job without the fields that differ between launches.
     job: Job,
     out: PathBuf,
+    /// Whether this call made the folder.
+    is_new: bool,
     /// Words of the command line that make this program the runner.
     subcommand: Vec<String>,
     /// Whether each file goes to standard output too.
     attended: bool,
     caller: Caller,
     interrupted: Arc<AtomicBool>,
-}
-
-/// One of the two models.
-struct Side {
-    arm: Arm,
-    model: PathBuf,
-    sha256: String,
-    /// SHA-256 of the files next to the model that hold its tensors.
-    data: BTreeMap<String, String>,
-    manifest: Option<PathBuf>,
 }
 
 impl Plan {
@@ -191,7 +185,7 @@ impl Plan {
             }
         };
         if let Some(report) = &command.report {
-            check_report(report)?;
+            check_report("--report", report, "{")?;
         }
         let given = |argument, path: &Option<PathBuf>| -> Result<Option<PathBuf>, WrongUse> {
             path.as_deref()
@@ -215,22 +209,14 @@ impl Plan {
             "MODEL",
             model.map(|path| linked("MODEL", path)).transpose()?,
         )?;
-        let side = |arm, model: &Path, manifest| -> anyhow::Result<Side> {
-            Ok(Side {
-                arm,
-                model: model.to_owned(),
-                sha256: sha256_of(model)?,
-                data: sha256_of_data(model)?,
-                manifest,
-            })
-        };
-        let manifest = given("--manifest", &command.manifest)?;
-        let mut sides = vec![side(Arm::Candidate, &model, manifest)?];
+        let mut sides = vec![Side::new(Arm::Candidate, &model)?];
+        sides[0].add_macs("--manifest", command.manifest.as_deref())?;
         let old = command.against.as_deref();
         let old = old.map(|path| linked(caller.name_of_baseline(), path));
         if let Some(old) = old.transpose()? {
-            let manifest = given("--against-manifest", &command.against_manifest)?;
-            sides.push(side(Arm::Baseline, &old, manifest)?);
+            let mut old = Side::new(Arm::Baseline, &old)?;
+            old.add_macs("--against-manifest", command.against_manifest.as_deref())?;
+            sides.push(old);
         }
         let ep = match (
             given("--qnn-provider", &command.qnn_provider)?,
@@ -244,15 +230,6 @@ impl Plan {
             },
             _ => Ep::Cpu,
         };
-        let out = needed("--out", command.out.clone())?;
-        fs::create_dir_all(&out).map_err(|error| {
-            WrongUse(format!(
-                "{} {}: {error}",
-                caller.name_of_out(),
-                out.display()
-            ))
-        })?;
-        let out = out.canonicalize()?;
         let inputs = command.inputs.absolute();
         let inputs = inputs.map_err(|error| WrongUse(format!("{error:#}")))?;
         let ort = needed("--ort", given("--ort", &command.ort)?)?;
@@ -272,7 +249,14 @@ impl Plan {
             settings: settings(command, &ort, &ep, &inputs, &custom_ops)?,
             ort,
             ep,
-            dims: command.dim.clone(),
+            dims: command
+                .dim
+                .iter()
+                .map(|dim| KeyValue {
+                    key: dim.name().to_owned(),
+                    value: dim.size().to_string(),
+                })
+                .collect(),
             custom_ops,
             manifest: None,
             inputs,
@@ -283,6 +267,16 @@ impl Plan {
             target: target(command),
             out: PathBuf::new(),
         };
+        let out = needed("--out", command.out.clone())?;
+        let is_new = !out.exists();
+        fs::create_dir_all(&out).map_err(|error| {
+            WrongUse(format!(
+                "{} {}: {error}",
+                caller.name_of_out(),
+                out.display()
+            ))
+        })?;
+        let out = out.canonicalize()?;
         let interrupted = Arc::<AtomicBool>::default();
         for signal in [SIGINT, SIGTERM] {
             flag::register(signal, Arc::clone(&interrupted))?;
@@ -301,6 +295,7 @@ impl Plan {
             launch_timeout: Duration::from_secs(command.launch_timeout),
             job,
             out,
+            is_new,
             subcommand: subcommand.iter().map(ToString::to_string).collect(),
             attended: command.attended,
             caller,
@@ -314,11 +309,17 @@ impl Plan {
         let made = self.make();
         // A launch that was interrupted counts for nothing. If a file stays, the next call removes it.
         let _ = self.remove_unfinished();
-        let is_interrupted = made.as_ref().is_err_and(|error| error.is::<Ended>());
-        if let Some(file) = report.filter(|_| !is_interrupted) {
-            write_report(&self.out, file, made.is_err())?;
+        if self.is_new && made.is_err() {
+            // Fails if a launch was made.
+            let _ = fs::remove_dir(&self.out);
         }
-        made
+        let is_interrupted = made.as_ref().is_err_and(|error| error.is::<Ended>());
+        let Some(file) = report.filter(|_| !is_interrupted) else {
+            return made;
+        };
+        let written = write_report(&self.out, file, made.is_err());
+        // The launches' own error counts more than a report that there is nothing for.
+        made.and(written)
     }
 
     fn make(&self) -> anyhow::Result<()> {
@@ -333,6 +334,10 @@ impl Plan {
                 Some(document) => document,
                 None => self.look(&job)?,
             };
+            let placed = document.placement.as_ref();
+            if let Some(why) = placed.and_then(Placed::why_broken) {
+                return Err(self.broken(side, why).into());
+            }
             // A full disk may have cost an earlier call these two.
             if has_session(&document) && document.profile.is_none() {
                 document.profile = self.profile(&job)?;
@@ -367,7 +372,11 @@ impl Plan {
             let (side, seen) = looked.get(arm).context("each side has a model")?;
             let file = self.file(*arm, *n);
             let job = self.job_of(side, Task::Time(*n), &file);
-            if !has_session(seen) || self.known(&job)?.is_some() {
+            if !has_session(seen) {
+                continue;
+            }
+            if let Some(kept) = self.known(&job)? {
+                self.add_missing(kept, seen, &file)?;
                 continue;
             }
             self.launch(&job, seen)?;
@@ -380,6 +389,22 @@ impl Plan {
         }
         if self.attended {
             attended::send_end()?;
+        }
+        Ok(())
+    }
+
+    /// Gives a launch of an earlier call what only this call's look has, because the disk was full then.
+    fn add_missing(
+        &self,
+        mut kept: RunDocument,
+        seen: &RunDocument,
+        file: &Path,
+    ) -> anyhow::Result<()> {
+        let lacks_profile = kept.profile.is_none() && seen.profile.is_some();
+        let lacks_load = kept.load_warm_us.is_none() && seen.load_warm_us.is_some();
+        if lacks_profile || lacks_load {
+            explain(&mut kept, seen);
+            self.write(&kept, file)?;
         }
         Ok(())
     }
@@ -423,15 +448,22 @@ impl Plan {
         })
     }
 
+    /// Nothing could be measured of a model that no EP takes.
+    fn broken(&self, side: &Side, why: &str) -> WrongUse {
+        let why = visible(why);
+        WrongUse(match (side.arm, self.caller.name_of_baseline()) {
+            (Arm::Candidate, _) => format!("MODEL {} is broken: {why}", name_of(&side.model)),
+            (Arm::Baseline, argument) => format!(
+                "the model of {argument} is broken: {why}; without {argument} MODEL is measured alone"
+            ),
+        })
+    }
+
     /// No launch could be compared with an earlier model that has no session.
     fn without_baseline(&self, word: &str, error: &str) -> WrongUse {
         let argument = self.caller.name_of_baseline();
-        let problem = match (word, &self.job.ep) {
-            ("no session", Ep::Cpu) => "is broken".to_owned(),
-            _ => format!("has {word} here"),
-        };
         WrongUse(format!(
-            "the model of {argument} {problem}: {error}; without {argument} MODEL is measured alone"
+            "the model of {argument} has {word} here: {error}; without {argument} MODEL is measured alone"
         ))
     }
 
@@ -689,44 +721,6 @@ fn with_whole_paths(
     each.collect()
 }
 
-/// Writes what was seen in a folder of launches as one signed file without names, next to its public key, and says so.
-///
-/// # Errors
-/// Fails if a launch cannot be read, or the files cannot be written.
-pub fn write_report(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<()> {
-    let key = report::write(folder, file, is_broken_off)?;
-    say(format_args!(
-        "{} has what was seen here; send it with {}",
-        file.display(),
-        key.display()
-    ));
-    Ok(())
-}
-
-/// Refuses a report that could not be written after the launches.
-///
-/// # Errors
-/// Fails if no file can be made there.
-pub fn check_report(file: &Path) -> Result<(), WrongUse> {
-    let folder = file.parent().filter(|path| !path.as_os_str().is_empty());
-    let problem = match folder {
-        _ if file.is_dir() => "it is a folder; expected a file",
-        _ if is_of_another_kind(file) => {
-            "it exists, and a report would replace it; give a new file"
-        }
-        Some(folder) if !folder.is_dir() => "its folder does not exist; make it first",
-        _ => return Ok(()),
-    };
-    Err(WrongUse(format!("--report {}: {problem}", file.display())))
-}
-
-/// Whether a file is there that no report is, such as the model or a key. A report begins as JSON does.
-fn is_of_another_kind(file: &Path) -> bool {
-    let mut first = [0];
-    let read = File::open(file).and_then(|mut file| io::Read::read_exact(&mut file, &mut first));
-    file.exists() && (!file.is_file() || (read.is_ok() && first != *b"{"))
-}
-
 /// The file in which a process explains why it made no launch.
 fn error_of(answer: &Path) -> PathBuf {
     answer.with_extension("error")
@@ -740,12 +734,6 @@ fn name_of(file: &Path) -> String {
 
 fn has_session(document: &RunDocument) -> bool {
     document.placement.as_ref().is_none_or(Placed::is_ok)
-}
-
-/// Tells of progress on standard error.
-pub fn say(text: impl std::fmt::Display) {
-    // If stderr is closed, there is nothing left to do.
-    let _ = writeln!(io::stderr(), "epwatch-run: {text}");
 }
 
 /// Gives a launch the reasons, the outputs and the profile of the look, if it has the same placement.

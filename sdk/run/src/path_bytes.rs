@@ -36,25 +36,3 @@ pub(crate) mod each {
             .collect())
     }
 }
-
-/// The same form for a path that may be missing.
-pub(crate) mod maybe {
-    use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-
-    use super::{Deserialize, Deserializer, OsString, PathBuf, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        path: &Option<PathBuf>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        let bytes = path.as_ref().map(|path| path.as_os_str().as_bytes());
-        bytes.serialize(to)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<PathBuf>, D::Error> {
-        let bytes = Option::<Vec<u8>>::deserialize(from)?;
-        Ok(bytes.map(|bytes| OsString::from_vec(bytes).into()))
-    }
-}

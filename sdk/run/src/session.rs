@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use epwatch_proto::{
-    ModelManifest, ReasonCode, SideCar,
+    ModelManifest, ReasonCode,
     placement::{CPU_EP, QNN_EP},
 };
 use epwatch_sdk::{
@@ -16,6 +16,7 @@ use ort::{environment::Environment, session::builder::SessionBuilder};
 
 use crate::{
     job::{Ep, Job, KeyValue},
+    settings::sha256_of,
     wrong_use::WrongUse,
 };
 
@@ -133,7 +134,19 @@ pub fn with_custom_ops(
     mut builder: SessionBuilder,
     libraries: &[PathBuf],
 ) -> Result<SessionBuilder, WrongUse> {
+    let mut known: Vec<(String, &PathBuf)> = Vec::new();
     for library in libraries {
+        // ONNX Runtime would say that a domain is set already, as if the model were broken.
+        let sha256 =
+            sha256_of(library).map_err(|error| WrongUse(format!("--custom-ops: {error:#}")))?;
+        if let Some((_, first)) = known.iter().find(|(other, _)| *other == sha256) {
+            return Err(WrongUse(format!(
+                "--custom-ops {} is the same library as {}; give each once",
+                library.display(),
+                first.display()
+            )));
+        }
+        known.push((sha256, library));
         builder = builder.with_operator_library(library).map_err(|error| {
             let error: ort::Error = error.into();
             WrongUse(format!(
@@ -185,29 +198,10 @@ impl Builder {
     }
 }
 
-/// Reads the MACs of the model's nodes.
+/// The MACs of the model's nodes.
 pub(crate) fn manifest(job: &Job) -> anyhow::Result<Option<ModelManifest>> {
-    let Some(path) = &job.manifest else {
-        return Ok(None);
-    };
-    let read = || -> anyhow::Result<ModelManifest> {
-        let side_car: SideCar = serde_json::from_slice(&std::fs::read(path)?)?;
-        if side_car.model_hash()?.to_string() != job.sha256 {
-            anyhow::bail!(
-                "it is of another model, with the SHA-256 {}",
-                side_car.model_sha256
-            );
-        }
-        Ok(ModelManifest::try_from(side_car)?)
-    };
-    let manifest = read().map_err(|error| {
-        let path = path.display();
-        WrongUse(format!(
-            "MACs of {path} cannot be used: {error:#}; expected JSON as `epwatch manifest` writes it for {}",
-            job.model.display()
-        ))
-    })?;
-    Ok(Some(manifest))
+    let manifest = job.manifest.clone().map(ModelManifest::try_from);
+    Ok(manifest.transpose()?)
 }
 
 impl Ep {

@@ -140,7 +140,10 @@ impl Transport for Adb {
     /// The adb client itself exits with 1, which the runner never does. It also exits with 1 if the phone refuses a
     /// file, but then prints a text.
     fn is_lost(&self, code: Option<i32>, said: &str) -> bool {
-        code == Some(1) && (said.trim().is_empty() || LOST.iter().any(|text| said.contains(text)))
+        // adb also exits with 0 when the cable was pulled out.
+        code == Some(0)
+            || code == Some(1)
+                && (said.trim().is_empty() || LOST.iter().any(|text| said.contains(text)))
     }
 
     fn way_out(&self, said: &str) -> &'static str {

@@ -181,6 +181,11 @@ impl DeviceArgs {
         self.option().is_some() && !self.has_npu() && (soc.is_none() || self.adb.is_some())
     }
 
+    /// The folder that keeps the launches, if one was given.
+    pub(super) fn kept(&self) -> Option<&Path> {
+        self.keep.as_deref()
+    }
+
     /// Whether launches are made on another machine.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.ssh.is_some() || self.adb.is_some()
@@ -195,7 +200,7 @@ impl DeviceArgs {
     ) -> anyhow::Result<LaunchFiles> {
         self.check_files(of)?;
         if let Some(report) = &self.report {
-            epwatch_run::check_report(report).map_err(|error| WrongUse(error.to_string()))?;
+            output::check_report("--report", report, "{")?;
         }
         let mut temporary = before.and_then(|files| files.folder);
         let folder = match (&self.keep, &temporary) {
@@ -338,6 +343,14 @@ impl DeviceArgs {
                 | ManifestError::Over2Gb { .. }
                 | ManifestError::Io(_)),
             ) = ModelOutline::of(path)
+            {
+                return Err(wrong(&error));
+            }
+            // The older model need not have the inputs that --shape and --dim name.
+            if argument == "MODEL"
+                && let Err(
+                    error @ (ManifestError::WrongDim { .. } | ManifestError::WrongShape { .. }),
+                ) = manifest_of(path, of.shapes)
             {
                 return Err(wrong(&error));
             }

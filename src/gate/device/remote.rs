@@ -232,11 +232,10 @@ impl DeviceSession<'_> {
         let status = child.wait().await?;
         let name = self.on.name();
         match status.code() {
-            // adb also exits with 0 when the cable was pulled out.
             Some(0) if is_whole => Ok(()),
             Some(2) => Err(WrongUse(format!("the runner on {name}: {}", one_line(&last))).into()),
             // The runner's own texts say nothing about the connection, so an empty text is passed.
-            code if code == Some(0) || self.on.is_lost(code, "") => Err(Lost(format!(
+            code if self.on.is_lost(code, "") => Err(Lost(format!(
                 "{name}: the connection broke{}",
                 self.on.way_out(&last)
             ))
@@ -247,6 +246,10 @@ impl DeviceSession<'_> {
                 code - 128
             ))
             .into()),
+            Some(0) => bail!(
+                "{name}: the program of --runner ended without a launch; expected `epwatch` or `epwatch-run` of this version, for \
+                 its architecture"
+            ),
             Some(126 | 127) => bail!(
                 "{name} cannot start the runner: {}; expected a program for it, in a folder that may run programs \
                  (--workdir), and that SELinux lets it run",

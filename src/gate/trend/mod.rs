@@ -29,6 +29,9 @@ pub(crate) struct TrendArgs {
 }
 
 pub(super) fn trend(args: &TrendArgs) -> anyhow::Result<ExitCode> {
+    if let Some(path) = &args.svg {
+        output::check_report("--svg", path, "<svg ")?;
+    }
     let shown = args.folder.display();
     let trend = read::folder(&args.folder)
         .map_err(|error| WrongUse(format!("failed to read the folder {shown}: {error}")))?;

@@ -10,10 +10,13 @@ use crate::verdict::{Check, CheckResult, Verdict};
 /// Maximum number of bytes of a summary; GitHub refuses one of 1 MiB or more.
 const MOST_BYTES: usize = 1_000_000;
 
+/// Beginning of the summary.
+pub const BEGINS: &str = "## epwatch gate: ";
+
 /// Returns the verdict in GitHub's Markdown: the numbers, what failed, then a table of all checks.
 pub fn markdown(verdict: &Verdict) -> String {
     let mut text = format!(
-        "## epwatch gate: {}\n\nNot checked: {}\n",
+        "{BEGINS}{}\n\nNot checked: {}\n",
         verdict.result.as_str(),
         escaped(&not_checked(verdict))
     );

@@ -1,0 +1,83 @@
+//! One of the two models that are measured, with the facts that all its launches share.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use epwatch_gate::run::Arm;
+use epwatch_proto::{ModelManifest, SideCar};
+
+use crate::{
+    settings::{sha256_of, sha256_of_data},
+    wrong_use::WrongUse,
+};
+
+/// One of the two models.
+pub(crate) struct Side {
+    pub(crate) arm: Arm,
+    pub(crate) model: PathBuf,
+    pub(crate) sha256: String,
+    /// SHA-256 of the files next to the model that hold its tensors.
+    pub(crate) data: BTreeMap<String, String>,
+    /// MACs of its nodes.
+    pub(crate) manifest: Option<SideCar>,
+}
+
+impl Side {
+    pub(crate) fn new(arm: Arm, model: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            arm,
+            model: model.to_owned(),
+            sha256: sha256_of(model)?,
+            data: sha256_of_data(model)?,
+            manifest: None,
+        })
+    }
+
+    /// Reads the MACs of the model's nodes, once, so that the file may be a pipe of the shell.
+    pub(crate) fn add_macs(&mut self, argument: &str, path: Option<&Path>) -> Result<(), WrongUse> {
+        if let Some(path) = path {
+            let read = read_side_car(path, &self.sha256);
+            self.manifest = Some(read.map_err(|error| {
+                WrongUse(format!(
+                    "{argument} {} cannot be used: {error:#}; expected JSON as `epwatch manifest` writes it for {}",
+                    path.display(),
+                    self.model.display()
+                ))
+            })?);
+        }
+        Ok(())
+    }
+}
+
+/// Longest side-car.
+const MOST_SIDE_CAR_BYTES: u64 = 256 << 20;
+
+fn read_side_car(path: &Path, model_sha256: &str) -> anyhow::Result<SideCar> {
+    // A named FIFO may wait for ever, and a pipe of the shell has a writer.
+    let is_pipe = ["/dev/stdin", "/dev/fd", "/proc/self/fd"]
+        .iter()
+        .any(|of| path.starts_with(of));
+    if !is_pipe && !path.metadata()?.is_file() {
+        anyhow::bail!("it is not a regular file");
+    }
+    let mut bytes = Vec::new();
+    let read = File::open(path)?
+        .take(MOST_SIDE_CAR_BYTES + 1)
+        .read_to_end(&mut bytes)?;
+    if read as u64 > MOST_SIDE_CAR_BYTES {
+        anyhow::bail!("it has more than {} MiB", MOST_SIDE_CAR_BYTES >> 20);
+    }
+    let side_car: SideCar = serde_json::from_slice(&bytes)?;
+    if side_car.model_hash()?.to_string() != model_sha256 {
+        anyhow::bail!(
+            "it is of another model, with the SHA-256 {}",
+            side_car.model_sha256
+        );
+    }
+    ModelManifest::try_from(side_car.clone())?;
+    Ok(side_car)
+}
