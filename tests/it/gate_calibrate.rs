@@ -4,7 +4,10 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-use crate::support::{check_ends, check_fails, epwatch};
+use crate::{
+    gate_ssh::Board,
+    support::{check_ends, check_fails, epwatch},
+};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -72,6 +75,37 @@ fn a_calibration_names_limits_below_the_floor_in_later_reports() {
         2,
         "expected a document epwatch.calibration/1",
     );
+}
+
+/// A board's floors are its own, so that it is calibrated where it is.
+#[test]
+fn a_board_is_calibrated_over_ssh() {
+    let (board, folder) = (Board::new(), tempfile::tempdir().unwrap());
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(at("gate.toml"), "[latency]\nruns = 21\nwarmup = 1\n").unwrap();
+    let (reach, policy, file, keep) = (
+        board.reach(),
+        at("gate.toml"),
+        at("board.json"),
+        at("launches"),
+    );
+    let words = format!(
+        "gate calibrate {MODELS}/d_mlp.fp32.onnx {reach} --pairs 16 --policy {policy} --out {file} --keep {keep}"
+    );
+    let (stdout, _) = check_ends(&mut epwatch(&words), 0);
+    assert!(
+        stdout.contains(" pairs of launches of one model"),
+        "{stdout}"
+    );
+    assert_eq!(
+        document(Path::new(&file))["schema"],
+        "epwatch.calibration/1"
+    );
+    for side in ["candidate", "baseline"] {
+        let last = document(&Path::new(&keep).join(format!("{side}-016.json")));
+        assert_eq!(last["arm"], side);
+    }
+    board.check_empty();
 }
 
 #[test]
