@@ -246,28 +246,29 @@ pub(crate) fn check_models(
     baseline: &[MeasuredFile],
 ) -> Result<(), LaunchesError> {
     let path = |of: &MeasuredFile| of.file.path.clone();
-    // Two versions may share the graph's file, and differ in the data next to it.
-    let hashes = |of: &MeasuredFile| {
+    let named = |of: &MeasuredFile| {
         let target = &of.run.target;
-        Some((target.model_sha256.clone()?, target.model_data.clone()))
+        Some(NamedModel {
+            sha256: target.model_sha256.clone()?,
+            data: target.model_data.clone(),
+        })
     };
     let one_model = |arm: &[MeasuredFile]| -> Result<_, LaunchesError> {
-        let mut named = arm.iter().filter_map(|one| Some((one, hashes(one)?)));
+        let mut named = arm.iter().filter_map(|one| Some((one, named(one)?)));
         let Some((first, model)) = named.next() else {
             return Ok(None);
         };
-        match named.find(|(_, other)| *other != model) {
-            Some((one, other)) => {
+        match named.find_map(|(one, other)| Some((one, model.differs(&other)?))) {
+            Some((one, [model, other])) => {
                 let (a, b) = (path(first), path(one));
-                let [was, is] = told_apart(&model, &other);
-                Err(LaunchesError::TwoModels(a, b, was, is))
+                Err(LaunchesError::TwoModels(a, b, model, other))
             }
             None => Ok(Some((path(first), model))),
         }
     };
     let (now, before) = (one_model(candidate)?, one_model(baseline)?);
     if let (Some((a, now)), Some((b, before))) = (now, before)
-        && now == before
+        && now.differs(&before).is_none()
     {
         return Err(LaunchesError::SameModel(a, b));
     }
@@ -286,21 +287,29 @@ pub(crate) fn check_models(
     }
 }
 
-/// The SHA-256 of a model's file, and of each file of its tensors.
-type ModelHashes = (String, BTreeMap<String, String>);
+/// A model as a launch names it. Two versions may share the graph's file, and differ in the data next to it.
+struct NamedModel {
+    sha256: String,
+    /// Empty if the launch does not say, or there is none.
+    data: BTreeMap<String, String>,
+}
 
-/// Names two models by the first file in which they differ.
-fn told_apart(one: &ModelHashes, other: &ModelHashes) -> [String; 2] {
-    if one.0 != other.0 {
-        return [one.0.clone(), other.0.clone()];
+impl NamedModel {
+    /// Names both by the first file in which they differ; `None` if none is known to differ.
+    fn differs(&self, other: &Self) -> Option<[String; 2]> {
+        if self.sha256 != other.sha256 {
+            return Some([self.sha256.clone(), other.sha256.clone()]);
+        }
+        if self.data.is_empty() || other.data.is_empty() {
+            return None;
+        }
+        let mut files = self.data.keys().chain(other.data.keys());
+        let file = files.find(|file| self.data.get(*file) != other.data.get(*file))?;
+        Some([self, other].map(|model| match model.data.get(file) {
+            Some(sha256) => format!("{file} {sha256}"),
+            None => format!("no {file}"),
+        }))
     }
-    let mut files = one.1.keys().chain(other.1.keys());
-    let differing = files.find(|file| one.1.get(*file) != other.1.get(*file));
-    let file = differing.map_or("", String::as_str);
-    [one, other].map(|(_, data)| match data.get(file) {
-        Some(sha256) => format!("{file} {sha256}"),
-        None => format!("without {file}"),
-    })
 }
 
 /// Keeps sessions of one model version in each arm. If an arm has several, MODEL selects its own for the candidate and

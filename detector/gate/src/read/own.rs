@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn every_field_of_the_document_is_read() {
         let run = only(
-            r#"{"schema": "epwatch.run/1", "model": {"sha256": "ab", "name": "scene"},
+            r#"{"schema": "epwatch.run/1", "model": {"sha256": "ab", "data": {"scene.data": "CD"}, "name": "scene"},
                 "target": {"chipset": "SM8650", "device": "Galaxy S24", "firmware": "f1", "os": "Android 15"},
                 "runtime": {"ort": "1.23.0", "ep": "QNNExecutionProvider", "policy": "PREFER_NPU", "ep_version": "2.7.0", "qnn_sdk": "2.40",
                     "options": {"htp_performance_mode": "burst"}},
@@ -336,7 +336,8 @@ mod tests {
                 "probe_us": 100, "probe_after_us": 101,
                 "per_op": [{"name": "conv0", "op_type": "Conv", "ep": "QNNExecutionProvider", "cycles": 120, "macs": 900},
                     {"name": "fc", "op_type": "Gemm", "ep": "CPUExecutionProvider", "us": 12.5, "macs": 100}],
-                "outputs": {"hash": "cd", "max_abs": 0.01, "cosine": 0.998, "top1": 1.0, "first_off": "relu_3"}}"#,
+                "outputs": {"hash": "cd", "max_abs": 0.01, "cosine": 0.998, "top1": 1.0, "first_off": "relu_3",
+                    "not_finite": {"output": "y", "elements": 3, "expected": 3, "of": 16, "differs": false}}}"#,
         );
         let RunTarget {
             row, os, runtime, ..
@@ -355,6 +356,8 @@ mod tests {
         let outputs = run.outputs.unwrap();
         assert_eq!(outputs.cosine, Some(0.998));
         assert_eq!(outputs.first_off.as_deref(), Some("relu_3"));
+        assert_eq!(outputs.not_finite.unwrap().expected, 3);
+        assert_eq!(run.target.model_data["scene.data"], "cd");
         assert_eq!(run.mistakes, []);
         let emulated = only(
             r#"{"schema": "epwatch.run/1", "runs_us": [1], "target": {"os": "Linux x86_64"},
