@@ -9,7 +9,7 @@ use epwatch_model::{
 };
 use jiff::Timestamp;
 
-use super::cohort::{count_clean, go_back, lasts, see};
+use super::cohort::{count_clean, go_back, lasts, see, still_has_hits};
 use super::merge::merge;
 use super::mitigation::{DirectedDevices, hold_directed, settle_mitigation};
 use super::succession::{self, count_successor, hold_for_next_version};
@@ -226,7 +226,10 @@ fn observed_without_cause(
         });
     }
     match verdict.class {
-        VerdictClass::Healthy => Some(Observation::Clean),
+        VerdictClass::Healthy => Some(match still_has_hits(watched(incident, cohort)?, verdict) {
+            true => Observation::Held,
+            false => Observation::Clean,
+        }),
         _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
         // The only finding is that the certificate is for another runtime.
         VerdictClass::DataQuality if verdict.reasons.iter().any(is_uncertified) => {

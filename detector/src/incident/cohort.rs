@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use epwatch_model::{
-    CohortVerdict, IncidentCohort, Reason, Severity, Signal, VerdictNumbers, signed, start_of,
+    CohortVerdict, IncidentCohort, Reason, Severity, Signal, SignalId, VerdictNumbers, signed,
+    start_of,
 };
 use jiff::Timestamp;
 
-use crate::judge::signals::MIN_ELIGIBLE;
+use crate::judge::signals::{MIN_ELIGIBLE, UNSURPRISING_P};
 use crate::judge::verdict::MOST_DEVICES;
 
 /// Chance below which a count on at least [`AT_ONCE_DEVICES`] devices needs no second window.
@@ -28,6 +29,9 @@ const LASTING_LOAD: &str = "Compare firmware, runtime and makes of these devices
 
 /// Minimum ratio of two medians for which a window without a reference can be assigned to one of them.
 const DISTINCT: f64 = 1.5;
+
+/// Fraction of the share of devices hit. Without a repair, a fault does not fall below it.
+pub(super) const LASTING: f64 = 2.0 / 3.0;
 
 pub(super) fn see(cohort: &mut IncidentCohort, verdict: &CohortVerdict) {
     let end = verdict.window_end;
@@ -119,6 +123,21 @@ pub(super) fn lasts(cohort: &IncidentCohort, verdict: &CohortVerdict) -> Option<
         return None;
     }
     Some(verdict.statistics.p50_us? > (hit_us * before_us).sqrt())
+}
+
+/// Whether a window without a finding still has most of the hits of a confirmed fault, and chance does not explain them.
+/// In a small cohort the limit of a finding is near the usual number of hits of such a fault.
+pub(super) fn still_has_hits(cohort: &IncidentCohort, verdict: &CohortVerdict) -> bool {
+    let share = |signal: &Signal| signal.hits as f64 / signal.devices.max(1) as f64;
+    let lasts = |peak: &Signal| {
+        let mut now = verdict.signals.iter();
+        let now = now.find(|now| now.id == peak.id && now.devices >= MIN_ELIGIBLE);
+        now.is_some_and(|now| now.p <= UNSURPRISING_P && share(now) >= LASTING * share(peak))
+    };
+    // Devices whose work moved are too few after a repair, and `Placement` counts them.
+    let peaks = cohort.peaks.iter();
+    let mut peaks = peaks.filter(|peak| peak.id != SignalId::SlowerAndMoved);
+    cohort.confirmed > Severity::None && peaks.any(lasts)
 }
 
 /// Handles a window that ends before the last one counted, after a clock that had stepped forward was set back. Later

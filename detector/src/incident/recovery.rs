@@ -16,6 +16,7 @@ use jiff::Timestamp;
 
 use crate::judge::signals::MIN_ELIGIBLE;
 
+use super::cohort::LASTING;
 use super::hold::{hold_of, quiets};
 
 /// Shortest time without a hit after which a fault can be over.
@@ -23,9 +24,6 @@ const EARLIEST: Duration = Duration::from_secs(6 * 3_600);
 
 /// Interval between checks for recoveries. Each check reads the incidents' models once more.
 const LOOK_EVERY: Duration = Duration::from_secs(3 * 3_600);
-
-/// Fraction of the share of devices hit. Without a repair, a fault does not fall below it.
-const LASTING: f64 = 2.0 / 3.0;
 
 /// Largest accepted chance that a lasting fault shows no more hits than this.
 const SURE: f64 = 0.01;

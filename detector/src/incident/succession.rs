@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_model::{
-    CLEAN_WINDOWS, CohortVerdict, Incident, IncidentCohort, IncidentKey, MovedTo, Severity, State,
-    TakenOver, VerdictClass, signed,
+    CLEAN_WINDOWS, CohortVerdict, Incident, IncidentCohort, IncidentKey, MovedTo, Reason, Severity,
+    State, TakenOver, VerdictClass, signed,
 };
 use jiff::Timestamp;
 
-use super::cohort::lasts;
+use super::cohort::{lasts, still_has_hits};
 
 /// Below this share of its devices, the devices that still have the version are too few for a page.
 const FEW_LEFT: f64 = 0.04;
@@ -90,11 +90,23 @@ pub(super) fn lasting(
 }
 
 /// Whether a version shows no fault: it is healthy, or it has no reference and is as fast as the cohort was before its
-/// fault.
+/// fault. If few devices were hit, the cohort's latency shows nothing, and the devices' own past before the fault does.
 fn is_clean(cohort: &IncidentCohort, verdict: &CohortVerdict) -> bool {
+    let is_as_before_fault = |reason: &Reason| {
+        matches!(
+            reason,
+            Reason::AsBefore {
+                before: Some(_),
+                ..
+            }
+        )
+    };
     match verdict.class {
-        VerdictClass::Healthy => true,
-        VerdictClass::NotEnoughData => lasts(cohort, verdict) == Some(false),
+        VerdictClass::Healthy => !still_has_hits(cohort, verdict),
+        VerdictClass::NotEnoughData => match lasts(cohort, verdict) {
+            Some(lasts) => !lasts,
+            None => verdict.reasons.iter().any(is_as_before_fault),
+        },
         _ => false,
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use epwatch_model::VerdictClass::*;
 use epwatch_model::{
     Cause, CohortVerdict, Incident, IncidentKey, ModelKey, Order, OrderKind, Reason, Severity,
-    State, TakenOver, VerdictClass,
+    SignalId, State, TakenOver, VerdictClass,
 };
 
 use super::*;
@@ -194,6 +194,28 @@ fn clean_windows_that_share_data_count_once() {
     }
     assert_eq!(life.only().state, State::Firing);
     assert_eq!(life.window(&[healthy(18 * 600)]), [State::Resolved]);
+}
+
+/// In a small cohort, a fault that lasts is below the limit of a finding in some windows.
+#[test]
+fn a_window_with_most_of_the_hits_is_not_clean() {
+    let with_hits = |second: i64, hits: u64, p: f64| {
+        let mut verdict = healthy(second);
+        let mut signals = verdict.signals.iter_mut();
+        let shift = signals.find(|signal| signal.id == SignalId::Shift).unwrap();
+        (shift.hits, shift.p) = (hits, p);
+        verdict
+    };
+    let open_after = |hits: u64, p: f64| {
+        let mut life = firing();
+        for window in 1..=3 {
+            life.window(&[with_hits(window * WINDOW, hits, p)]);
+        }
+        life.open.len()
+    };
+    assert_eq!(open_after(45, 1e-3), 1);
+    assert_eq!(open_after(45, 0.2), 0, "usual in a healthy cohort");
+    assert_eq!(open_after(20, 1e-3), 0, "far fewer than before");
 }
 
 #[test]

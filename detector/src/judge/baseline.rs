@@ -24,6 +24,9 @@ pub struct Baseline {
     pub previous_version: Option<String>,
     /// Versions between the two that have an open incident on the chipset, the latest first.
     pub passed_over: Vec<String>,
+    /// The version with an open incident that the devices came back from. Their own past with the cohort's version ends
+    /// before that incident.
+    pub came_back_from: Option<String>,
     /// Versions of the model that are not a control of the chipset's load, because they share an incident with the
     /// cohort.
     pub no_controls: Vec<String>,

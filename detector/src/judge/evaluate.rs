@@ -82,7 +82,7 @@ struct Page<'a> {
 /// The verdicts on a version on a chipset, and on its firmwares if it has several.
 struct JudgedChipset<'a> {
     window: &'a CohortWindow,
-    past: PastVersion,
+    past: &'a PastVersion,
     whole: Judged<'a>,
     parts: Vec<Judged<'a>>,
 }
@@ -306,7 +306,11 @@ impl EvaluationRun {
             for window in &mut read.cohorts {
                 drop_faulty_pasts(window, &self.pinned);
             }
-            if let Err(error) = self.fill_device_baselines(&mut read).await {
+            // Baselines from the store replace the names of the versions at fault.
+            let cohorts = read.cohorts.iter();
+            let pasts = cohorts.map(|window| PastVersion::of(window, &read.versions, &self.pinned));
+            let pasts: Vec<PastVersion> = pasts.collect();
+            if let Err(error) = self.fill_device_baselines(&mut read, &pasts).await {
                 evaluation.failures.push((read.model, error));
                 continue;
             }
@@ -318,10 +322,10 @@ impl EvaluationRun {
                 cohort.let_runs_go();
                 peers.add(&cohort.key, &cohort.votes);
             }
-            windows.push(read);
+            windows.push((read, pasts));
         }
-        for read in &windows {
-            match self.judge_model(read, &peers).await {
+        for (read, pasts) in &windows {
+            match self.judge_model(read, pasts, &peers).await {
                 Ok((verdicts, evidence)) => {
                     evaluation.verdicts.extend(verdicts);
                     evaluation.evidence.extend(evidence);
@@ -334,11 +338,12 @@ impl EvaluationRun {
     async fn judge_model(
         &self,
         read: &ModelWindows,
+        pasts: &[PastVersion],
         peers: &PeerRatios,
     ) -> Result<(Vec<CohortVerdict>, Vec<CohortEvidence>), SourceError> {
         let mut judged = Vec::new();
-        for window in &read.cohorts {
-            judged.push(self.judge_chipset(window, read, peers).await?);
+        for (window, past) in read.cohorts.iter().zip(pasts) {
+            judged.push(self.judge_chipset(window, past, read, peers).await?);
         }
         let senders = self.senders_of_pages(&read.model, &judged).await?;
         let present = devices_by_chipset(read);
@@ -352,7 +357,7 @@ impl EvaluationRun {
             parts,
         } in judged
         {
-            let previous = previous_of(window, read, self.control_version(&window.key, &past));
+            let previous = previous_of(window, read, self.control_version(&window.key, past));
             let others = others_of(window, read);
             let controls = Controls {
                 previous,
@@ -419,11 +424,11 @@ impl EvaluationRun {
     async fn judge_chipset<'a>(
         &self,
         window: &'a CohortWindow,
+        past: &'a PastVersion,
         read: &'a ModelWindows,
         peers: &PeerRatios,
     ) -> Result<JudgedChipset<'a>, SourceError> {
-        let past = self.past_of(window, read);
-        let mut baseline = baseline_of(window, read, &past, &self.span);
+        let mut baseline = baseline_of(window, read, past, &self.span);
         baseline.no_controls = self.with_shared_fault(window, read);
         baseline.rates.clone_from(&self.rates);
         baseline.expects_npu = self.config.expects_npu(&read.model);
@@ -438,7 +443,7 @@ impl EvaluationRun {
             .chain(&baseline.previous_version);
         let before = before.map(String::as_str);
         baseline.placements = self.pinned.applied(baseline.placements, cohort, before);
-        let control = self.control_version(&window.key, &past);
+        let control = self.control_version(&window.key, past);
         let previous = previous_of(window, read, control);
         let others = others_of(window, read);
         let controls = Controls {

@@ -26,10 +26,14 @@ pub(crate) struct PastVersion {
     pub(crate) until: Option<Timestamp>,
     /// Versions that were passed over because they have an open incident on the chipset, the latest first.
     pub(crate) at_fault: Vec<String>,
+    /// End, exclusive, of the cohort's own earlier runs that count, if its devices came back from the versions at fault. It
+    /// is the start of the first of their incidents. Later runs may have the fault too, if its cause is not the version.
+    pub(crate) own_until: Option<Timestamp>,
 }
 
 impl PastVersion {
-    /// Finds the version for a cohort, among the versions that its devices name and the versions in the store.
+    /// Finds the version for a cohort, among the versions that its devices name and the versions in the store. Baselines from
+    /// the store replace these names, so they are filled in later.
     pub(crate) fn of(
         window: &CohortWindow,
         seen: &[VersionSeen],
@@ -39,6 +43,7 @@ impl PastVersion {
         let direct = previous_version(own, &named_by_devices(window), seen);
         let mut past = Self::default();
         let mut before = direct;
+        let mut first_fault: Option<Timestamp> = None;
         while let Some(version) = before.filter(|version| version != own) {
             let began = pinned.version_began(&window.key, &version);
             let is_past = match began {
@@ -49,6 +54,10 @@ impl PastVersion {
                 (past.version, past.until) = (Some(version), began);
                 return past;
             }
+            first_fault = first_fault.into_iter().chain(began).min();
+            let came_back = first_fault
+                .filter(|first_fault| ran_before(seen, own, *first_fault, window.length));
+            past.own_until = came_back;
             before = seen_before(seen, [own, &version], &past.at_fault);
             past.at_fault.push(version);
         }
@@ -185,6 +194,20 @@ mod tests {
     #[test]
     fn a_version_is_not_its_own_past() {
         check("1.0.0", "2.0.0", (Some("0.9.0"), &["2.0.0"]));
+    }
+
+    /// What 1.0.0 does since then may have the same fault, so it is not a past.
+    #[test]
+    fn the_own_past_of_devices_that_came_back_ends_before_the_incident() {
+        let own_until = |version: &'static str, ran_s: i64| {
+            let began = ran_s - 86_400;
+            let pinned = pinned(began + WINDOW_S);
+            PastVersion::of(&window(version, "2.0.0"), &seen(0), &pinned).own_until
+        };
+        assert_eq!(own_until("1.0.0", 86_400), Some(at(0)));
+        let few = 2 * WINDOW_S;
+        assert_eq!(own_until("1.0.0", few), None);
+        assert_eq!(own_until("2.0.1", 86_400), None);
     }
 
     #[test]

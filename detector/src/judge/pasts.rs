@@ -28,6 +28,7 @@ impl EvaluationRun {
     pub(super) async fn fill_device_baselines(
         &self,
         read: &mut ModelWindows,
+        pasts: &[PastVersion],
     ) -> Result<(), SourceError> {
         let own = |settled| (BaselineVersion::SameVersion, settled);
         let in_turn = [
@@ -49,11 +50,11 @@ impl EvaluationRun {
             // Keyed by the end of the past that counts, which for most cohorts is the start of the window.
             let mut wanted: BTreeMap<Timestamp, Vec<(usize, VersionOnChipset)>> = BTreeMap::new();
             for (at, window) in scarce {
+                let past = &pasts[at];
                 let (version, until) = match before {
                     BaselineVersion::PreviousVersion => {
-                        let past = self.past_of(window, read);
                         let until = past.until.unwrap_or(self.span.start());
-                        (past.version, until.min(self.span.start()))
+                        (past.version.clone(), until.min(self.span.start()))
                     }
                     BaselineVersion::SameVersion => {
                         let version = window.key.model_version.clone();
@@ -61,7 +62,7 @@ impl EvaluationRun {
                             true => self.settled_until(&window.key),
                             false => self.own_past_until(&window.key),
                         };
-                        (Some(version), until)
+                        (Some(version), past.own_until.unwrap_or(until).min(until))
                     }
                 };
                 if let Some(version) = version {
@@ -160,10 +161,6 @@ impl EvaluationRun {
             baselines.fill(&mut filled);
         }
         Ok(filled)
-    }
-
-    pub(super) fn past_of(&self, window: &CohortWindow, read: &ModelWindows) -> PastVersion {
-        PastVersion::of(window, &read.versions, &self.pinned)
     }
 
     /// Returns the end of a version's own windows that are old enough to be its past. A fault takes some windows to be

@@ -68,6 +68,11 @@ pub(super) fn baseline_of(
         history: read.history(version, chipset, span),
         previous_version: past.version.clone(),
         passed_over: past.at_fault.clone(),
+        came_back_from: past
+            .at_fault
+            .first()
+            .filter(|_| past.own_until.is_some())
+            .cloned(),
         runtimes: previous_name.map_or_else(BTreeSet::new, |previous| {
             runtimes_of(&read.census, previous, chipset)
         }),

@@ -743,16 +743,15 @@ pub enum Reason {
         late: LateRuns,
     },
     /// Nothing changed since earlier windows of the version, which may have been wrong too.
-    #[error(
-        "{devices} devices were compared with earlier windows of this version and are about as fast{}, which tells \
-         that nothing changed and not that it was right",
-        text::slow_runs_compared(*.with_slow_runs)
-    )]
+    #[error("{}", text::as_before(*.devices, *.with_slow_runs, .before.as_deref()))]
     AsBefore {
         /// Devices compared with those windows.
         devices: u64,
         /// Number of these devices whose slow runs were compared too.
         #[serde(default)]
         with_slow_runs: u64,
+        /// The version with an open incident that the devices came back from, if those windows were before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        before: Option<String>,
     },
 }

@@ -273,6 +273,20 @@ pub(super) fn passed_over(
     format!("{versions} {has} an open incident on this chipset, so {against}{verdict}")
 }
 
+pub(super) fn as_before(devices: u64, with_slow_runs: u64, before: Option<&str>) -> String {
+    let slow_runs = slow_runs_compared(with_slow_runs);
+    match before {
+        Some(version) => format!(
+            "{devices} devices were compared with windows of this version before the incident of {version} and are about \
+             as fast{slow_runs}"
+        ),
+        None => format!(
+            "{devices} devices were compared with earlier windows of this version and are about as fast{slow_runs}, which \
+             tells that nothing changed and not that it was right"
+        ),
+    }
+}
+
 pub(super) fn nothing_to_compare(previous_version: Option<&str>) -> String {
     match previous_version {
         Some(version) => format!("version {version} gives nothing to compare with"),

@@ -591,6 +591,7 @@ fn nothing_found(window: &CohortWindow, baseline: &Baseline, evidence: &SignalEv
         reasons.push(Reason::AsBefore {
             devices: as_before,
             with_slow_runs: with_runs.max().unwrap_or(0),
+            before: baseline.came_back_from.clone(),
         });
     }
     reasons.extend(hardly_on_npu(window, baseline));

@@ -92,11 +92,19 @@ pub enum Story {
     RollBack,
     /// Some devices have slow and fast runs in turn, with their old median.
     Alternation,
+    /// 2.0.0 is slow on some devices, and three days later all devices are back on 1.0.0.
+    RollBackOfSome,
+    /// 2.0.0 is slow on some devices. Three days later these still have it, and all others are back on 1.0.0.
+    RollBackWithoutTheHit,
+    /// 2.0.0 is slow on some devices, and 2.0.1, three days later, is slow on the same.
+    FixForNone,
+    /// 2.0.0 is slow on some devices, and three days later all devices are back on 1.0.0, which is now slow on the same.
+    RollBackForNone,
 }
 
 impl Story {
     /// All of them.
-    pub const ALL: [Story; 19] = [
+    pub const ALL: [Story; 23] = [
         Story::FixAsBad,
         Story::FixThatMends,
         Story::FirmwareSlowsAllModels,
@@ -116,6 +124,10 @@ impl Story {
         Story::CompiledForAnother,
         Story::RollBack,
         Story::Alternation,
+        Story::RollBackOfSome,
+        Story::RollBackWithoutTheHit,
+        Story::FixForNone,
+        Story::RollBackForNone,
     ];
 
     /// Returns the events of the story, and the notifications that must follow.
@@ -181,13 +193,34 @@ impl Story {
             Story::Alternation => {
                 "30 % of the devices have half of their runs faster and half slower, 1.15x to 1.35x, with the old median: no page"
             }
+            Story::RollBackOfSome => {
+                "2.0.0 is slow on 30 % of the devices and all go back to 1.0.0: the incident ends within a week and says so, and \
+                 1.0.0 has no finding"
+            }
+            Story::RollBackWithoutTheHit => {
+                "2.0.0 is slow on 30 % of the devices and all others go back to 1.0.0: the incident stays open, and 1.0.0 has no \
+                 finding"
+            }
+            Story::RollBackForNone => {
+                "2.0.0 is slow on 30 % of the devices and all go back to 1.0.0, as slow on them: the incident stays open, and it \
+                 is one page"
+            }
+            Story::FixForNone => {
+                "2.0.0 is slow on 30 % of the devices and 2.0.1 is as slow on them: the incident stays open, and it is one page"
+            }
         }
     }
 
     /// Returns the slow-down, which depends on the seed.
     fn factor(self, seed: u64) -> f64 {
         let (low, high) = match self {
-            Story::FixAsBad | Story::FixThatMends | Story::RollBack => (2.2, 4.0),
+            Story::FixAsBad
+            | Story::FixThatMends
+            | Story::RollBack
+            | Story::RollBackOfSome
+            | Story::RollBackWithoutTheHit
+            | Story::FixForNone
+            | Story::RollBackForNone => (2.2, 4.0),
             Story::FirmwareSlowsAllModels => (2.0, 2.8),
             Story::GainedAndLost => (2.5, 4.0),
             Story::FirstVersionIntermittent => (2.6, 4.0),
@@ -225,7 +258,13 @@ impl Story {
         ];
         let of_fix = views[(seed % 4) as usize];
         let (view, windows, peers) = match self {
-            Story::FixAsBad | Story::FixThatMends | Story::RollBack => (of_fix, (7, 10), 0.0),
+            Story::FixAsBad
+            | Story::FixThatMends
+            | Story::RollBack
+            | Story::RollBackOfSome
+            | Story::RollBackWithoutTheHit
+            | Story::FixForNone
+            | Story::RollBackForNone => (of_fix, (7, 10), 0.0),
             Story::FirmwareSlowsAllModels => (PlacementView::Missing, (3, 14), 1.0),
             Story::GainedAndLost => (PlacementView::Full, (7, 11), 0.0),
             Story::FirstVersionIntermittent => (PlacementView::Full, (3, 13), 0.0),
@@ -277,6 +316,22 @@ impl Story {
         }
     }
 
+    /// Returns the reports of 1.0.0 on devices that came back to it. Their baselines are from 2.0.0, which was slower on
+    /// each device by a factor.
+    fn back(self, seed: u64, slower: impl Fn(&FamilyReport) -> f64) -> Vec<FamilyReport> {
+        let never_left = FamilySpec {
+            windows: (17, 0),
+            ..self.spec(seed, Truth::Benign(Benign::Plain))
+        };
+        let mut back = drawn(never_left);
+        back.retain(|report| day(report) >= THEN);
+        for report in &mut back {
+            let slower = slower(report);
+            learnt_on(&mut report.report, "2.0.0", slower);
+        }
+        back
+    }
+
     /// The reports of a fleet.
     #[must_use]
     pub fn reports(self, seed: u64) -> Vec<FamilyReport> {
@@ -308,14 +363,46 @@ impl Story {
             Story::RollBack => {
                 let mut reports = drawn(self.spec(seed, fault));
                 reports.retain(|report| day(report) < THEN);
-                let never_left = FamilySpec {
-                    windows: (17, 0),
-                    ..self.spec(seed, Truth::Benign(Benign::Plain))
+                reports.extend(self.back(seed, |report| match is_there(report) {
+                    true => factor,
+                    false => 1.0,
+                }));
+                reports
+            }
+            Story::RollBackOfSome
+            | Story::RollBackWithoutTheHit
+            | Story::FixForNone
+            | Story::RollBackForNone => {
+                let fallen = placement_of(&drawn(self.spec(seed, fault)));
+                let slower = |report: &FamilyReport| match is_of_some(report) {
+                    true => factor,
+                    false => 1.0,
                 };
-                let back = drawn(never_left).into_iter();
-                reports.extend(back.filter(|report| day(report) >= THEN).map(|mut report| {
-                    let slower = if is_there(&report) { factor } else { 1.0 };
-                    learnt_on(&mut report.report, "2.0.0", slower);
+                let stays = |report: &FamilyReport| match self {
+                    Story::RollBackOfSome | Story::RollBackForNone => false,
+                    Story::RollBackWithoutTheHit => is_of_some(report),
+                    _ => true,
+                };
+                let mut reports = healthy();
+                reports.retain(|report| day(report) < THEN || stays(report));
+                for report in reports.iter_mut().filter(|report| day(report) >= NEW_FROM) {
+                    if is_of_some(report) {
+                        slow_down(&mut report.report, factor, 1.0);
+                        place(&mut report.report, &fallen);
+                    }
+                    if self == Story::FixForNone && day(report) >= THEN {
+                        rename(&mut report.report, "2.0.1");
+                        let slower = slower(report);
+                        learnt_on(&mut report.report, "2.0.0", slower);
+                    }
+                }
+                let back = self.back(seed, slower).into_iter();
+                let back = back.filter(|report| !stays(report));
+                reports.extend(back.map(|mut report| {
+                    if self == Story::RollBackForNone && is_of_some(&report) {
+                        slow_down(&mut report.report, factor, 1.0);
+                        place(&mut report.report, &fallen);
+                    }
                     report
                 }));
                 reports
@@ -516,6 +603,11 @@ fn day(report: &FamilyReport) -> i64 {
 
 fn is_there(report: &FamilyReport) -> bool {
     report.report.device.chipset_raw == CHIPSET
+}
+
+/// Whether 2.0.0 is slow on the device, in stories in which it is slow on some.
+fn is_of_some(report: &FamilyReport) -> bool {
+    is_there(report) && luck(&report.report) < 0.3
 }
 
 /// Whether the device has the firmware, which reaches this share of the devices each day.

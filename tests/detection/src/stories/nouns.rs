@@ -14,7 +14,7 @@ use crate::labelled::FamilyReport;
 use super::told::day_of;
 use super::{
     CHIPSET, FIRMWARE, LARGE_SHAPE, NEW_FROM, NEW_RUNTIME, Story, THEN, day, has_firmware,
-    is_there, luck,
+    is_of_some, is_there, luck,
 };
 
 /// Minimum share of the labelled devices hit that the first text must name. In one window some have too few runs to be
@@ -74,6 +74,8 @@ impl Story {
                 Story::FirmwareSlowsAllModels | Story::LoadThatLasts => {
                     &["0.9.0", "1.0.0", "2.0.0"]
                 }
+                // The fault may be found in 2.0.1 first.
+                Story::FixForNone => &["1.0.0", "2.0.0", "2.0.1"],
                 _ => &["1.0.0", "2.0.0"],
             },
             firmware: firmware.then(|| vendor_fingerprint_hash(FIRMWARE)),
@@ -96,6 +98,10 @@ impl Story {
         let (day, there, luck) = (day(report), is_there(report), luck(&report.report));
         match self {
             Story::RollBack => there && (NEW_FROM..THEN).contains(&day),
+            Story::RollBackOfSome => is_of_some(report) && (NEW_FROM..THEN).contains(&day),
+            Story::RollBackWithoutTheHit | Story::FixForNone | Story::RollBackForNone => {
+                is_of_some(report) && day >= NEW_FROM
+            }
             Story::Alternation => there && day >= THEN && luck < 0.3,
             Story::FixAsBad
             | Story::FixThatMends

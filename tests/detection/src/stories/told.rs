@@ -1,6 +1,6 @@
 //! Checks that a story was told: with the expected pages and tickets, and no others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use epwatch_detector::replay::Line;
 use epwatch_model::summary::{IncidentSummary, VerdictSummary};
@@ -96,6 +96,10 @@ impl Story {
             Story::FixAsBad
             | Story::FixThatMends
             | Story::RollBack
+            | Story::RollBackOfSome
+            | Story::RollBackWithoutTheHit
+            | Story::FixForNone
+            | Story::RollBackForNone
             | Story::FiveDevices
             | Story::ManyNames
             | Story::LargeInputs
@@ -114,6 +118,13 @@ impl Story {
         let paged = || ensure(!pages.is_empty(), || "no page".to_owned());
         let last = told.last();
         match self {
+            Story::FixForNone | Story::RollBackForNone => {
+                paged()?;
+                let resolved = last.values().filter(|one| one.state == State::Resolved);
+                ensure(resolved.count() == 0, || "it was resolved".to_owned())?;
+                let sent: BTreeSet<&str> = pages.iter().map(|(_, one)| &*one.incident).collect();
+                ensure(sent.len() == 1, || format!("{} pages", sent.len()))
+            }
             Story::FixAsBad => {
                 paged()?;
                 let resolved = last.values().filter(|one| one.state == State::Resolved);
@@ -131,7 +142,7 @@ impl Story {
                 let is_over = last.values().all(|one| one.state == State::Resolved);
                 ensure(is_over, || "it stays open".to_owned())
             }
-            Story::RollBack => {
+            Story::RollBack | Story::RollBackOfSome => {
                 paged()?;
                 let of_old = last.values().find(|one| one.version == "1.0.0");
                 ensure(of_old.is_none(), || format!("an incident: {of_old:?}"))?;
@@ -142,6 +153,13 @@ impl Story {
                     ends.any(|text| text.contains(" run 1.0.0 now, healthy")),
                     || format!("no text names 1.0.0: {:?}", told.resolved),
                 )
+            }
+            Story::RollBackWithoutTheHit => {
+                paged()?;
+                let of_old = last.values().find(|one| one.version == "1.0.0");
+                ensure(of_old.is_none(), || format!("an incident: {of_old:?}"))?;
+                let resolved = last.values().filter(|one| one.state == State::Resolved);
+                ensure(resolved.count() == 0, || "it was resolved".to_owned())
             }
             Story::Alternation => ensure(pages.is_empty(), || "a page".to_owned()),
             Story::FirmwareSlowsAllModels => {

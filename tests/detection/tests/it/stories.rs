@@ -129,3 +129,25 @@ async fn a_roll_back_ends_the_incident_and_is_told() {
 async fn runs_that_alternate_about_the_old_median_page_nobody() {
     check(Story::Alternation, 660..668).await;
 }
+
+/// Earlier such an incident stayed open for 14 days, because the medians of 1.0.0 and 2.0.0 are equally fast.
+#[tokio::test]
+async fn a_roll_back_from_a_fault_on_some_devices_ends_the_incident_and_is_told() {
+    check(Story::RollBackOfSome, 680..688).await;
+}
+
+#[tokio::test]
+async fn a_roll_back_of_the_healthy_devices_alone_ends_nothing() {
+    check(Story::RollBackWithoutTheHit, 700..708).await;
+}
+
+#[tokio::test]
+async fn a_fix_that_mends_none_of_some_devices_keeps_the_incident_open() {
+    check(Story::FixForNone, 720..728).await;
+}
+
+/// The cause came with 2.0.0, and is not in it. What 1.0.0 does since then is not its past.
+#[tokio::test]
+async fn a_roll_back_that_mends_none_keeps_the_incident_open() {
+    check(Story::RollBackForNone, 740..748).await;
+}
