@@ -400,3 +400,99 @@ async fn the_example_routes_pages_tickets_and_the_watchdog() {
         assert_eq!(alert["status"]["inhibitedBy"], json!([]), "{alert:#}");
     }
 }
+
+/// A mail server that takes every mail; returns its address and the mails, with the lines that `quoted-printable` broke.
+fn mail_server() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mails = Arc::new(Mutex::new(Vec::new()));
+    let got = mails.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut next = || lines.next().and_then(Result::ok);
+            stream.write_all(b"220 here\r\n").unwrap();
+            while let Some(line) = next() {
+                let answer = match line.split(' ').next() {
+                    Some("DATA") => {
+                        stream.write_all(b"354 go on\r\n").unwrap();
+                        let mail = std::iter::from_fn(&mut next).take_while(|line| line != ".");
+                        let mail = mail.collect::<Vec<_>>().join("\n");
+                        got.lock()
+                            .unwrap()
+                            .push(mail.replace("=\n", "").replace("=3D", "="));
+                        "250 taken"
+                    }
+                    Some("QUIT") => "221 bye",
+                    _ => "250 ok",
+                };
+                if write!(stream, "{answer}\r\n").is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    (address, mails)
+}
+
+/// Alertmanager itself escapes nothing for Slack, and its HTML mail is only as safe as its template.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_example_escapes_names_for_slack_and_for_mail() {
+    let slack = Receiver::start();
+    let (smtp, mails) = mail_server();
+    let mut example = include_str!("../../docs/examples/alertmanager.yml").to_owned();
+    for (from, to) in [
+        (
+            "api_url_file: /run/secrets/slack-webhook",
+            format!("api_url: {}", slack.url),
+        ),
+        (
+            "smarthost: localhost:25",
+            format!("smarthost: {smtp}\n        require_tls: false"),
+        ),
+        ("receiver: pages", "receiver: mail".to_owned()),
+        ("group_wait: 30s", "group_wait: 0s".to_owned()),
+    ] {
+        assert!(example.contains(from), "{from}");
+        example = example.replacen(from, &to, 1);
+    }
+    let Some(manager) = Alertmanager::start(&example).await else {
+        return;
+    };
+    let channels = notifiers(vec![AlertmanagerConfig::new(&manager.url)]);
+    let now = Timestamp::now();
+    for severity in [Severity::Page, Severity::Ticket] {
+        let mut news = notify::test_page(now);
+        news.occasion = Occasion::Firing;
+        let incident = &mut news.incident;
+        incident.id = severity.as_str().to_owned();
+        incident.key.model.app_id = "<!here>".to_owned();
+        incident.key.model.model_id = "<!channel> & *\u{202e}<b>x</b>*".to_owned();
+        incident.headline.as_mut().unwrap().severity = severity;
+        channels[0].notify(&news, now).await.unwrap();
+    }
+    until("Slack and the mail server were told", async || {
+        slack.count() > 0 && !mails.lock().unwrap().is_empty()
+    })
+    .await;
+    let message = slack.bodies.lock().unwrap()[0]["attachments"][0].clone();
+    for part in ["title", "text"] {
+        let text = message[part].as_str().unwrap();
+        let name = "&lt;!channel&gt; &amp; *[U+202E]&lt;b&gt;x&lt;/b&gt;*";
+        assert!(text.contains(name), "{part}: {message:#}");
+        assert!(!text.contains('<'), "{part}: {message:#}");
+    }
+    assert_eq!(message["mrkdwn_in"], json!(["pretext"]), "{message:#}");
+    let mail = mails.lock().unwrap()[0].clone();
+    let (head, body) = mail.split_once("\n\n").unwrap();
+    assert!(head.contains("Subject: FIRING page: "), "{mail}");
+    let (text, html) = body.split_once("text/html").unwrap();
+    assert!(text.contains("<!channel> & *[U+202E]<b>x</b>*"), "{mail}");
+    let name = "&lt;!channel&gt; &amp; *[U+202E]&lt;b&gt;x&lt;/b&gt;*";
+    assert!(html.contains(name), "{mail}");
+    assert!(
+        !html.contains("<b>") && !html.contains("<!channel>"),
+        "{mail}"
+    );
+}
