@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use epwatch_server::Problems;
+use epwatch_server::{Problems, read_config_text};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use strsim::damerau_levenshtein;
@@ -267,7 +267,7 @@ fn take_out(value: &mut Value, path: &serde_path_to_error::Path) -> bool {
 }
 
 fn read(path: &Path) -> Result<Table, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+    let text = read_config_text(path).map_err(|source| ConfigError::Read {
         path: path.to_owned(),
         source,
     })?;

@@ -108,6 +108,9 @@ async fn check(args: &ServerArgs, runs: Runs, online: bool) -> anyhow::Result<Ex
         }
     }
     sources.refuse(&problems)?;
+    for (key, warning) in config.warnings(runs) {
+        output::line(format_args!("{key}: {warning}"))?;
+    }
     if runs == Runs::Both && config.store.server()?.is_none() {
         let engines = epwatch_engines::list().into_iter();
         let mut missing = engines.filter(|status| {

@@ -2,11 +2,12 @@
 
 use std::{
     convert::Infallible,
-    fs,
     future::pending,
     path::{Path, PathBuf},
     time::Duration,
 };
+
+use epwatch_server::read_config_file;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
@@ -26,10 +27,10 @@ pub(crate) async fn log_changes(file: Option<PathBuf>) -> Infallible {
 /// Compares the bytes: a file that is written again as it was has not changed. An unreadable file is ignored, because
 /// it may be in the middle of a replacement.
 async fn each_change(file: &Path, period: Duration, mut tell: impl FnMut()) -> Infallible {
-    let mut known = fs::read(file).ok();
+    let mut known = read_config_file(file).ok();
     loop {
         tokio::time::sleep(period).await;
-        let now = fs::read(file).ok();
+        let now = read_config_file(file).ok();
         if now.is_some() && now != known {
             if known.is_some() {
                 tell();
@@ -41,6 +42,8 @@ async fn each_change(file: &Path, period: Duration, mut tell: impl FnMut()) -> I
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const SHORT: Duration = Duration::from_millis(1);

@@ -68,7 +68,7 @@ impl FolderLock {
 }
 
 /// Returns the way out, if another user owns the folder.
-fn whose(data_dir: &Path) -> Option<String> {
+pub(crate) fn whose(data_dir: &Path) -> Option<String> {
     let owner = data_dir.metadata().ok()?.uid();
     let me = rustix::process::geteuid().as_raw();
     let accounts = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

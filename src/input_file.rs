@@ -43,14 +43,8 @@ impl FilePurpose {
 pub(crate) fn check(path: &Path, kind: FilePurpose) -> Result<(), String> {
     let found = path.metadata().map_err(|error| error.to_string())?;
     let is = found.file_type();
-    let strange = match () {
-        () if is.is_dir() => Some("a folder"),
-        () if is.is_fifo() && !may_be_pipe(path, kind) => Some("a FIFO"),
-        () if is.is_socket() => Some("a socket"),
-        () if is.is_char_device() || is.is_block_device() => Some("a device"),
-        () => None,
-    };
-    if let Some(strange) = strange {
+    let is_read_once = is.is_fifo() && may_be_pipe(path, kind);
+    if let Some(strange) = epwatch_server::irregular_kind(is).filter(|_| !is_read_once) {
         let log = match kind {
             FilePurpose::Log => ", or - for standard input",
             _ => "",

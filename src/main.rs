@@ -20,6 +20,7 @@ mod engines;
 mod environment;
 mod explain;
 mod fault_points;
+mod folder_check;
 mod folder_lock;
 mod gate;
 mod incident_order;

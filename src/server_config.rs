@@ -1,16 +1,21 @@
 //! The config of `serve`, `collector`, `detector` and `migrate`: one file with a section for each component, and a few
 //! options that override it.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{self, PathBuf},
+};
 
 use epwatch_collector::{Collector, config::CollectorConfig};
 use epwatch_detector::{Detector, DetectorConfig};
 use epwatch_page::{PageConfig, PageServer};
 use epwatch_server::Problems;
+use epwatch_store::embedded::{default_socket, engine_dir};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     config::{self, ConfigError, SECTIONS, Sources},
+    folder_check,
     shutdown::Hangup,
     store_config::StoreConfig,
 };
@@ -150,17 +155,40 @@ impl ServerConfig {
                 problems.push(key, text);
             }
         }
-        let is_file = self.data_dir.exists() && !self.data_dir.is_dir();
-        problems.check("data_dir", !is_file, || {
-            format!(
-                "must be a folder, and {} is not one",
-                self.data_dir.display()
-            )
-        });
+        self.check_folders(runs, &mut problems);
         for (key, other) in self.shared_addresses(runs) {
             problems.push(key, format!("must be another address than {other}"));
         }
         sources.refuse(&problems)
+    }
+
+    /// Checks the folders that the components write, up to the first problem of a key. The WAL is below `data_dir` unless
+    /// the config places it elsewhere.
+    fn check_folders(&self, runs: Runs, problems: &mut Problems) {
+        let has_engine = runs == Runs::Both && self.store.clickhouse.is_none();
+        let has_wal = matches!(runs, Runs::Both | Runs::Collector);
+        let (data_dir, wal) = (&self.data_dir, &self.collector.wal.dir);
+        let key_of_wal = match wal.starts_with(data_dir) {
+            true => "data_dir",
+            false => "collector.wal.dir",
+        };
+        let problem_of_socket = || {
+            let made = path::absolute(data_dir).unwrap_or_else(|_| data_dir.clone());
+            default_socket(&made).err().map(|error| error.to_string())
+        };
+        let engine = engine_dir(data_dir);
+        let found = [
+            (has_engine, "data_dir", folder_check::problem(data_dir)),
+            (has_engine, "data_dir", folder_check::problem(&engine)),
+            (has_engine, "data_dir", problem_of_socket()),
+            (has_wal, key_of_wal, folder_check::problem(wal)),
+        ];
+        for (is_written, key, problem) in found {
+            let is_known = problems.0.iter().any(|known| known.key == key);
+            if let Some(text) = problem.filter(|_| is_written && !is_known) {
+                problems.push(key, text);
+            }
+        }
     }
 
     /// Returns each key of an address that is also the address of another key, with that key. Port 0 is any free port.
@@ -191,6 +219,27 @@ impl ServerConfig {
             shared.extend(other.map(|(other, _)| (*key, *other)));
         }
         shared
+    }
+
+    /// Returns the warnings of a check, each as key and text. A server may start like that, and be of no use.
+    pub(crate) fn warnings(&self, runs: Runs) -> Vec<(&'static str, String)> {
+        let mut warnings = Vec::new();
+        if matches!(runs, Runs::Both | Runs::Collector)
+            && let Some(lockout) = self.collector.lockout()
+        {
+            warnings.push(("collector.keys", lockout.to_owned()));
+        }
+        if matches!(runs, Runs::Collector | Runs::Detector) && self.store.clickhouse.is_none() {
+            let text = "names no server, so a start needs --clickhouse ADDRESS";
+            warnings.push(("store.clickhouse", text.to_owned()));
+        }
+        if runs == Runs::Both && !self.page.trusted_proxies.is_empty() && self.page.hosts.is_empty()
+        {
+            let text = "is set, and page.hosts is not: the page refuses a request whose Host is the proxy's name; list \
+                        that name in page.hosts, unless the proxy sends the page's own address as Host";
+            warnings.push(("page.trusted_proxies", text.to_owned()));
+        }
+        warnings
     }
 }
 

@@ -139,7 +139,8 @@ async fn start_engine(config: &StoreConfig, data_dir: &Path) -> anyhow::Result<E
     let program =
         ChildProgram::current_exe_subcommand().context("failed to find the running program")?;
     let mut engine = EmbeddedConfig::new(data_dir, library, program);
-    engine.readers = config.reader.access()?;
+    let readers = config.reader.access();
+    engine.readers = readers.context("failed to use store.reader.password_file")?;
     let engine = EmbeddedStore::start(engine).await?;
     engine.ready().await?;
     if let Some(address) = engine.readers() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use epwatch_collector::schema::{self, MAX_DAYS, MIN_RAW_DAYS, Retention, retention::Days};
-use epwatch_server::Problems;
+use epwatch_server::{Problems, read_config_file};
 use epwatch_store::{Cluster, StoreTarget, TargetError, TemplateValues, embedded::ReaderAccess};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -53,7 +53,7 @@ impl ReaderConfig {
         let password = read_password(path, "store.reader.password_file")?;
         let access = ReaderAccess::new(listen, &password);
         Ok(Some(access.with_context(|| {
-            format!("failed to use store.reader with {}", path.display())
+            format!("failed to use {}", path.display())
         })?))
     }
 }
@@ -182,7 +182,7 @@ impl StoreConfig {
         let Some(target) = target.filter(StoreTarget::is_https) else {
             return Err("is for an https store.clickhouse".to_owned());
         };
-        let used = match std::fs::read(path) {
+        let used = match read_config_file(path) {
             Ok(pem) => target
                 .with_ca(&pem)
                 .map(drop)
@@ -211,12 +211,13 @@ impl StoreConfig {
                 bail!(WrongUse(format!("{ca_file}: is for an https address")));
             }
             let failed = || format!("failed to use {ca_file} {}", path.display());
-            let pem = std::fs::read(path).with_context(failed)?;
+            let pem = read_config_file(path).with_context(failed)?;
             target = target.with_ca(&pem).with_context(failed)?;
         }
         if let Some(user) = &self.user {
             let read = |path| read_password(path, password_file);
-            let password = self.password_file.as_deref().map(read).transpose()?;
+            let password = self.password_file.as_deref().map(read).transpose();
+            let password = password.with_context(|| format!("failed to use {password_file}"))?;
             target = target.with_credentials(user, password.as_deref());
         }
         if self.cluster.is_some() {
@@ -242,10 +243,11 @@ impl StoreConfig {
     }
 }
 
-/// Returns the password in a file, without the final line break. Errors name the file by its key or option.
+/// Returns the password in a file, without the final line break. `name` is the file's key or option, which the caller
+/// adds to an error.
 fn read_password(path: &Path, name: &str) -> anyhow::Result<String> {
     let text = epwatch_server::read_secret(path, name)
-        .with_context(|| format!("failed to read {name} {}", path.display()))?;
+        .with_context(|| format!("failed to read {}", path.display()))?;
     Ok(text.trim_end().to_owned())
 }
 

@@ -30,7 +30,7 @@ fn signal(pid: u32, name: &str) {
 
 /// Waits for the end of a process, which must come within `limit`.
 #[track_caller]
-fn ended_within(running: &mut Running, limit: Duration) -> ExitStatus {
+pub(crate) fn ended_within(running: &mut Running, limit: Duration) -> ExitStatus {
     let started = Instant::now();
     loop {
         if let Some(status) = running.0.try_wait().unwrap() {

@@ -10,7 +10,11 @@ use serde_json::Value;
 
 use crate::{
     examples::service,
-    support::{Running, check_ends, check_fails, check_succeeds, docs, epwatch, json, server, tls},
+    signals::ended_within,
+    support::{
+        DEADLINE, Running, check_ends, check_fails, check_succeeds, docs, epwatch, json, server,
+        tls,
+    },
 };
 
 #[test]
@@ -343,6 +347,49 @@ const MISTAKES: &[Mistake] = &[
         key: "data_dir",
         says: "must be a folder",
     },
+    Mistake {
+        config: "data_dir = \"secret/below\"",
+        file: Some(("secret", "")),
+        key: "data_dir",
+        says: "must be a folder",
+    },
+    Mistake {
+        config: "data_dir = \".\"",
+        file: Some(("engine", "")),
+        key: "data_dir",
+        says: "/engine is not one",
+    },
+    Mistake {
+        config: "data_dir = \".\"",
+        file: Some(("epwatch-wal", "")),
+        key: "data_dir",
+        says: "/epwatch-wal is not one",
+    },
+    Mistake {
+        config: "[detector.heartbeat]\nurl = \"alive.example\"",
+        file: None,
+        key: "detector.heartbeat.url",
+        says: "is not an http or https address",
+    },
+    Mistake {
+        config: "data_dir = \"/proc/nope\"",
+        file: None,
+        key: "data_dir",
+        says: "/proc/nope cannot be made",
+    },
+    Mistake {
+        config: "data_dir = \".\"\n[collector.wal]\ndir = \"/proc/nope\"",
+        file: None,
+        key: "collector.wal.dir",
+        says: "/proc/nope cannot be made",
+    },
+    Mistake {
+        config: "data_dir = \"a-name-of-50-bytes-in-which-no-socket-has-any-room-x/\
+                 a-name-of-50-bytes-in-which-no-socket-has-any-room-y\"",
+        file: None,
+        key: "data_dir",
+        says: "is longer than",
+    },
 ];
 
 /// With an exit code other than 2, a service manager would restart the process for ever.
@@ -359,15 +406,121 @@ fn what_a_start_refuses_without_the_network_a_check_finds_too() {
         let serve = format!("serve --config {}", config.display());
         for words in [check, serve] {
             let mut command = epwatch(&words);
+            // The engine's socket is there if it does not fit into the data folder.
+            command.env_remove("XDG_RUNTIME_DIR");
             if !mistake.config.contains("[collector]\nlisten") {
                 command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
             }
             let (_, stderr) = check_ends(command.current_dir(dir.path()), 2);
-            for part in [mistake.key, mistake.says] {
-                assert!(stderr.contains(part), "{words}: {part}: {stderr}");
-            }
+            assert!(stderr.contains(mistake.says), "{words}: {stderr}");
+            let (_, told) = stderr.split_once("failed to use the config:").unwrap();
+            let named = told.matches(mistake.key).count();
+            assert_eq!(named, 1, "{words}: {}: {stderr}", mistake.key);
         }
     }
+}
+
+/// Files that a config names, each with its key. The file is a FIFO, for which a reader would wait for ever.
+const FIFOS: &[(&str, &str)] = &[
+    (
+        "[store]\nclickhouse = \"http://127.0.0.1:9\"\nuser = \"me\"\npassword_file = \"fifo\"",
+        "store.password_file",
+    ),
+    (
+        "[store]\nclickhouse = \"https://127.0.0.1:9\"\nca_file = \"fifo\"",
+        "store.ca_file",
+    ),
+    (
+        "[store.reader]\nlisten = \"127.0.0.1:0\"\npassword_file = \"fifo\"",
+        "store.reader.password_file",
+    ),
+    ("[collector]\nkeys_file = \"fifo\"", "collector.keys_file"),
+    (
+        "[collector.tls]\ncert_file = \"fifo\"\nkey_file = \"fifo\"\nclient_ca = \"fifo\"",
+        "collector.tls.client_ca",
+    ),
+    ("[detector]\nrates_file = \"fifo\"", "detector.rates_file"),
+    (
+        "[[detector.slack]]\nwebhook_url_file = \"fifo\"",
+        "detector.slack[0]",
+    ),
+    ("[page]\ntoken_file = \"fifo\"", "page.token_file"),
+    (
+        "[page]\norders_token_file = \"fifo\"",
+        "page.orders_token_file",
+    ),
+];
+
+#[test]
+fn a_file_that_may_never_end_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |words: &str, key: &str, says: &str| {
+        let mut command = epwatch(words);
+        command.current_dir(dir.path()).stderr(Stdio::piped());
+        let mut running = Running(command.stdout(Stdio::null()).spawn().unwrap());
+        let status = ended_within(&mut running, DEADLINE);
+        let stderr = std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap();
+        assert_eq!(status.code(), Some(2), "{words}: {key}: {stderr}");
+        for part in [key, says] {
+            assert!(stderr.contains(part), "{words}: {part}: {stderr}");
+        }
+    };
+    let mut mkfifo = std::process::Command::new("mkfifo");
+    check_succeeds(mkfifo.arg(dir.path().join("fifo")));
+    for command in ["config check", "serve --config"] {
+        for (file, kind) in [
+            ("fifo", "a FIFO"),
+            ("/dev/zero", "a device"),
+            (".", "a folder"),
+        ] {
+            check(&format!("{command} {file}"), file, kind);
+        }
+        for (config, key) in FIFOS {
+            std::fs::write(dir.path().join("epwatch.toml"), config).unwrap();
+            check(&format!("{command} epwatch.toml"), key, "a FIFO");
+        }
+    }
+}
+
+/// A server starts with these configs, and nobody can use it.
+#[test]
+fn a_check_says_who_would_be_locked_out() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("keys"), "").unwrap();
+    let revoked = format!(
+        "[[collector.keys]]\nsha256 = \"{}\"\napp = \"a\"\nrevoked = true",
+        "0".repeat(64)
+    );
+    for (config, warning) in [
+        (
+            "[collector]\nlisten = \"0.0.0.0:0\"\nkeys_file = \"keys\"",
+            "collector.keys: no app key is in force, so every device is refused",
+        ),
+        (
+            &revoked,
+            "collector.keys: no app key is in force, so every device is refused",
+        ),
+        (
+            "[page]\ntrusted_proxies = [\"10.0.0.1\"]",
+            "page.trusted_proxies: is set, and page.hosts is not",
+        ),
+    ] {
+        std::fs::write(dir.path().join("epwatch.toml"), config).unwrap();
+        let mut check = epwatch("config check epwatch.toml");
+        let said = check_succeeds(check.current_dir(dir.path()));
+        let lines: Vec<&str> = said.lines().collect();
+        let [first, .., last] = lines[..] else {
+            panic!("{said}");
+        };
+        assert!(first.starts_with(warning), "{said}");
+        assert_eq!(last, "the config can be used");
+    }
+    let mut check = epwatch("config check --for collector");
+    let said = check_succeeds(check.current_dir(dir.path()));
+    assert!(
+        said.starts_with("store.clickhouse: names no server"),
+        "{said}"
+    );
 }
 
 /// A start continues with such a certificate, because its files are read again later. A check before the start must

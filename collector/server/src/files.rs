@@ -1,11 +1,17 @@
-//! Files of a server. They are replaced so that they survive a power cut, and only the server's own user can read them.
+//! Files of a server. The files of a config are read with a limit. Others are replaced so that they survive a power cut,
+//! and only the server's own user can read them.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File, FileType, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use crate::units::ByteSize;
+
+/// The most bytes of a config file, or of a file that a config names. 4,096 app keys need a quarter of them.
+const MAX_CONFIG_FILE: ByteSize = ByteSize(4 << 20);
 
 /// Makes a folder that only this user can enter, whatever the umask. In an existing folder other users lose their
 /// rights.
@@ -17,12 +23,54 @@ pub fn private_dir(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o700))
 }
 
+/// Returns the kind of a path that is not a plain file, for an error. Reading a FIFO may wait for ever, and a device may
+/// never end.
+#[must_use]
+pub fn irregular_kind(found: FileType) -> Option<&'static str> {
+    match () {
+        () if found.is_dir() => Some("a folder"),
+        () if found.is_fifo() => Some("a FIFO"),
+        () if found.is_socket() => Some("a socket"),
+        () if found.is_char_device() || found.is_block_device() => Some("a device"),
+        () => None,
+    }
+}
+
+/// Reads a config file, or a file that a config names.
+///
+/// # Errors
+/// It is not a plain file, is larger than 4 MiB, or cannot be read.
+pub fn read_config_file(path: &Path) -> io::Result<Vec<u8>> {
+    // The kind is checked before the file is opened, because to open some devices has an effect.
+    if let Some(kind) = irregular_kind(fs::metadata(path)?.file_type()) {
+        return Err(io::Error::other(format!("it is {kind}; expected a file")));
+    }
+    let mut bytes = Vec::new();
+    let mut limited = File::open(path)?.take(MAX_CONFIG_FILE.0 + 1);
+    limited.read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_CONFIG_FILE.0 {
+        return Err(io::Error::other(format!(
+            "is larger than {MAX_CONFIG_FILE}"
+        )));
+    }
+    Ok(bytes)
+}
+
+/// Reads a file as [`read_config_file`] does, as text.
+///
+/// # Errors
+/// Errors of [`read_config_file`], and bytes that are not UTF-8.
+pub fn read_config_text(path: &Path) -> io::Result<String> {
+    let text = String::from_utf8(read_config_file(path)?);
+    text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
 /// Reads the secret in a file that a config key or an option names, and warns as [`warn_of_readers`] does.
 ///
 /// # Errors
-/// The file cannot be read, or is not UTF-8.
+/// Errors of [`read_config_text`].
 pub fn read_secret(path: &Path, key: &str) -> io::Result<String> {
-    let text = fs::read_to_string(path)?;
+    let text = read_config_text(path)?;
     warn_of_readers(path, key);
     Ok(text)
 }
@@ -96,6 +144,35 @@ mod tests {
         ] {
             assert_eq!(is_open_to_others(0o100_000 | mode), expected, "{mode:o}");
         }
+    }
+
+    #[test]
+    fn only_plain_files_up_to_the_limit_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let [long, odd] = ["long", "odd"].map(|name| dir.path().join(name));
+        File::create(&long)
+            .unwrap()
+            .set_len(MAX_CONFIG_FILE.0 + 1)
+            .unwrap();
+        fs::write(&odd, [0xff]).unwrap();
+        for (path, expected) in [
+            (Path::new("/dev/zero"), "it is a device; expected a file"),
+            (dir.path(), "it is a folder; expected a file"),
+            (&long, "is larger than 4MiB"),
+            (&odd, "it is not UTF-8 text"),
+        ] {
+            assert_eq!(read_config_text(path).unwrap_err().to_string(), expected);
+        }
+        File::options()
+            .write(true)
+            .open(&long)
+            .unwrap()
+            .set_len(MAX_CONFIG_FILE.0)
+            .unwrap();
+        assert_eq!(
+            read_config_file(&long).unwrap().len() as u64,
+            MAX_CONFIG_FILE.0
+        );
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Parts that the collector, the detector and the page share.
 //!
 //! Holds the admin endpoint, the HTTP port for few clients, the table of metrics, the units and problems of a config.
-//! Holds the clock, retry pauses, the supervised tasks of a process and the atomic replacement of a file. Holds
-//! blocks of addresses with the sender behind proxies, and the rule of admission of new installations. It holds
+//! Holds the clock, retry pauses, the supervised tasks of a process, reading of a config's files and the atomic replacement of a
+//! file. Holds blocks of addresses with the sender behind proxies, and the rule of admission of new installations. It holds
 //! nothing that only one of them needs, and never connects to the store or a device.
 
 mod address_block;
@@ -28,7 +28,8 @@ pub use crate::app_admission::AppAdmission;
 pub use crate::backoff::Backoff;
 pub use crate::clock::{Clock, ManualClock, SystemClock};
 pub use crate::files::{
-    private_dir, read_secret, replace_file, replace_readable_file, warn_of_readers,
+    irregular_kind, private_dir, read_config_file, read_config_text, read_secret, replace_file,
+    replace_readable_file, warn_of_readers,
 };
 pub use crate::forwarded_for::{forwarded_for, is_trusted};
 pub use crate::metrics::{Label, MetricReading, MetricTable, ReadValue, Scraped};

@@ -8,14 +8,17 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use epwatch_proto::{hex, unhex};
-use epwatch_server::Problems;
+use epwatch_server::{Problems, read_config_text};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The most keys of one collector, in its config and its keys file together.
 pub(crate) const MAX_KEYS: usize = 4_096;
-const MAX_FILE_BYTES: u64 = 4 << 20;
 const PREFIX: &str = "epw_";
+
+/// Warning of a start without a key in force, and of a check before it.
+pub(crate) const NO_KEY_IN_FORCE: &str =
+    "no app key is in force, so every device is refused; `epwatch collector key` makes one";
 
 /// SHA-256 of a key.
 pub(crate) type KeyHash = [u8; 32];
@@ -182,14 +185,8 @@ fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) 
 pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
     let mut problems = Problems::default();
     let section = format!("keys_file {}: keys", path.display());
-    let text = std::fs::metadata(path).and_then(|about| {
-        if about.len() > MAX_FILE_BYTES {
-            return Err(std::io::Error::other("is larger than 4MiB"));
-        }
-        std::fs::read_to_string(path)
-    });
-    let text =
-        text.map_err(|error| Problems::one("keys_file", format!("{}: {error}", path.display())))?;
+    let text = read_config_text(path)
+        .map_err(|error| Problems::one("keys_file", format!("{}: {error}", path.display())))?;
     let line_of = |at: usize| {
         let before = text.get(..at).unwrap_or_default();
         before.matches('\n').count() + 1

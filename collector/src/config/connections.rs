@@ -1,6 +1,5 @@
 //! Limits of the device port, and its certificate.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::KeyKind;
 use crate::server::tls::{self, TlsFiles};
-use epwatch_server::{ByteSize, Period, Problems};
+use epwatch_server::{ByteSize, Period, Problems, read_config_file};
 
 /// A certificate and its key, and the authorities of clients. All files are reloaded when they change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +73,7 @@ impl TlsConfig {
         for (key, path) in files {
             // Each unreadable file is named here, because loading stops at the first one.
             if let Some(path) = path
-                && let Err(error) = File::open(path)
+                && let Err(error) = read_config_file(path)
             {
                 problems.push(key, format!("{}: {error}", path.display()));
                 are_there = false;

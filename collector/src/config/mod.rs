@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::app_keys::{AppKeyConfig, KeyKind, NewKey};
 pub(crate) use self::app_keys::{
-    KeyEntry, KeyHash, hash_of, inline as inline_keys, read_keys_file,
+    KeyEntry, KeyHash, NO_KEY_IN_FORCE, hash_of, inline as inline_keys, read_keys_file,
 };
 pub(crate) use self::connections::ConnectionsConfig;
 pub use self::connections::TlsConfig;
@@ -232,10 +232,23 @@ impl CollectorConfig {
 
     /// True if a key of kind `app` is in force, which anyone may have.
     pub(crate) fn has_public_keys(&self) -> bool {
+        let in_force = self.keys_in_force();
+        in_force.iter().any(|key| key.config.kind == KeyKind::App)
+    }
+
+    /// Returns a warning if calls need a key and none is in force. A collector starts like that, because its keys file
+    /// is read again.
+    #[must_use]
+    pub fn lockout(&self) -> Option<&'static str> {
+        let needs_key = !self.keys.is_empty() || self.keys_file.is_some();
+        (needs_key && self.keys_in_force().is_empty()).then_some(NO_KEY_IN_FORCE)
+    }
+
+    fn keys_in_force(&self) -> Vec<KeyEntry> {
         let of_file = self.keys_file.as_deref().map(read_keys_file);
         let of_file = of_file.and_then(Result::ok).unwrap_or_default();
-        let mut all = inline_keys(&self.keys).into_iter().chain(of_file);
-        all.any(|entry| entry.config.kind == KeyKind::App && !entry.config.revoked)
+        let all = inline_keys(&self.keys).into_iter().chain(of_file);
+        all.filter(|entry| !entry.config.revoked).collect()
     }
 
     fn check_periods(&self, problems: &mut Problems) {

@@ -20,7 +20,8 @@ use tonic::{Request, Status};
 
 use crate::admission::Network;
 use crate::config::{
-    CollectorConfig, KeyEntry, KeyHash, KeyKind, hash_of, inline_keys, read_keys_file,
+    CollectorConfig, KeyEntry, KeyHash, KeyKind, NO_KEY_IN_FORCE, hash_of, inline_keys,
+    read_keys_file,
 };
 use crate::ingest::refusal_warnings::RefusalWarnings;
 use crate::metrics::KeyMetrics;
@@ -193,10 +194,7 @@ impl AppKeys {
         keys.reload()?;
         let table = keys.table.read().clone();
         if table.n_valid == 0 && !table.is_open {
-            tracing::warn!(
-                file = ?keys.file,
-                "no app key is in force, so every device is refused; `epwatch collector key` makes one"
-            );
+            tracing::warn!(file = ?keys.file, "{NO_KEY_IN_FORCE}");
         }
         Ok(keys)
     }

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use epwatch_server::read_config_file;
 use parking_lot::RwLock;
 use rustls::client::verify_server_name;
 use rustls::crypto::ring;
@@ -160,9 +161,9 @@ fn load_certificates(
         key,
         text: format!("{}: {what}", file.display()),
     };
-    let certificates = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| wrong(&error))?;
+    let pem = read_config_file(file).map_err(|error| wrong(&error))?;
+    let certificates = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| wrong(&error))?;
     match certificates.is_empty() {
         true => Err(wrong(&"holds no PEM certificate")),
         false => Ok(certificates),
@@ -186,7 +187,8 @@ fn load_pair(cert_file: &Path, key_file: &Path) -> Result<CertifiedKey, TlsError
               an extension, as `openssl req -x509 -addext subjectAltName=DNS:collector.example.com`",
         ));
     }
-    let private = PrivateKeyDer::from_pem_file(key_file).map_err(|e| key(&e))?;
+    let pem = read_config_file(key_file).map_err(|e| key(&e))?;
+    let private = PrivateKeyDer::from_pem_slice(&pem).map_err(|e| key(&e))?;
     let signing = ring::sign::any_supported_type(&private).map_err(|e| key(&e))?;
     let certified = CertifiedKey::new(chain, signing);
     match certified.keys_match() {

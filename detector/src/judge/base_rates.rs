@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use epwatch_model::SignalId;
-use epwatch_server::replace_readable_file;
+use epwatch_server::{read_config_text, replace_readable_file};
 use serde::{Deserialize, Serialize};
 
 use crate::judge::tally::{BaseRate, PRIOR_STRENGTH, Tally};
@@ -94,7 +94,7 @@ impl BaseRates {
     /// # Errors
     /// The file does not exist, or holds something else.
     pub fn read(path: &Path) -> Result<Self, BaseRatesError> {
-        let text = std::fs::read_to_string(path).map_err(|source| BaseRatesError::Io {
+        let text = read_config_text(path).map_err(|source| BaseRatesError::Io {
             what: "read",
             path: path.to_owned(),
             source,

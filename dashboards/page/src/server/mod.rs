@@ -34,7 +34,7 @@ pub enum PageError {
     #[error(transparent)]
     Listen(#[from] BindError),
     /// The token cannot be used.
-    #[error(transparent)]
+    #[error("failed to use {}", .0.key())]
     Token(#[from] TokenError),
 }
 
@@ -105,13 +105,7 @@ impl PageServer {
     #[must_use]
     pub fn check_files(config: &PageConfig) -> Option<(&'static str, String)> {
         let error = Access::of(config).err()?;
-        let key = match &error {
-            TokenError::Read { key, .. }
-            | TokenError::Short { key, .. }
-            | TokenError::Line { key, .. } => key,
-            TokenError::Same => "page.orders_token_file",
-        };
-        Some((key, epwatch_proto::error_chain(&error)))
+        Some((error.key(), epwatch_proto::error_chain(&error)))
     }
 
     /// Returns the address with the port that the system chose for port 0.

@@ -16,12 +16,12 @@ use crate::read::scope::AppScope;
 /// Maximum number of tokens in a file.
 const MAX_TOKENS: usize = 1_000;
 
-/// The reasons for which tokens cannot be used.
+/// The reasons for which tokens cannot be used. The texts do not repeat the file's key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// The file cannot be read.
-    #[error("failed to read {key} {path}")]
+    #[error("failed to read {path}")]
     Read {
         /// Its key in the config.
         key: &'static str,
@@ -33,7 +33,7 @@ pub enum TokenError {
     },
     /// A token is so short that it can be guessed, or the file has no token.
     #[error(
-        "{key} {path} must hold tokens of {MIN_TOKEN_BYTES} bytes or more, one a line; make them at random"
+        "{path} must hold tokens of {MIN_TOKEN_BYTES} bytes or more, one a line; make them at random"
     )]
     Short {
         /// Its key in the config.
@@ -42,7 +42,7 @@ pub enum TokenError {
         path: PathBuf,
     },
     /// A line that is not a token.
-    #[error("{key} {path}, line {line}: {problem}")]
+    #[error("{path}, line {line}: {problem}")]
     Line {
         /// Its key in the config.
         key: &'static str,
@@ -54,8 +54,18 @@ pub enum TokenError {
         problem: &'static str,
     },
     /// Both files share a token, so readers could give orders.
-    #[error("page.orders_token_file must hold other tokens than page.token_file")]
+    #[error("must hold other tokens than page.token_file")]
     Same,
+}
+
+impl TokenError {
+    /// Returns the config key of the file.
+    pub(crate) fn key(&self) -> &'static str {
+        match self {
+            Self::Read { key, .. } | Self::Short { key, .. } | Self::Line { key, .. } => key,
+            Self::Same => "page.orders_token_file",
+        }
+    }
 }
 
 /// The digest of a token.

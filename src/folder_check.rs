@@ -1,0 +1,106 @@
+//! Whether a server can make a folder and write into it. This check before a start looks only, and makes nothing.
+
+use std::io::ErrorKind;
+use std::path::{self, Path};
+
+use rustix::fs::{Access, FsWord, PROC_SUPER_MAGIC};
+
+use crate::folder_lock;
+
+/// The file system of `/sys`, by Linux's `magic.h`.
+const SYSFS_MAGIC: FsWord = 0x6265_6572;
+
+/// Returns the reason why a server could not use the folder, as a text after its key. The folder need not exist, but then
+/// the nearest one above it must take new files.
+pub(crate) fn problem(folder: &Path) -> Option<String> {
+    let (shown, absolute) = (
+        folder.display(),
+        path::absolute(Path::new(".").join(folder)),
+    );
+    let absolute = match absolute {
+        Ok(absolute) => absolute,
+        Err(error) => return Some(format!("{shown} cannot be found: {error}")),
+    };
+    for at in absolute.ancestors() {
+        let found = at.metadata();
+        return match found {
+            Ok(found) if !found.is_dir() => {
+                Some(format!("must be a folder, and {} is not one", at.display()))
+            }
+            Ok(_) => {
+                let why = why_not_writable(at)?;
+                let whose = folder_lock::whose(at).unwrap_or_default();
+                Some(match at == absolute {
+                    true => format!("files cannot be written into {shown}: {why}{whose}"),
+                    false => format!(
+                        "{shown} cannot be made in {}: {why}; make it for the user who runs the server",
+                        at.display()
+                    ),
+                })
+            }
+            Err(_) if at.is_symlink() => Some(format!(
+                "must be a folder, and {} is a link to nothing",
+                at.display()
+            )),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+            {
+                continue;
+            }
+            Err(error) => Some(format!("{shown} cannot be made: {error}")),
+        };
+    }
+    None
+}
+
+/// Returns the reason why this user cannot make files in a folder that exists.
+fn why_not_writable(folder: &Path) -> Option<String> {
+    if let Err(error) = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        return Some(error.to_string());
+    }
+    // Root may write there by its rights, and still can make nothing.
+    let kind = rustix::fs::statfs(folder).ok()?.f_type;
+    [PROC_SUPER_MAGIC, SYSFS_MAGIC]
+        .contains(&kind)
+        .then(|| "the kernel's own file systems take no files".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_there_or_can_be_made_is_no_problem() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["", "new", "new/er"] {
+            assert_eq!(problem(&dir.path().join(folder)), None, "{folder}");
+        }
+        assert_eq!(problem(Path::new("")), None);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named_with_its_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink("nothing", at("link")).unwrap();
+        for (folder, expected) in [
+            (at("file"), "file is not one"),
+            (at("file/below/it"), "file is not one"),
+            (at("link"), "is a link to nothing"),
+            (
+                "/proc/nope".into(),
+                "/proc/nope cannot be made in /proc: the kernel's own",
+            ),
+            (
+                "/sys".into(),
+                "files cannot be written into /sys: the kernel's own",
+            ),
+            ("a\0b".into(), "cannot be made: "),
+        ] {
+            let found = problem(&folder).unwrap();
+            assert!(found.contains(expected), "{found}");
+        }
+    }
+}
