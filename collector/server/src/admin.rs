@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::page::plain_text;
+use crate::port_holder::port_holder;
 use crate::small_http_server::serve_few_clients;
 use crate::tasks::TaskSet;
 
@@ -28,23 +29,28 @@ const PLAIN_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// The error of an address on which a server cannot listen.
 #[derive(Debug, thiserror::Error)]
-#[error("failed to listen on {address} ({key}){}", way_out(source))]
+#[error("failed to listen on {address} ({key}){way_out}")]
 pub struct BindError {
     /// The address as configured.
     pub address: SocketAddr,
     /// The config key that names it.
     pub key: &'static str,
+    /// The process that has the port, or how to find it; empty for other errors.
+    way_out: String,
     #[source]
     source: std::io::Error,
 }
 
-/// Returns a hint on how to find the process that occupies a port.
-fn way_out(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            "; another process has this port, `ss -tlnp` or `lsof -i` names it"
+/// Returns the process that occupies a port, or a hint on how to find it.
+fn way_out(error: &std::io::Error, port: u16) -> String {
+    if error.kind() != std::io::ErrorKind::AddrInUse {
+        return String::new();
+    }
+    match port_holder(port) {
+        Some(process) => {
+            format!("; {process} has this port: stop that one, or choose another port")
         }
-        _ => "",
+        None => "; another process has this port, `sudo ss -ltnp` names it".to_owned(),
     }
 }
 
@@ -60,6 +66,7 @@ pub async fn bind(
     let failed = |source| BindError {
         address,
         key,
+        way_out: way_out(&source, address.port()),
         source,
     };
     let listener = TcpListener::bind(address).await.map_err(failed)?;

@@ -16,6 +16,7 @@ mod metrics;
 pub mod new_installation_quota;
 mod new_installations;
 mod page;
+mod port_holder;
 mod problems;
 mod process;
 mod small_http_server;
