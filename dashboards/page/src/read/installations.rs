@@ -11,8 +11,8 @@ pub(crate) const DAYS: u32 = 14;
 /// Maximum number of installations in a list.
 pub(crate) const MOST: usize = 50;
 
-/// The data that one installation sent in the last [`DAYS`]. A list that could not be read is `None`, and its JSON is
-/// `null`, because an empty list means that the device sent nothing of it.
+/// The data that one installation sent in the last [`DAYS`]. A list that could not be read is `None`, and `null` in the
+/// JSON. An empty list means that the device sent nothing of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct InstallationPage {
     pub(crate) installation: InstallationRow,
