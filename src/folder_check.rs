@@ -3,12 +3,12 @@
 use std::io::ErrorKind;
 use std::path::{self, Path};
 
-use rustix::fs::{Access, FsWord, PROC_SUPER_MAGIC};
+use rustix::fs::Access;
 
 use crate::folder_lock;
 
-/// The file system of `/sys`, by Linux's `magic.h`.
-const SYSFS_MAGIC: FsWord = 0x6265_6572;
+/// File systems of Linux's kernel. Root may write there by its rights, and still can make nothing.
+const OF_KERNEL: [&str; 2] = ["/proc", "/sys"];
 
 /// Returns the reason why a server could not use the folder, as a text after its key. The folder need not exist, but then
 /// the nearest one above it must take new files.
@@ -55,14 +55,12 @@ pub(crate) fn problem(folder: &Path) -> Option<String> {
 
 /// Returns the reason why this user cannot make files in a folder that exists.
 fn why_not_writable(folder: &Path) -> Option<String> {
-    if let Err(error) = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-        return Some(error.to_string());
+    let real = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    if OF_KERNEL.iter().any(|root| real.starts_with(root)) {
+        return Some("the kernel's own file systems take no files".to_owned());
     }
-    // Root may write there by its rights, and still can make nothing.
-    let kind = rustix::fs::statfs(folder).ok()?.f_type;
-    [PROC_SUPER_MAGIC, SYSFS_MAGIC]
-        .contains(&kind)
-        .then(|| "the kernel's own file systems take no files".to_owned())
+    let access = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK);
+    access.err().map(|error| error.to_string())
 }
 
 #[cfg(test)]

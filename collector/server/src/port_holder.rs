@@ -58,6 +58,7 @@ fn command(process: &Path) -> String {
 mod tests {
     use super::*;
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_listener_of_a_port_is_this_process() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
