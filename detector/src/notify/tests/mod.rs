@@ -250,9 +250,16 @@ async fn what_nobody_sees_is_in_no_label_and_no_field() {
     let payload = &events.payloads()[0]["payload"];
     assert_eq!(payload["component"], "a[U+200B]b 2[U+202E]0.1");
     assert_eq!(payload["group"], "c[U+FEFF]");
-    // In the document, programs get the names unchanged.
+    // In the document, which the webhook sends too, programs get the names unchanged, and people the same sentences.
     let document = &payload["custom_details"]["document"];
     assert_eq!(document["model"], "a\u{200b}b");
+    for sentence in ["summary", "description", "next_step"] {
+        let said = document[sentence].as_str().unwrap();
+        assert!(
+            !said.is_empty() && !said.contains(['\u{202e}', '\u{200b}', '\u{feff}']),
+            "{said}"
+        );
+    }
     let mut shown = payload.clone();
     shown["custom_details"]["document"] = Value::Null;
     for text in [labels.to_string(), shown.to_string()] {
