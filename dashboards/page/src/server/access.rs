@@ -18,7 +18,6 @@ use axum::response::{IntoResponse, Response};
 use epwatch_server::{AddressBlock, forwarded_for, is_trusted};
 use parking_lot::Mutex;
 
-use super::answer::HTML;
 use super::login_throttle::LoginThrottle;
 use super::tokens::{TokenError, Tokens, digest};
 use crate::config::PageConfig;
@@ -428,7 +427,7 @@ fn form(status: StatusCode, path: &str, problem: &str) -> Response {
         return (asks, refusal(status, path, problem)).into_response();
     }
     let to = own_path(path);
-    let kind = [(header::CONTENT_TYPE, HTML)];
+    let kind = [(header::CONTENT_TYPE, "text/html; charset=utf-8")];
     (status, asks, kind, html::sign_in(&to, problem)).into_response()
 }
 
