@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 
-use crate::incident_order::account_of;
+use crate::account::account_of;
 
 const NAME: &str = "lock";
 

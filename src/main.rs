@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 fine, 1 a negative answer, 2 wrong use, 3 could not find out, 130 interrupted.
 
+mod account;
 mod address_file;
 mod all_in_one;
 mod backup;

@@ -6,7 +6,7 @@ use epwatch_page::{NewMark, OrderError};
 use jiff::Timestamp;
 
 use crate::{
-    incident_order::own_name,
+    account::own_name,
     output::{self, No, WrongUse},
     store_args::StoreArgs,
 };
