@@ -9,13 +9,14 @@ use std::{
 };
 
 use epwatch_engines::{Engine, ensure};
+use epwatch_test_support::wait_for;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     gate_inputs::library_of_ops,
     gate_local::{files, measured_file, policy},
-    support::{EPWATCH, Running, check_ends, check_fails, check_succeeds, epwatch, wait_for},
+    support::{EPWATCH, Running, check_ends, check_fails, check_succeeds, epwatch},
 };
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
@@ -164,7 +165,7 @@ fn a_report_never_replaces_another_file() {
         assert_eq!(fs::read(&model).unwrap(), bytes, "{words}");
     }
     check_fails(
-        &mut run(&shown.to_string(), &folder.path().join("out"))
+        run(&shown.to_string(), &folder.path().join("out"))
             .arg("--report")
             .arg(&model),
         2,

@@ -6,15 +6,13 @@ use std::{
     process::Stdio,
 };
 
+use epwatch_test_support::DEADLINE;
 use serde_json::Value;
 
 use crate::{
     examples::service,
     signals::ended_within,
-    support::{
-        DEADLINE, Running, check_ends, check_fails, check_succeeds, docs, epwatch, json, server,
-        tls,
-    },
+    support::{Running, check_ends, check_fails, check_succeeds, docs, epwatch, json, server, tls},
 };
 
 #[test]
