@@ -140,6 +140,10 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     session_graph_optimization_level Array(LowCardinality(String)),
     -- ONNX Runtime's policy for the choice of devices, for example `prefer_npu`; empty: none.
     session_selection_policy Array(LowCardinality(String)),
+    -- Device on which the requested EP was to run, `npu`, `gpu` or `cpu`; `unknown`: one of several; empty: not known.
+    session_device_type Array(LowCardinality(String)),
+    -- Devices to which ONNX Runtime gave inputs and outputs, for example `OpenVINOExecutionProvider on GPU (Intel)`.
+    session_devices Array(Array(LowCardinality(String))),
     session_creation_us Array(UInt64),
     session_created_at Array(DateTime64(3, 'UTC')),
     -- In effect, without the CPU.
@@ -223,6 +227,8 @@ CREATE TABLE IF NOT EXISTS reports ${on_cluster} (
     start_failure_model_id Array(LowCardinality(String)),
     start_failure_model_version Array(LowCardinality(String)),
     start_failure_requested_eps Array(Array(LowCardinality(String))),
+    -- As `session_device_type`.
+    start_failure_device_type Array(LowCardinality(String)),
     -- As `session_chipset`; empty if the CPU was asked for.
     start_failure_chipset Array(LowCardinality(String)) DEFAULT arrayMap(model -> chipset, start_failure_model_id),
     start_failure_phase Array(LowCardinality(String)),

@@ -136,6 +136,8 @@ CREATE TABLE IF NOT EXISTS cohort_sessions ${on_cluster} (
     requested_eps Array(LowCardinality(String)),
     -- Of one of the sessions.
     selection_policy LowCardinality(String),
+    -- Of any of the sessions, at most 16.
+    ep_devices Array(LowCardinality(String)),
     -- Sessions whose request a directive changed.
     directed_sessions UInt64,
     -- Of any of the sessions.

@@ -105,6 +105,7 @@ SELECT
     session_requests_npu[i] AS requests_npu,
     session_requested_eps[i] AS requested_eps,
     session_selection_policy[i] AS selection_policy,
+    session_devices[i] AS ep_devices,
     session_graph_kind[i] AS graph_kind,
     session_placement_source[i] AS placement_source,
     session_fingerprint_algorithm[i] AS fingerprint_algorithm,
@@ -215,6 +216,7 @@ SELECT
     any(device_sessions_v1.macs_attributed) AS macs_attributed,
     any(device_sessions_v1.requested_eps) AS requested_eps,
     any(device_sessions_v1.selection_policy) AS selection_policy,
+    groupUniqArrayArray(16)(device_sessions_v1.ep_devices) AS ep_devices,
     groupUniqArrayArray(device_sessions_v1.reasons) AS reasons,
     uniqExact(session_uid) AS sessions
 FROM device_sessions_v1
@@ -268,6 +270,7 @@ SELECT
     any(device_placements_v1.macs_attributed) AS macs_attributed,
     any(device_placements_v1.requested_eps) AS requested_eps,
     any(device_placements_v1.selection_policy) AS selection_policy,
+    groupUniqArrayArray(16)(device_placements_v1.ep_devices) AS ep_devices,
     sumIf(device_placements_v1.sessions, directive_id != '') AS directed_sessions,
     groupUniqArrayArray(device_placements_v1.reasons) AS reasons
 FROM device_placements_v1
@@ -294,7 +297,7 @@ SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
     sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
-    requested_eps, selection_policy, directed_sessions, reasons
+    requested_eps, selection_policy, ep_devices, directed_sessions, reasons
 FROM cohort_sessions
 WHERE bucket < (SELECT max(closed_until) FROM rollup_watermark)
   AND (app_id, environment, bucket, slice, revision) IN (
@@ -322,14 +325,14 @@ SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
     sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
-    requested_eps, selection_policy, directed_sessions, reasons
+    requested_eps, selection_policy, ep_devices, directed_sessions, reasons
 FROM cohort_sessions_closed_v1
 UNION ALL
 SELECT
     app_id, environment, bucket, slice, model_id, model_version, chipset, firmware, app_version, runtime,
     requests_npu, graph_kind, placement_source, fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo,
     sessions, devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, macs_attributed,
-    requested_eps, selection_policy, directed_sessions, reasons
+    requested_eps, selection_policy, ep_devices, directed_sessions, reasons
 FROM cohort_sessions_fresh_v1
 WHERE bucket >= (SELECT max(closed_until) FROM rollup_watermark);
 

@@ -8,23 +8,12 @@
 
 use std::borrow::Cow;
 
-use crate::device::EpBackend;
+use crate::{device::EpBackend, ep_device::DeviceType};
 
 /// ORT's name of the QNN EP, built in or plugin.
 pub const QNN_EP: &str = "QNNExecutionProvider";
 /// ORT's name of the CPU EP.
 pub const CPU_EP: &str = "CPUExecutionProvider";
-
-/// Kind of processor behind an EP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum DeviceType {
-    #[default]
-    Unknown,
-    Npu,
-    Gpu,
-    Cpu,
-}
 
 /// The hardware or back end that a session can ask for, whatever name its EP has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -196,6 +185,23 @@ impl Accelerator {
         ACCELERATORS.iter().find(|row| row.accelerator == self)
     }
 
+    /// Whether its cohorts are named by the device, too, if that is another type than the table's. OpenVINO is one EP for
+    /// NPU, GPU and CPU. QNN's back ends have names of their own, and its emulator runs on a CPU.
+    pub fn is_named_by_device(self) -> bool {
+        let is_qnn = matches!(self, Self::QnnHtp | Self::QnnGpu | Self::QnnCpu);
+        self.is_known() && !is_qnn && !matches!(self, Self::Npu | Self::Gpu)
+    }
+
+    /// Returns its name in the names of cohorts, for example `OpenVINO GPU`. The name is [`Self::label`] alone if the table has
+    /// this device, or if the device is not known.
+    pub fn label_on(self, device: DeviceType) -> Cow<'static, str> {
+        let other = device.label().filter(|_| device != self.device());
+        match other.filter(|_| self.is_named_by_device()) {
+            Some(device) => Cow::Owned(format!("{} {device}", self.label())),
+            None => Cow::Borrowed(self.label()),
+        }
+    }
+
     /// Returns its name in texts.
     pub fn label(self) -> &'static str {
         self.row().map_or("an unknown EP", |row| row.label)
@@ -320,8 +326,9 @@ impl<'a> Asked<'a> {
 }
 
 /// Returns the chipset that a cohort is named by. An accelerator other than the chipset's NPU is added in brackets, for
-/// example `SM8650 [CUDA]`. So devices, baselines and incidents of two accelerators never mix.
-pub fn cohort_chipset(chipset: &str, asked: Option<Asked<'_>>) -> String {
+/// example `SM8650 [CUDA]` or, with the device of an EP that has several, `other:Core Ultra 7 [OpenVINO GPU]`. So devices, baselines
+/// and incidents of two accelerators never mix.
+pub fn cohort_chipset(chipset: &str, asked: Option<Asked<'_>>, device: DeviceType) -> String {
     // A platform's own text must not read as an accelerator.
     let chipset = match chipset.ends_with(']') {
         true => chipset.replace('[', "(").replace(']', ")"),
@@ -337,7 +344,9 @@ pub fn cohort_chipset(chipset: &str, asked: Option<Asked<'_>>) -> String {
             let ep = ep.replace(['[', ']'], "");
             format!("{chipset} [{ep}?]")
         }
-        Some(Asked { accelerator, .. }) => format!("{chipset} [{}]", accelerator.label()),
+        Some(Asked { accelerator, .. }) => {
+            format!("{chipset} [{}]", accelerator.label_on(device))
+        }
     }
 }
 
@@ -355,7 +364,11 @@ pub fn of_cohort(chipset: &str) -> Accelerator {
     let Some(label) = split_cohort(chipset).1 else {
         return Accelerator::Npu;
     };
-    let found = ACCELERATORS.iter().find(|row| row.label == label);
+    let of_label = |label| ACCELERATORS.iter().find(|row| row.label == label);
+    let found = of_label(label).or_else(|| {
+        let (label, device) = label.rsplit_once(' ')?;
+        of_label(label).filter(|_| ["NPU", "GPU", "CPU"].contains(&device))
+    });
     found.map_or(Accelerator::Unknown, |row| row.accelerator)
 }
 
@@ -422,10 +435,12 @@ mod tests {
                 accelerator: row.accelerator,
                 ep: "any",
             };
-            let cohort = cohort_chipset("other:x [CUDA]", Some(asked));
-            let found = of_cohort(&cohort);
-            assert!(found.is_same(row.accelerator), "{cohort}");
-            assert_eq!(split_cohort(&cohort).0, "other:x (CUDA)");
+            for device in DeviceType::ALL {
+                let cohort = cohort_chipset("other:x [CUDA]", Some(asked), *device);
+                let found = of_cohort(&cohort);
+                assert!(found.is_same(row.accelerator), "{cohort}");
+                assert_eq!(split_cohort(&cohort).0, "other:x (CUDA)");
+            }
             assert!(!row.source.is_empty());
         }
     }
@@ -470,7 +485,7 @@ mod tests {
     fn a_cohort_of_another_accelerator_has_it_in_its_name() {
         let name = |ep: &str| {
             let eps = [ep.to_owned()];
-            cohort_chipset("SM8650", Asked::by_names(&eps))
+            cohort_chipset("SM8650", Asked::by_names(&eps), DeviceType::Unknown)
         };
         for ep in [QNN_EP, "QNN", "npu0", CPU_EP] {
             assert_eq!(name(ep), "SM8650");
@@ -482,7 +497,36 @@ mod tests {
         assert_eq!(of_cohort("SM8650"), Accelerator::Npu);
         let eps = [QNN_EP.to_owned()];
         let asked = Asked::by_names(&eps).map(|asked| asked.with_backend(EpBackend::Gpu));
-        assert_eq!(cohort_chipset("SM8650", asked), "SM8650 [QNN GPU]");
+        let cohort = cohort_chipset("SM8650", asked, DeviceType::Gpu);
+        assert_eq!(cohort, "SM8650 [QNN GPU]");
+    }
+
+    #[test]
+    fn an_ep_of_several_devices_has_the_device_in_the_name() {
+        use DeviceType as D;
+        for (ep, device, expected) in [
+            ("OpenVINOExecutionProvider", D::Gpu, "x [OpenVINO GPU]"),
+            ("OpenVINOExecutionProvider", D::Unknown, "x [OpenVINO]"),
+            ("CoreML", D::Npu, "x [Core ML NPU]"),
+            ("Dml", D::Gpu, "x [DirectML]"),
+            ("Dml", D::Npu, "x [DirectML NPU]"),
+            ("VitisAI", D::Npu, "x [Vitis AI]"),
+            ("WebGpu", D::Cpu, "x [WebGPU CPU]"),
+            ("Xnnpack", D::Cpu, "x [XNNPACK]"),
+            // The emulator of the HTP, and names that no table has.
+            (QNN_EP, D::Cpu, "x"),
+            ("npu0", D::Gpu, "x"),
+            ("MyEp", D::Npu, "x [MyEp?]"),
+            (CPU_EP, D::Cpu, "x"),
+        ] {
+            let eps = [ep.to_owned()];
+            let cohort = cohort_chipset("x", Asked::by_names(&eps), device);
+            assert_eq!(cohort, expected);
+        }
+        let [gpu, npu] = ["x [OpenVINO GPU]", "x [OpenVINO NPU]"];
+        assert!(!is_same_accelerator(gpu, npu) && !is_same_accelerator(gpu, "x [OpenVINO]"));
+        assert_eq!([gpu, npu].map(of_cohort), [Accelerator::OpenVino; 2]);
+        assert_eq!(of_cohort("x [OpenVINO TPU]"), Accelerator::Unknown);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Self-tests, sessions that could not be created, and runs that failed.
 
 use crate::{
+    ep_device::DeviceType,
     ids::SessionUid,
     message::{
         Bool, Enum, Finite, I32, Inner, Maybe, MaybeBytes, Name, PositiveCount, Text, bounded,
@@ -55,6 +56,7 @@ pub struct StartFailure {
     pub ort_status_code: i32,
     pub text: String,
     pub count: u64,
+    pub device_type: Option<DeviceType>,
 }
 
 /// Failed runs of one session in the interval.
@@ -95,6 +97,7 @@ message! {
         5 ort_status_code: I32,
         6 text: Text<512>,
         7 count: PositiveCount,
+        8 device_type: Maybe<Enum<DeviceType>>,
     }
 }
 

@@ -24,6 +24,7 @@ mod codec;
 mod compiled_for;
 pub mod device;
 pub mod directive;
+pub mod ep_device;
 mod error;
 pub mod event_time;
 pub mod failure;
@@ -53,13 +54,14 @@ mod validate;
 pub mod wire;
 mod wire_enum;
 
-pub use accelerator::{Accelerator, Asked, DeviceType};
+pub use accelerator::{Accelerator, Asked};
 #[cfg(feature = "client")]
 pub use broken_connection::{is_connection_broken, tls_hint};
 pub use chipset::Chipset;
 pub use compiled_for::QnnCompiledFor;
 pub use device::{App, ContextKind, Device, EpBackend, EpLinkage, RamClass, Runtime, Sdk};
 pub use directive::{Directive, DirectiveAction, DirectiveScope, SignedDirective};
+pub use ep_device::{DeviceType, EpDevice};
 pub use error::{MAX_DETAIL_BYTES, ParseError};
 pub use failure::{ROUNDING_COSINE, RunErrors, SelfTest, StartFailure, StartPhase};
 pub use fingerprint::Fingerprint;

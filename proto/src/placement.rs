@@ -39,11 +39,10 @@ wire_enum! {
 }
 
 pub use crate::accelerator::{CPU_EP, QNN_EP};
+pub use crate::ep_device::MAX_EP_NAME_BYTES;
 
 /// Maximum number of EPs of one placement or request.
 pub const MAX_EPS: usize = 8;
-/// Longest EP name, op type or domain, in bytes.
-pub const MAX_EP_NAME_BYTES: usize = 64;
 /// Maximum number of nodes of all EPs.
 pub const MAX_NODES: u32 = 1_000_000;
 /// Maximum number of CPU nodes that are named one by one.

@@ -8,6 +8,7 @@ use prost::encoding::{DecodeContext, decode_key, skip_field};
 use crate::{
     accelerator::{Asked, cohort_chipset},
     device::{App, Device, Runtime, Sdk},
+    ep_device::DeviceType,
     error::ParseError,
     failure::{RunErrors, SelfTest, StartFailure},
     health::SdkHealth,
@@ -91,9 +92,12 @@ impl Report {
         Self::try_from(report.map_err(|error| ParseError::not_protobuf("report", &error))?)
     }
 
-    /// Returns the chipset of each session's cohort: [`cohort_chipset`] of the device's chipset and the accelerator
-    /// that the session asked for. A session that a directive changed stays in the cohort of the accelerator that the
-    /// app asked for.
+    /// Returns the chipset of each session's cohort: [`cohort_chipset`] of the device's chipset, and of accelerator and type
+    /// of device that the session asked for. A session that a directive changed stays in the cohort of the accelerator that
+    /// the app asked for.
+    ///
+    /// The session's `devices` do not count. ONNX Runtime returns none if inputs and outputs belong to nodes on the CPU. So a
+    /// fallback would move the session to another cohort, and hide itself.
     pub fn session_chipsets<'a>(&'a self, chipset: &'a str) -> impl Iterator<Item = String> + 'a {
         self.sessions.iter().map(move |session| {
             let in_effect = session.placement.asked();
@@ -102,7 +106,7 @@ impl Report {
                 true => in_effect,
                 false => by_app().or(in_effect),
             };
-            self.cohort_of(chipset, asked)
+            self.cohort_of(chipset, asked, session.options.device_type)
         })
     }
 
@@ -116,14 +120,19 @@ impl Report {
             let asked = Asked::by_names(&failure.requested_eps);
             match asked.is_none() && !failure.requested_eps.is_empty() {
                 true => String::new(),
-                false => self.cohort_of(chipset, asked),
+                false => self.cohort_of(chipset, asked, failure.device_type),
             }
         })
     }
 
-    fn cohort_of(&self, chipset: &str, asked: Option<Asked<'_>>) -> String {
+    fn cohort_of(
+        &self,
+        chipset: &str,
+        asked: Option<Asked<'_>>,
+        device: Option<DeviceType>,
+    ) -> String {
         let asked = asked.map(|asked| asked.with_backend(self.runtime.backend));
-        cohort_chipset(chipset, asked)
+        cohort_chipset(chipset, asked, device.unwrap_or_default())
     }
 
     /// Number of series that parsing dropped from the encoded report, because their numbers are impossible.

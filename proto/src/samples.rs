@@ -146,6 +146,7 @@ pub fn session(uid: SessionUid) -> Session {
         placement: placement(),
         creation_us: Some(400_000),
         created_at_unix_ms: START_UNIX_MS,
+        devices: Vec::new(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! ONNX Runtime sessions: the model, the request, and the placement.
 
 use crate::{
-    accelerator::DeviceType,
+    ep_device::{DeviceType, EpDevice, MAX_EP_DEVICES},
     ids::{MAX_DIRECTIVE_ID_BYTES, ModelHash, SessionUid},
     message::{
-        CheckedMessage, Count, Enum, Fields, Inner, InnerOrDefault, Last, Maybe, MaybeBytes,
+        CheckedMessage, Count, Enum, Fields, Inner, InnerOrDefault, Last, List, Maybe, MaybeBytes,
         Message, Name, Text, UnixMs, message, once,
     },
     placement::{EpNames, Placement},
@@ -40,6 +40,7 @@ pub struct Session {
     pub placement: Placement,
     pub creation_us: Option<u64>,
     pub created_at_unix_ms: i64,
+    pub devices: Vec<EpDevice>,
 }
 
 /// Session options that change where or how fast a model runs; empty if they are not given.
@@ -51,6 +52,7 @@ pub struct SessionOptions {
     pub htp_arch: String,
     pub graph_optimization_level: String,
     pub selection_policy: Option<SelectionPolicy>,
+    pub device_type: Option<DeviceType>,
 }
 
 /// Begins the name of a policy in a request.
@@ -144,6 +146,7 @@ message! {
         3 htp_arch: Text<16>,
         4 graph_optimization_level: Text<16>,
         5 selection_policy: Maybe<Enum<SelectionPolicy>>,
+        6 device_type: Maybe<Enum<DeviceType>>,
     }
 }
 
@@ -157,6 +160,7 @@ message! {
         6 placement: Inner<Placement>,
         7 creation_us: Maybe<Count>,
         8 created_at_unix_ms: UnixMs,
+        9 devices: List<EpDevice, MAX_EP_DEVICES>,
     }
     checked by hand;
 }

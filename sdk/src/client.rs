@@ -274,6 +274,7 @@ impl Watch {
                 false => format!("other {runtime}"),
             },
             assignment: placement.assignment,
+            devices: Vec::new(),
             ep_compatibility: String::new(),
         };
         self.attach(model, None)
@@ -300,6 +301,7 @@ impl Watch {
             ort_status_code: 0,
             text: placement::scrubbed(error),
             count: 1,
+            device_type: None,
         };
         let shared = self.here();
         shared.core().start_failed(failure, shared.clock.now());

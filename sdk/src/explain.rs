@@ -128,6 +128,11 @@ pub struct ExplainedSession {
     pub requested_in_effect: Vec<String>,
     /// ONNX Runtime's policy for the choice of devices, as the app gave it, for example `prefer_npu`.
     pub selection_policy: Option<&'static str>,
+    /// Type of the device that the EP was to run on, as the app said or ONNX Runtime's list has it, for example `gpu`.
+    pub device_type: Option<&'static str>,
+    /// Devices to which ONNX Runtime gives the session's inputs and outputs, for example `OpenVINOExecutionProvider on GPU
+    /// (Intel)`. Empty if it does not say.
+    pub devices: Vec<String>,
     /// Id of the directive that changed the request.
     pub directive: Option<String>,
     /// Runtime of this session, if it is not ONNX Runtime, for example `LiteRT 2.3.0`.
@@ -233,6 +238,8 @@ impl ExplainedSession {
                 .options
                 .selection_policy
                 .map(|policy| policy.as_str()),
+            device_type: session.options.device_type.map(|device| device.as_str()),
+            devices: session.devices.iter().map(ToString::to_string).collect(),
             directive: Some(session.directive_id.clone()).filter(|id| !id.is_empty()),
             runtime: None,
             source: placement.source.as_str().to_owned(),
@@ -468,6 +475,9 @@ impl fmt::Display for ExplainedSession {
         if let Some(policy) = self.selection_policy {
             let _ = write!(requested, " (policy {policy})");
         }
+        if let Some(device) = self.device_type {
+            let _ = write!(requested, " (device {device})");
+        }
         let on = self
             .soc_model
             .map_or(String::new(), |soc| format!(" on {soc}"));
@@ -495,6 +505,9 @@ impl fmt::Display for ExplainedSession {
                     "  no node shows which EP ONNX Runtime chose: the session is not judged"
                 )?,
             }
+        }
+        if !self.devices.is_empty() {
+            writeln!(f, "  devices: {}", self.devices.join(", "))?;
         }
         for (name, ep) in &self.eps {
             write!(f, "  {name}: {}", count(ep.nodes.into(), "node"))?;
@@ -600,6 +613,7 @@ mod tests {
             placement,
             creation_us: None,
             created_at_unix_ms: 0,
+            devices: Vec::new(),
         };
         let mut sealed = SparseHistogram::default();
         sealed.record_n(12_200, 100);
@@ -669,6 +683,14 @@ mod tests {
         let text = session.to_string();
         let expected = "asked for QNNExecutionProvider (policy prefer_npu) on SM8635;";
         assert!(text.contains(expected), "{text}");
+        session.device_type = Some("npu");
+        session.devices = vec![format!("{QNN_EP} on NPU (Qualcomm)")];
+        let text = session.to_string();
+        let expected = "(policy prefer_npu) (device npu) on SM8635;";
+        assert!(text.contains(expected), "{text}");
+        let expected = "devices: QNNExecutionProvider on NPU (Qualcomm)\n";
+        assert!(text.contains(expected), "{text}");
+        session.device_type = None;
         session.requested_in_effect = vec!["policy:prefer_npu".to_owned()];
         let text = session.to_string();
         let expected = "asked for the choice of ONNX Runtime (policy prefer_npu) on SM8635;";

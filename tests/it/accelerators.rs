@@ -9,7 +9,7 @@ use epwatch_gate::{
 };
 use epwatch_model::{CohortVerdict, Severity, VerdictClass};
 use epwatch_proto::{
-    Accelerator, Asked, RecordedReport, SendClock,
+    Accelerator, Asked, DeviceType, RecordedReport, SendClock,
     accelerator::{ACCELERATORS, cohort_chipset},
     placement::{CPU_EP, QNN_EP},
     recorded::write_recorded,
@@ -72,7 +72,11 @@ impl Row {
 
     fn cohort(&self) -> String {
         let (accelerator, ep) = (self.accelerator, self.ep());
-        cohort_chipset(CHIPSET, Some(Asked { accelerator, ep }))
+        cohort_chipset(
+            CHIPSET,
+            Some(Asked { accelerator, ep }),
+            DeviceType::Unknown,
+        )
     }
 
     /// If the accelerator has its own word, the text must not call it an NPU.
@@ -114,6 +118,7 @@ fn explained(ep: &str) -> (ExplainedSession, String) {
             HostAssignment {
                 runtime: "1.31.1".to_owned(),
                 assignment: Some(assignment),
+                devices: Vec::new(),
                 ep_compatibility: String::new(),
             },
             None,

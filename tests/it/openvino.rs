@@ -18,11 +18,12 @@ use epwatch_gate::{
     verdict::CheckResult,
 };
 use epwatch_model::{Incident, Severity, State, VerdictClass};
+use epwatch_page::{DevicesQuery, devices};
 use epwatch_proto::{
-    Accelerator, Placement, Report, Session as SessionOfReport, hex, placement::CPU_EP,
-    recorded::RecordedReader, samples,
+    Accelerator, DeviceType, EpDevice, Placement, Report, Session as SessionOfReport, hex,
+    placement::CPU_EP, recorded::RecordedReader, samples,
 };
-use epwatch_sdk::{ModelInfo, SdkConfig, Watch, placement::with_built_in_ep, runtime};
+use epwatch_sdk::{ModelInfo, SdkConfig, Watch, placement::with_built_in_ep, runtime, types};
 use epwatch_server::ManualClock;
 use epwatch_test_support::{DEADLINE, until};
 use jiff::{SignedDuration, Timestamp};
@@ -66,6 +67,7 @@ fn report_sessions(endpoint: &str) {
         let mut session = watch
             .session(ModelInfo::new(MODEL, version).unwrap(), builder)
             .requesting([OPENVINO_EP])
+            .with_device_type(types::DeviceType::Cpu)
             .commit_from_file(format!("{models}{file}"))
             .unwrap();
         let input = vec![0.5_f32; dims.iter().product()];
@@ -101,7 +103,7 @@ async fn recorded(store: &Store) -> Vec<u8> {
         .unwrap();
     let sql = "SELECT toUInt32(uniqExact(model_version)) FROM device_sessions_v1 WHERE npu_partitions = 1 AND \
                ((model_version = '1.0.0' AND npu_nodes = 6 AND cpu_nodes = 0) OR \
-               (model_version = '2.0.0' AND npu_nodes = 4 AND cpu_nodes = 6)) AND chipset LIKE '%[OpenVINO]'";
+               (model_version = '2.0.0' AND npu_nodes = 4 AND cpu_nodes = 6)) AND chipset LIKE '%[OpenVINO CPU]'";
     until("both sessions are in the store", async || {
         let found: u32 = store.client().query(sql).fetch_one().await.unwrap();
         found == 2
@@ -135,7 +137,11 @@ fn check_gate(dump: &[u8]) {
         })
     });
     let split = split.unwrap_or_else(|| panic!("nothing on the CPU: {runs:#?}"));
-    assert!(split.chipset.ends_with("[OpenVINO]"), "{}", split.chipset);
+    assert!(
+        split.chipset.ends_with("[OpenVINO CPU]"),
+        "{}",
+        split.chipset
+    );
 }
 
 /// Returns the report as from the same laptop, with the session's placement.
@@ -144,6 +150,14 @@ fn on_laptop(mut report: Report, requested: &str, placement: &Placement) -> Repo
     let session = &mut report.sessions[0];
     session.requested_eps = vec![requested.to_owned()];
     session.placement = placement.clone();
+    if requested == OPENVINO_EP {
+        session.options.device_type = Some(DeviceType::Cpu);
+        session.devices = vec![EpDevice {
+            ep: OPENVINO_EP.to_owned(),
+            device_type: DeviceType::Cpu,
+            vendor: "Intel".to_owned(),
+        }];
+    }
     report
 }
 
@@ -248,7 +262,7 @@ async fn a_partial_fallback_of_openvino_pages() {
     assert_eq!(incident.state, State::Firing, "{incident:#?}");
     let chipsets = incident.chipsets();
     assert!(
-        matches!(&chipsets[..], [one] if one.ends_with("[OpenVINO]")),
+        matches!(&chipsets[..], [one] if one.ends_with("[OpenVINO CPU]")),
         "{chipsets:?}"
     );
     let verdicts = detector.verdicts();
@@ -258,7 +272,7 @@ async fn a_partial_fallback_of_openvino_pages() {
         let newest = found.find(|of| of.key.model_version == SECOND.name);
         newest.unwrap_or_else(|| panic!("no {label} in {verdicts:#?}"))
     };
-    let fault = of("[OpenVINO]");
+    let fault = of("[OpenVINO CPU]");
     let answer = (fault.class, fault.severity, fault.numbers.devices_hit);
     let expected = (
         VerdictClass::PartialFallback,
@@ -280,6 +294,13 @@ async fn a_partial_fallback_of_openvino_pages() {
     .await;
     stop.cancel();
     detector.stopped().await;
+    let id =
+        "SELECT lower(hex(any(installation))) FROM device_sessions_v1 WHERE notEmpty(ep_devices)";
+    let id: String = store.client().query(id).fetch_one().await.unwrap();
+    let sent = devices(store.client(), &DevicesQuery::One { id }).await;
+    let sent = sent.unwrap().text;
+    let device = "OpenVINOExecutionProvider on CPU (Intel)";
+    assert!(sent.contains(device), "{sent}");
     let page = Served::start(store.client()).await;
     check_page(&page, incident).await;
     page.stop().await;

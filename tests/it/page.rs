@@ -148,6 +148,7 @@ async fn every_page_shows_the_fallback_of_a_real_fleet() {
     let asked = fallen["placement"]["requested_eps"].to_string();
     assert!(asked.contains("QNN"), "{fallen:#}");
     assert_eq!(fallen["placement"]["selection_policy"], "", "{fallen:#}");
+    assert_eq!(fallen["placement"]["devices"], serde_json::json!([]));
     // The window's row itself has the firing signals.
     let signals = fallen["cohort"]["signals"].as_array().unwrap();
     let fires = |id: &str| {

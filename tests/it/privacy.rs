@@ -38,11 +38,14 @@ const PREFIXES: [(&str, &[&str]); 23] = [
 
 /// Fields whose columns have other names.
 #[rustfmt::skip]
-const KEPT_AS: [(&str, &[&str]); 32] = [
+const KEPT_AS: [(&str, &[&str]); 35] = [
     ("DirectivesRefused.count", &["health_directives_refused"]),
     ("DirectivesRefused.reason", &["health_directives_refused"]),
     ("Dropped.reason", &["health_dropped_reports", "health_dropped_runs"]),
     ("Device.vendor_fingerprint_hash", &["firmware"]),
+    ("EpDevice.device_type", &["session_devices"]),
+    ("EpDevice.ep", &["session_devices"]),
+    ("EpDevice.vendor", &["session_devices"]),
     ("EpShare.ep", &["ep"]),
     ("EpShare.n_nodes", &["ep_nodes"]),
     ("EpShare.n_partitions", &["ep_partitions"]),

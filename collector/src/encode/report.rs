@@ -4,8 +4,8 @@
 
 use epwatch_proto::placement::{CPU_EP, stored_share};
 use epwatch_proto::{
-    BaselineAbsence, BaselineKind, LatencySeries, Report, SelectionPolicy, SelfBaseline, Session,
-    hex,
+    BaselineAbsence, BaselineKind, DeviceType, LatencySeries, Report, SelectionPolicy,
+    SelfBaseline, Session, hex,
 };
 use epwatch_store::native::encode::{ColumnDef, column};
 
@@ -20,7 +20,7 @@ const MAYBE_F64S: &str = "Array(Nullable(Float64))";
 
 /// One line per column.
 #[rustfmt::skip]
-pub(super) static REPORTS: [ColumnDef<FillReport>; 153] = [
+pub(super) static REPORTS: [ColumnDef<FillReport>; 156] = [
     column("collector_id", "UInt64", |c, r| c.put(r.collector_id)),
     column("wal_offset", "UInt64", |c, r| c.put(r.wal_offset)),
     column("received_at", TIME, |c, r| c.put(r.received_ms)),
@@ -87,6 +87,8 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 153] = [
     column("session_htp_arch", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.htp_arch))),
     column("session_graph_optimization_level", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(&s.options.graph_optimization_level))),
     column("session_selection_policy", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.options.selection_policy.map_or("", SelectionPolicy::as_str)))),
+    column("session_device_type", WORDS, |c, r| c.list(&r.report.sessions, |c, s| c.word(s.options.device_type.map_or("", DeviceType::as_str)))),
+    column("session_devices", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(&s.devices, |c, device| c.word(&device.to_string())))),
     column("session_creation_us", U64S, |c, r| c.list(&r.report.sessions, |c, s| c.put(s.creation_us.unwrap_or(0)))),
     column("session_created_at", "Array(DateTime64(3, 'UTC'))", |c, r| c.list(&r.report.sessions, |c, s| c.put(s.created_at_unix_ms))),
     column("session_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.sessions, |c, s| c.list(requested(s), |c, ep| c.word(ep)))),
@@ -161,6 +163,7 @@ pub(super) static REPORTS: [ColumnDef<FillReport>; 153] = [
     column("start_failure_model_id", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.id))),
     column("start_failure_model_version", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(&f.model.version))),
     column("start_failure_requested_eps", WORD_LISTS, |c, r| c.list(&r.report.start_failures, |c, f| c.list(&f.requested_eps, |c, ep| c.word(ep)))),
+    column("start_failure_device_type", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.device_type.map_or("", DeviceType::as_str)))),
     column("start_failure_chipset", WORDS, |c, r| c.list(&r.start_failure_chipsets, |c, chipset| c.word(chipset))),
     column("start_failure_phase", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.phase.as_str()))),
     column("start_failure_reason", WORDS, |c, r| c.list(&r.report.start_failures, |c, f| c.word(f.reason.as_str()))),

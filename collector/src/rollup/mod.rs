@@ -585,7 +585,7 @@ const SUMMARIES: [(&str, &str); 2] = [
          app_version, runtime, requests_npu, graph_kind, placement_source, \
          fingerprint_algorithm, fingerprint_exact, fingerprint_normalised, algo, sessions, \
          devices, n_nodes, npu_nodes, cpu_nodes, cpu_benign_nodes, npu_partitions, npu_macs_share, \
-         macs_attributed, requested_eps, selection_policy, directed_sessions, reasons",
+         macs_attributed, requested_eps, selection_policy, ep_devices, directed_sessions, reasons",
     ),
 ];
 

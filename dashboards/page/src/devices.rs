@@ -186,6 +186,11 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
     }));
     text.push_str("\n\n");
     text.push_str(&table(&rows));
+    for of in page.models.iter().filter(|of| !of.devices.is_empty()) {
+        let [model, version, devices] =
+            [&of.model, &of.version, &of.devices.join(", ")].map(|text| visible(text));
+        _ = writeln!(text, "{model} {version}: {devices}");
+    }
     text.push_str(&failures(page, now));
     for line in page.left_out.lines() {
         _ = writeln!(text, "{line}");

@@ -1,6 +1,7 @@
 //! Cohorts of accelerators: an app may give its EP any name, and two accelerators of one chipset never mix.
 
 use epwatch_model::{Severity, VerdictClass};
+use epwatch_proto::DeviceType;
 use jiff::Timestamp;
 
 use crate::support::{Reports, TestStore, base};
@@ -111,5 +112,79 @@ async fn two_accelerators_of_a_chipset_are_judged_apart() {
     let healthy = of(&verdicts, "2.0.0", "SM8635");
     assert_eq!(healthy.class, VerdictClass::Healthy, "{healthy:#?}");
     assert_eq!(healthy.numbers.devices_seen, 30);
+    store.stop().await;
+}
+
+/// OpenVINO is one EP for all devices of a laptop. Earlier, its sessions on the GPU and on the NPU were one cohort, and the
+/// baseline of one was the other's.
+#[tokio::test]
+async fn one_ep_on_two_devices_is_two_cohorts_without_a_common_baseline() {
+    let store = TestStore::start().await;
+    let base = base();
+    let openvino = |reports: Reports| Reports {
+        ep: "OpenVINOExecutionProvider",
+        ..reports
+    };
+    // The GPU's first version is three times as fast as the NPU, which only runs the second. ONNX Runtime describes the NPU.
+    let on_gpu = |reports: Reports| Reports {
+        devices: 100..130,
+        asked_device: Some(DeviceType::Gpu),
+        ..openvino(reports)
+    };
+    let on_npu = Reports {
+        p50_us: 24_600.0,
+        previous: None,
+        asked_device: Some(DeviceType::Npu),
+        device: Some(DeviceType::Npu),
+        ..openvino(Reports::v2())
+    };
+    on_gpu(Reports::default())
+        .store(&store, after(base, 10))
+        .await;
+    on_gpu(Reports::fallen())
+        .store(&store, after(base, 70))
+        .await;
+    on_npu.store(&store, after(base, 70)).await;
+    let verdicts = evaluate(&store, after(base, 120)).await;
+    let sick = of(&verdicts, "2.0.0", "SM8635 [OpenVINO GPU]");
+    let answer = (sick.class, sick.severity);
+    let page = (VerdictClass::PartialFallback, Severity::Page);
+    assert_eq!(answer, page, "{sick:#?}");
+    assert_eq!(sick.numbers.devices_seen, 30);
+    let told: Vec<String> = sick.reason_texts().collect();
+    assert!(told[0].contains("OpenVINO"), "{told:?}");
+    let sound = of(&verdicts, "2.0.0", "SM8635 [OpenVINO NPU]");
+    assert_eq!(sound.severity, Severity::Info, "{sound:#?}");
+    assert_eq!(sound.numbers.devices_seen, 30);
+    assert!(
+        !verdicts
+            .iter()
+            .any(|one| one.key.chipset.ends_with("[OpenVINO]")),
+        "{verdicts:#?}"
+    );
+    let devices = "SELECT DISTINCT arrayJoin(ep_devices) FROM cohort_sessions_v1";
+    let devices = store.client().query(devices).fetch_all::<String>().await;
+    assert_eq!(
+        devices.unwrap(),
+        ["OpenVINOExecutionProvider on NPU (Intel)"]
+    );
+    store.stop().await;
+}
+
+/// A session that fails has no device of its own. It counts where the app's sessions do.
+#[tokio::test]
+async fn sessions_that_fail_count_on_the_device_that_the_app_names() {
+    let store = TestStore::start().await;
+    let base = base();
+    let failed = Reports {
+        ep: "OpenVINOExecutionProvider",
+        asked_device: Some(DeviceType::Npu),
+        failed_starts: 3,
+        ..Reports::v2()
+    };
+    failed.store(&store, after(base, 70)).await;
+    let chipsets = "SELECT DISTINCT toString(chipset) FROM start_failures_v1";
+    let chipsets = store.client().query(chipsets).fetch_all::<String>().await;
+    assert_eq!(chipsets.unwrap(), ["SM8635 [OpenVINO NPU]"]);
     store.stop().await;
 }

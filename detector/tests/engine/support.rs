@@ -8,9 +8,9 @@ use epwatch_collector::WalOffset;
 use epwatch_collector::sample_rows::{self, ReceivedReport};
 use epwatch_detector::DetectorConfig;
 use epwatch_detector::read::Span;
-use epwatch_proto::SendClock;
 use epwatch_proto::histogram::bucket_of_us;
 use epwatch_proto::placement::QNN_EP;
+use epwatch_proto::{DeviceType, SendClock};
 use epwatch_server::Period;
 use epwatch_store::embedded::EmbeddedStore;
 use epwatch_test_support::engine_config;
@@ -138,6 +138,9 @@ pub(crate) struct Reports {
     pub(crate) requests_npu: bool,
     /// The EP that the app requests, by the name under which it registered it.
     pub(crate) ep: &'static str,
+    /// The device that the app says, and ONNX Runtime's description of the session's device.
+    pub(crate) asked_device: Option<DeviceType>,
+    pub(crate) device: Option<DeviceType>,
     pub(crate) is_late: bool,
     /// Whether the installation was new beyond its quota.
     pub(crate) is_unproven: bool,
@@ -166,6 +169,8 @@ impl Default for Reports {
             directive: "",
             requests_npu: true,
             ep: QNN_EP,
+            asked_device: None,
+            device: None,
             is_late: false,
             is_unproven: false,
             bucket_s: 1,

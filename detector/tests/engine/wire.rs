@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use epwatch_proto::placement::CPU_EP;
 use epwatch_proto::{
-    App, BaselineAbsence, BaselineKind, Baselines, CpuNode, Device, EpShare, Fingerprint,
+    App, BaselineAbsence, BaselineKind, Baselines, CpuNode, Device, EpDevice, EpShare, Fingerprint,
     LatencySeries, Model, ModelHash, Phase, Placement, ReasonCode, Report, SelectionPolicy,
     SelfBaseline, SelfTest, Session, SessionOptions, SessionUid, SparseHistogram, StartFailure,
     StartPhase, Stratum, samples,
@@ -125,9 +125,19 @@ impl Reports {
             ort_status_code: 1,
             text: String::new(),
             count: self.failed_starts.max(1),
+            device_type: self.asked_device,
         };
         let any = (self.failed_starts > 0).then_some(failure);
         any.into_iter().collect()
+    }
+
+    fn wire_devices(&self) -> Vec<EpDevice> {
+        let device = self.device.map(|device_type| EpDevice {
+            ep: self.ep.into(),
+            device_type,
+            vendor: "Intel".into(),
+        });
+        device.into_iter().collect()
     }
 
     fn wire_session(&self, uid: SessionUid, at: Timestamp) -> Session {
@@ -168,8 +178,10 @@ impl Reports {
             requested_eps: requested.clone(),
             options: SessionOptions {
                 selection_policy: SelectionPolicy::of_request(self.ep),
+                device_type: self.asked_device,
                 ..SessionOptions::default()
             },
+            devices: self.wire_devices(),
             directive_id: self.directive.into(),
             placement: Placement {
                 requested_eps: requested,

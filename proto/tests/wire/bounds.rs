@@ -172,6 +172,7 @@ fn report_failures_and_health() {
         unsupported "start_failures[0].reason" => { r.start_failures[0].reason = 99 }
         "start_failures[0].text" => { r.start_failures[0].text = long(512) }
         "start_failures[0].count" => { r.start_failures[0].count = 0 }
+        "start_failures[0].device_type" => { r.start_failures[0].device_type = Some(0) }
         "run_errors[0].count" => { r.run_errors[0].count = 0 }
         "health.dropped" => { health(r).dropped = n(&v1::Dropped::default(), 9) }
         "health.dropped[1]" => { health(r).dropped[1].reason = health(r).dropped[0].reason }
@@ -207,6 +208,12 @@ fn session() {
         "options.htp_arch" => { options(s).htp_arch = long(16) }
         "options.graph_optimization_level" => { options(s).graph_optimization_level = long(16) }
         "options.selection_policy" => { options(s).selection_policy = Some(0) }
+        unsupported "options.device_type" => { options(s).device_type = Some(99) }
+        "devices" => { s.devices = n(&s.devices[0], 9) }
+        "devices[0].ep" => { s.devices[0].ep.clear() }
+        "devices[0].device_type" => { s.devices[0].device_type = 0 }
+        unsupported "devices[0].device_type" => { s.devices[0].device_type = 99 }
+        "devices[0].vendor" => { s.devices[0].vendor = long(64) }
         "placement" => { s.placement = None }
         "placement.n_nodes" => { s.placement.as_mut().unwrap().n_nodes = 4 }
         "created_at_unix_ms" => { s.created_at_unix_ms = i64::MIN }

@@ -101,10 +101,16 @@ pub(crate) fn session() -> Session {
             htp_arch: text("73"),
             graph_optimization_level: text("all"),
             selection_policy: Some(SelectionPolicy::PreferNpu),
+            device_type: Some(DeviceType::Npu),
         },
         placement: placement(),
         creation_us: Some(412_000),
         created_at_unix_ms: CREATED_MS,
+        devices: vec![EpDevice {
+            ep: text(QNN_EP),
+            device_type: DeviceType::Npu,
+            vendor: text("Qualcomm"),
+        }],
     }
 }
 
@@ -275,6 +281,7 @@ pub(crate) fn full_report() -> Report {
             ort_status_code: 1,
             text: text("QNN_COMMON_ERROR_MEM_ALLOC"),
             count: 2,
+            device_type: Some(DeviceType::Npu),
         }],
         run_errors: vec![RunErrors {
             session_uid: session().uid,

@@ -32,7 +32,7 @@ public object ExplainedApp {
         Epwatch.setConsent(true)
         upload()
         val env = OrtEnvironment.getEnvironment()
-        val info = ModelInfo.Builder("segmenter", "3").setSelectionPolicy("PREFER_NPU").build()
+        val info = ModelInfo.Builder("segmenter", "3").setSelectionPolicy("PREFER_NPU").setDeviceType("GPU.1").build()
         val observed = Epwatch.createSession(env, model, OrtSession.SessionOptions(), info)
         val input = OnnxTensor.createTensor(env, Array(1) { Array(3) { Array(32) { FloatArray(32) } } })
         repeat(20) { observed.run(mapOf(observed.session.inputNames.first() to input)).close() }

@@ -297,6 +297,9 @@ typedef struct EpwModel {
   // The policy by which ONNX Runtime chooses devices by itself, for example "PREFER_NPU", or empty. It counts if
   // requested_eps names no EP. A text that OrtExecutionProviderDevicePolicy does not have is an unknown policy.
   struct EpwText selection_policy;
+  // The device that the EP runs on, if it has several: "NPU", "GPU" or "CPU", for example what OpenVINO's option
+  // device_type is given, or empty. Sessions on different devices are judged apart.
+  struct EpwText device_type;
 } EpwModel;
 
 // An observed session.

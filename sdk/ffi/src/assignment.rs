@@ -132,6 +132,7 @@ pub(crate) unsafe fn observe(
         let read = HostAssignment {
             runtime: given.runtime.get()?.to_owned(),
             assignment: assignment_of(given)?,
+            devices: Vec::new(),
             ep_compatibility: given.ep_compatibility.get()?.to_owned(),
         };
         let subgraphs = read.assignment.iter().flat_map(|read| &read.subgraphs);

@@ -69,6 +69,9 @@ pub struct EpwModel {
     /// The policy by which ONNX Runtime chooses devices by itself, for example "PREFER_NPU", or empty. It counts if
     /// requested_eps names no EP. A text that OrtExecutionProviderDevicePolicy does not have is an unknown policy.
     pub selection_policy: EpwText,
+    /// The device that the EP runs on, if it has several: "NPU", "GPU" or "CPU", for example what OpenVINO's option
+    /// device_type is given, or empty. Sessions on different devices are judged apart.
+    pub device_type: EpwText,
 }
 
 // SAFETY: all fields are numbers, pointers, or texts made of both.

@@ -7,7 +7,7 @@ use std::{
 
 use epwatch_sdk::{
     AttachRequest, AttachedSession, HostRuntime, SessionPlan, Watch, read_side_car,
-    types::{ReasonCode, SelectionPolicy, SessionOptions},
+    types::{DeviceType, ReasonCode, SelectionPolicy, SessionOptions},
 };
 
 use crate::{
@@ -64,7 +64,8 @@ pub(crate) unsafe fn request(
         .with_performance_mode(text(model.performance_mode))
         .with_soc_model(text(model.soc_model))
         .with_htp_arch(text(model.htp_arch))
-        .with_selection_policy(SelectionPolicy::of_text(text(model.selection_policy)));
+        .with_selection_policy(SelectionPolicy::of_text(text(model.selection_policy)))
+        .with_device_type(DeviceType::of_text(text(model.device_type)));
     let (variant, model_file) = (text(model.variant), text(model.model_file));
     texts.checked()?;
     // SAFETY: guaranteed by the caller.

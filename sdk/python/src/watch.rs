@@ -209,6 +209,7 @@ impl Watch {
             let read_by_host = HostAssignment {
                 runtime: read.runtime,
                 assignment,
+                devices: Vec::new(),
                 ep_compatibility: read.ep_compatibility,
             };
             let creation = (read.creation_ns > 0).then(|| Duration::from_nanos(read.creation_ns));

@@ -194,6 +194,7 @@ impl Core {
         let is_same = |f: &&mut StartFailure| {
             f.model == failure.model
                 && f.requested_eps == failure.requested_eps
+                && f.device_type == failure.device_type
                 && f.phase == failure.phase
                 && f.reason == failure.reason
                 && f.ort_status_code == failure.ort_status_code

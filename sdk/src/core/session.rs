@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use epwatch_proto::{
-    Accelerator, DropReason, Model, ModelHash, Placement, ReasonCode, Runtime, SelfTest, Session,
-    SessionOptions, SessionUid, SparseHistogram,
+    Accelerator, DeviceType, DropReason, EpDevice, Model, ModelHash, Placement, ReasonCode,
+    Runtime, SelfTest, Session, SessionOptions, SessionUid, SparseHistogram,
 };
 
 use super::{Core, report::SessionPart};
@@ -35,6 +35,8 @@ pub struct SessionInfo {
     pub creation: Option<Duration>,
     /// The directive that changed the request, or empty. Such sessions update no baseline.
     pub directive_id: String,
+    /// Devices of its inputs and outputs, as ONNX Runtime describes them.
+    pub devices: Vec<EpDevice>,
     /// The runtime of this session alone; `None` if it is the process's ONNX Runtime.
     pub runtime: Option<Runtime>,
 }
@@ -50,6 +52,7 @@ impl SessionInfo {
             placement,
             creation: None,
             directive_id: String::new(),
+            devices: Vec::new(),
             runtime: None,
         }
     }
@@ -105,6 +108,7 @@ impl Core {
             placement: info.placement,
             creation_us: creation.map(|us| u64::try_from(us).unwrap_or(u64::MAX)),
             created_at_unix_ms: now.wall_unix_ms,
+            devices: info.devices,
         };
         let runtime = info.runtime.map(Runtime::normalised);
         recorder.set_baselines(self.baselines_of(&session, runtime.as_ref()));
@@ -332,14 +336,20 @@ impl Core {
         }
     }
 
-    /// Returns the EPs for the key of a session's baseline. QNN has one EP for all its back ends, but latencies of the
-    /// HTP and of other back ends do not compare.
+    /// Returns the EPs for the key of a session's baseline. QNN has one EP for all its back ends, and OpenVINO has one for all
+    /// devices, but their latencies do not compare.
     fn baseline_eps(&self, session: &Session) -> Vec<String> {
         let name = |ep: &String| {
             let of_ep = Accelerator::of_ep(ep);
             let ran = of_ep.with_backend(self.runtime.backend);
-            let other = ran.row().filter(|_| ran != of_ep);
-            other.map_or_else(|| ep.clone(), |row| row.names[0].to_owned())
+            if let Some(other) = ran.row().filter(|_| ran != of_ep) {
+                return other.names[0].to_owned();
+            }
+            let device = session.options.device_type.and_then(DeviceType::label);
+            match device.filter(|_| of_ep.is_named_by_device()) {
+                Some(device) => format!("{ep} {device}"),
+                None => ep.clone(),
+            }
         };
         session.placement.requested_eps.iter().map(name).collect()
     }

@@ -1,9 +1,9 @@
 use epwatch_proto::{
-    BaselineKind, EpBackend, Phase, Placement, ReasonCode, Report, SelfTest, SessionUid,
-    StartPhase, placement::QNN_EP,
+    BaselineKind, DeviceType, EpBackend, Phase, Placement, ReasonCode, Report, SelfTest,
+    SessionUid, StartPhase, placement::QNN_EP,
 };
 use proptest::prelude::*;
-use std::thread;
+use std::{collections::BTreeSet, thread};
 
 use super::*;
 use crate::{
@@ -160,6 +160,30 @@ fn back_ends_of_qnn_share_no_baseline() {
     assert!(known.any(|b| b.model_version == "1" && b.p50_us > 70_000.0));
 }
 
+/// OpenVINO has one EP for all devices of a laptop, whose latencies do not compare.
+#[test]
+fn devices_of_one_ep_share_no_baseline() {
+    let mut core = core();
+    let mut open = |version: &str, device_type, seconds| {
+        let openvino = vec!["OpenVINOExecutionProvider".to_owned()];
+        let placement = Placement::unavailable(openvino, ReasonCode::Unknown);
+        let mut info = SessionInfo::new(ModelInfo::new("m", version).unwrap(), placement);
+        info.options.device_type = Some(device_type);
+        let session = core.open_session(info, at(seconds));
+        run(&session, 40, 8);
+        session.close();
+        let report = parse(&core.seal(at(seconds + 60))).remove(0);
+        let series = report.series.into_iter();
+        let known = series.flat_map(|series| series.baselines.known().to_vec());
+        known
+            .map(|known| known.model_version)
+            .collect::<BTreeSet<_>>()
+    };
+    assert!(open("1", DeviceType::Gpu, 1).is_empty());
+    assert!(open("2", DeviceType::Npu, 100).is_empty());
+    assert_eq!(open("2", DeviceType::Gpu, 200), ["1".to_owned()].into());
+}
+
 /// A report names one runtime, so a process with two runtimes sends a report for each.
 #[test]
 fn sessions_of_another_runtime_are_in_a_report_of_their_own() {
@@ -260,6 +284,7 @@ fn equal_start_failures_are_counted_together_and_bounded() {
                 ort_status_code: 1,
                 text: String::new(),
                 count: 1,
+                device_type: None,
             };
             core.start_failed(failure, at(1));
         }
@@ -284,6 +309,7 @@ fn failures_and_losses_that_the_app_reports_are_explained() {
                 ort_status_code: 3,
                 text: "File doesn't exist".to_owned(),
                 count: 1,
+                device_type: None,
             },
             at(1),
         );

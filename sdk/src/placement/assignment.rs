@@ -1,5 +1,9 @@
 //! A session's nodes and EPs as ONNX Runtime lists them.
 
+use epwatch_proto::EpDevice;
+
+use crate::types::DeviceType;
+
 /// ORT's assignment of nodes to EPs, in its order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Assignment {
@@ -25,4 +29,26 @@ pub struct AssignedNode {
     pub op_type: String,
     /// Empty for ONNX's own domain.
     pub domain: String,
+}
+
+/// The device to which ONNX Runtime gives an input of a session (`OrtEpDevice`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssignedDevice {
+    /// The EP's name.
+    pub ep: String,
+    /// Kind of the processor.
+    pub device_type: DeviceType,
+    /// Vendor of the hardware; may be empty.
+    pub vendor: String,
+}
+
+#[doc(hidden)]
+impl From<AssignedDevice> for EpDevice {
+    fn from(device: AssignedDevice) -> Self {
+        Self {
+            ep: device.ep,
+            device_type: device.device_type.into(),
+            vendor: device.vendor,
+        }
+    }
 }

@@ -17,10 +17,11 @@ use std::{
     mem, ptr, slice,
 };
 
-use epwatch_proto::{ReasonCode, clipped, placement::QNN_EP};
+use epwatch_proto::{DeviceType, EpDevice, ReasonCode, clipped, placement::QNN_EP};
 
 use super::assignment::{AssignedNode, Assignment, Subgraph};
 use super::compiled_model::{EP_COMPATIBILITY, MAX_EP_COMPATIBILITY_BYTES};
+use super::devices::reported;
 #[cfg(feature = "qnn")]
 use {super::compiled_model::Compatibility, std::ffi::c_int};
 
@@ -34,6 +35,8 @@ const OLDER_FUNCTIONS: usize = 276;
 /// Positions in OrtApi, all of whose members are function pointers.
 mod at {
     pub(super) const GET_ERROR_MESSAGE: usize = 2;
+    pub(super) const SESSION_GET_INPUT_COUNT: usize = 30;
+    pub(super) const SESSION_GET_OUTPUT_COUNT: usize = 31;
     pub(super) const ALLOCATOR_FREE: usize = 76;
     pub(super) const GET_ALLOCATOR_WITH_DEFAULT_OPTIONS: usize = 78;
     pub(super) const SET_SESSION_LOG_SEVERITY_LEVEL: usize = 22;
@@ -43,8 +46,14 @@ mod at {
     pub(super) const RELEASE_MODEL_METADATA: usize = 118;
     pub(super) const ADD_SESSION_CONFIG_ENTRY: usize = 130;
     pub(super) const SET_USER_LOGGING_FUNCTION: usize = 266;
+    pub(super) const HARDWARE_DEVICE_TYPE: usize = 307;
+    pub(super) const HARDWARE_DEVICE_VENDOR: usize = 309;
+    pub(super) const EP_DEVICE_EP_NAME: usize = 312;
+    pub(super) const EP_DEVICE_DEVICE: usize = 316;
+    pub(super) const SESSION_GET_EP_DEVICE_FOR_INPUTS: usize = 382;
     #[cfg(feature = "qnn")]
     pub(super) const GET_MODEL_COMPATIBILITY_FOR_EP_DEVICES: usize = 388;
+    pub(super) const SESSION_GET_EP_DEVICE_FOR_OUTPUTS: usize = 396;
     pub(super) const SESSION_GET_EP_GRAPH_ASSIGNMENT_INFO: usize = 407;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_EP_NAME: usize = 408;
     pub(super) const EP_ASSIGNED_SUBGRAPH_GET_NODES: usize = 409;
@@ -282,6 +291,18 @@ impl HostSession<'_> {
         assignment.map_err(|_| ReasonCode::AssignmentNotRecorded)
     }
 
+    /// Reads the devices of EPs other than the CPU's to which ONNX Runtime gives inputs and outputs, each once. None if ORT is
+    /// older than 1.24, or if the EPs have no devices there, as most built-in EPs.
+    pub(crate) fn devices(&self) -> Vec<EpDevice> {
+        let Some(table) = Table::of(self.runtime) else {
+            return Vec::new();
+        };
+        let session = self.session.as_ptr().cast_const();
+        let of = [&table.input_devices, &table.output_devices];
+        let devices = of.map(|of| table.devices(of, session).unwrap_or_default());
+        reported(devices.into_iter().flatten())
+    }
+
     /// Compatibility text of a precompiled model; empty if it has none.
     pub(crate) fn ep_compatibility(&self) -> String {
         let text = Table::of(self.runtime)
@@ -295,6 +316,13 @@ type AddConfigEntry =
 /// A list of a session or a subgraph.
 type GetList =
     unsafe extern "system" fn(*const c_void, *mut *const *const c_void, *mut usize) -> Status;
+type GetCount = unsafe extern "system" fn(*const c_void, *mut usize) -> Status;
+/// Fills an array with one device for each input or output, or null.
+type GetDevices = unsafe extern "system" fn(*const c_void, *mut *const c_void, usize) -> Status;
+/// These return no status, and cannot fail.
+type DeviceText = unsafe extern "system" fn(*const c_void) -> *const c_char;
+type DeviceObject = unsafe extern "system" fn(*const c_void) -> *const c_void;
+type DeviceNumber = unsafe extern "system" fn(*const c_void) -> i32;
 type GetText = unsafe extern "system" fn(*const c_void, *mut *const c_char) -> Status;
 #[cfg(feature = "qnn")]
 type AskCompatibility =
@@ -381,7 +409,14 @@ impl LoggingTable {
     }
 }
 
-/// Functions of a table of API 24: the six of assignments, the question about a compiled model, and older ones.
+/// Functions that return how many inputs or outputs a session has, and their devices.
+struct DevicesOf {
+    count: GetCount,
+    devices: GetDevices,
+}
+
+/// Functions of a table of API 24: the six of assignments, the devices of a session, the question about a compiled model, and
+/// older ones.
 struct Table {
     statuses: Statuses,
     add_config_entry: AddConfigEntry,
@@ -398,6 +433,12 @@ struct Table {
     node_name: GetText,
     node_domain: GetText,
     node_op_type: GetText,
+    input_devices: DevicesOf,
+    output_devices: DevicesOf,
+    device_ep: DeviceText,
+    device_hardware: DeviceObject,
+    hardware_type: DeviceNumber,
+    hardware_vendor: DeviceText,
 }
 
 impl Table {
@@ -433,6 +474,18 @@ impl Table {
                 node_name: function(api, at::EP_ASSIGNED_NODE_GET_NAME)?,
                 node_domain: function(api, at::EP_ASSIGNED_NODE_GET_DOMAIN)?,
                 node_op_type: function(api, at::EP_ASSIGNED_NODE_GET_OPERATOR_TYPE)?,
+                input_devices: DevicesOf {
+                    count: function(api, at::SESSION_GET_INPUT_COUNT)?,
+                    devices: function(api, at::SESSION_GET_EP_DEVICE_FOR_INPUTS)?,
+                },
+                output_devices: DevicesOf {
+                    count: function(api, at::SESSION_GET_OUTPUT_COUNT)?,
+                    devices: function(api, at::SESSION_GET_EP_DEVICE_FOR_OUTPUTS)?,
+                },
+                device_ep: function(api, at::EP_DEVICE_EP_NAME)?,
+                device_hardware: function(api, at::EP_DEVICE_DEVICE)?,
+                hardware_type: function(api, at::HARDWARE_DEVICE_TYPE)?,
+                hardware_vendor: function(api, at::HARDWARE_DEVICE_VENDOR)?,
             })
         }
     }
@@ -472,6 +525,30 @@ impl Table {
         nodes.collect()
     }
 
+    /// Devices of the inputs or outputs, without those that have none. `session` is one that our caller borrows.
+    fn devices(&self, of: &DevicesOf, session: *const c_void) -> Result<Vec<EpDevice>, String> {
+        let mut len = 0;
+        // SAFETY: the session is alive while it is borrowed, and `len` is ours.
+        self.done(unsafe { (of.count)(session, &mut len) })?;
+        let mut devices = vec![ptr::null(); len];
+        // SAFETY: as above; `devices` has room for `len` pointers, and ORT writes as many.
+        self.done(unsafe { (of.devices)(session, devices.as_mut_ptr(), len) })?;
+        devices.retain(|device| !device.is_null());
+        let described = devices.into_iter().map(|device| {
+            // SAFETY: devices and their hardware belong to the environment, which outlives its sessions. ORT gives each device
+            // hardware and two texts, which are copied.
+            unsafe {
+                let hardware = (self.device_hardware)(device);
+                EpDevice {
+                    ep: copied((self.device_ep)(device)),
+                    device_type: device_type((self.hardware_type)(hardware)),
+                    vendor: copied((self.hardware_vendor)(hardware)),
+                }
+            }
+        });
+        Ok(described.collect())
+    }
+
     /// Copies a text of a session's object. Only called for objects of a borrowed session.
     fn text(&self, get: GetText, of: *const c_void) -> Result<String, String> {
         let mut text = ptr::null();
@@ -507,6 +584,30 @@ impl Table {
             self.done((self.free)(allocator, text.cast()))?;
             Ok(clipped(&copied, MAX_EP_COMPATIBILITY_BYTES))
         }
+    }
+}
+
+/// Returns the type of this `OrtHardwareDeviceType`.
+pub(super) fn device_type(number: i32) -> DeviceType {
+    match number {
+        0 => DeviceType::Cpu,
+        1 => DeviceType::Gpu,
+        2 => DeviceType::Npu,
+        _ => DeviceType::Unknown,
+    }
+}
+
+/// Copies a text of a device.
+///
+/// # Safety
+/// `text` is null, or alive and NUL-terminated.
+pub(super) unsafe fn copied(text: *const c_char) -> String {
+    match text.is_null() {
+        true => String::new(),
+        // SAFETY: guaranteed by the caller.
+        false => unsafe { CStr::from_ptr(text) }
+            .to_string_lossy()
+            .into_owned(),
     }
 }
 
@@ -624,6 +725,8 @@ mod tests {
         }
         check!(
             GetErrorMessage = at::GET_ERROR_MESSAGE,
+            SessionGetInputCount = at::SESSION_GET_INPUT_COUNT,
+            SessionGetOutputCount = at::SESSION_GET_OUTPUT_COUNT,
             AllocatorFree = at::ALLOCATOR_FREE,
             GetAllocatorWithDefaultOptions = at::GET_ALLOCATOR_WITH_DEFAULT_OPTIONS,
             ReleaseStatus = at::RELEASE_STATUS,

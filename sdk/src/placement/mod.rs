@@ -4,6 +4,7 @@
 mod assignment;
 mod chosen;
 mod compiled_model;
+mod devices;
 #[cfg(feature = "ort")]
 mod ep_context;
 mod failure;
@@ -27,7 +28,7 @@ mod ort;
 mod summary;
 mod view;
 
-pub use self::assignment::{AssignedNode, Assignment, Subgraph};
+pub use self::assignment::{AssignedDevice, AssignedNode, Assignment, Subgraph};
 pub use self::compiled_model::Compatibility;
 pub use self::host_runtime::{HostRuntime, HostSession, LoggingFunction, PrepareError};
 #[cfg(feature = "ort")]
@@ -47,6 +48,7 @@ pub use self::view::Placement;
 
 pub(crate) use self::chosen::chosen;
 pub(crate) use self::compiled_model::{CompiledModel, Here, MAX_EP_COMPATIBILITY_BYTES};
+pub(crate) use self::devices::reported as reported_devices;
 pub(crate) use self::failure::{DEVICE_RESET, scrubbed, start_failure_reason};
 pub(crate) use self::host_runtime::{FIRST_MINOR, minor_of};
 pub(crate) use self::of_session::{of_logged, recorded};
@@ -54,6 +56,7 @@ pub(crate) use self::summary::requested;
 #[cfg(feature = "ort")]
 pub(crate) use self::{
     ep_context::ep_compatibility, failure::status_code, log_capture::capture_log,
+    ort::session_devices,
 };
 #[cfg(feature = "qnn")]
 pub(crate) use self::{

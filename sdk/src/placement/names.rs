@@ -1,16 +1,16 @@
 //! Names of EPs, corrected by the runtime's own list. An app may register a plugin under any name; the runtime's list
 //! of devices has the vendor and the type of the device behind it.
 
-use epwatch_proto::{DeviceType, accelerator};
+use epwatch_proto::{DeviceType, EpDevice, accelerator};
 
 use super::{
     Assignment,
-    ort::{EpDevice, ep_devices},
+    ort::{ListedDevice, ep_devices},
 };
 
 /// The devices that the runtime lists when a session is made.
 #[derive(Debug)]
-pub(crate) struct RuntimeNames(Vec<EpDevice>);
+pub(crate) struct RuntimeNames(Vec<ListedDevice>);
 
 impl RuntimeNames {
     /// Reads the list of devices. Call it once a session builder exists.
@@ -37,6 +37,26 @@ impl RuntimeNames {
         let mut eps = of_type.map(|listed| self.own_name(&listed.ep));
         let first = eps.next()?;
         eps.all(|other| other == first).then_some(first)
+    }
+
+    /// Returns the only type of device that the runtime lists for an EP, by ONNX Runtime's name of the EP. `None` if it lists
+    /// none, or several types.
+    pub(crate) fn only_type_of(&self, ep: &str) -> Option<DeviceType> {
+        let its = self
+            .0
+            .iter()
+            .filter(|listed| self.own_name(&listed.ep) == ep);
+        let mut types = its.map(|listed| listed.device);
+        let first = types.next()?;
+        types.all(|other| other == first).then_some(first)
+    }
+
+    /// Renames the EPs of a session's devices.
+    pub(crate) fn of_devices(&self, mut devices: Vec<EpDevice>) -> Vec<EpDevice> {
+        for device in &mut devices {
+            device.ep = self.own_name(&device.ep);
+        }
+        devices
     }
 
     /// Renames the EPs of an assignment.
@@ -72,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_name_of_the_apps_own_gives_way_to_the_runtimes_word() {
-        let device = |ep: &str, vendor: &str, device| EpDevice {
+        let device = |ep: &str, vendor: &str, device| ListedDevice {
             ep: ep.to_owned(),
             vendor: vendor.to_owned(),
             device,
@@ -92,5 +112,8 @@ mod tests {
         let only = |device| names.only_ep_of(device);
         assert_eq!(only(DeviceType::Npu).as_deref(), Some(QNN_EP));
         assert_eq!(only(DeviceType::Cpu), None);
+        assert_eq!(names.only_type_of("other"), Some(DeviceType::Cpu));
+        assert_eq!(names.only_type_of(QNN_EP), None);
+        assert_eq!(names.only_type_of("elsewhere"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     sync::OnceLock,
 };
 
-use epwatch_proto::ReasonCode;
+use epwatch_proto::{EpDevice, ReasonCode};
 use ort::{
     AsPointer,
     session::{Session, builder::SessionBuilder},
@@ -16,14 +16,11 @@ use ort::{
 use {
     super::compiled_model::Compatibility,
     epwatch_proto::DeviceType,
-    std::{
-        ffi::{CStr, c_void},
-        ptr,
-    },
+    std::{ffi::c_void, ptr},
 };
 
 #[cfg(feature = "qnn")]
-use super::host_runtime::entries;
+use super::host_runtime::{copied, entries};
 use super::{
     assignment::Assignment,
     host_runtime::{HostRuntime, RECORD_ASSIGNMENT},
@@ -97,7 +94,7 @@ pub fn with_built_in_ep(
 /// A device of an EP that this process can use, as the runtime describes it.
 #[cfg(feature = "qnn")]
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct EpDevice {
+pub(crate) struct ListedDevice {
     /// The EP's name. A plugin may take the name that the app registered it under.
     pub(crate) ep: String,
     /// Vendor of the EP.
@@ -133,31 +130,16 @@ fn with_ep_devices<T>(read: impl FnOnce(&sys::OrtApi, &[*const c_void]) -> T) ->
     read.ok()
 }
 
-/// Copies a text of a device.
-///
-/// # Safety
-/// `text` is null, or alive and NUL-terminated.
-#[cfg(feature = "qnn")]
-unsafe fn copied(text: *const std::ffi::c_char) -> String {
-    match text.is_null() {
-        true => String::new(),
-        // SAFETY: guaranteed by the caller.
-        false => unsafe { CStr::from_ptr(text) }
-            .to_string_lossy()
-            .into_owned(),
-    }
-}
-
 /// Lists the devices of EPs; none if ORT is too old. Call it once a session builder exists.
 #[cfg(feature = "qnn")]
-pub(crate) fn ep_devices() -> Vec<EpDevice> {
+pub(crate) fn ep_devices() -> Vec<ListedDevice> {
     let listed = with_ep_devices(|api, devices| {
         let each = devices.iter().map(|&device| {
             let device = device.cast();
             // SAFETY: each device has two NUL-terminated texts, which are copied, and a hardware device.
             unsafe {
                 let hardware = (api.EpDevice_Device)(device);
-                EpDevice {
+                ListedDevice {
                     ep: copied((api.EpDevice_EpName)(device)),
                     vendor: copied((api.EpDevice_EpVendor)(device)),
                     device: match (api.HardwareDevice_Type)(hardware) {
@@ -187,6 +169,15 @@ pub(crate) fn compatibility(ep: &str, text: &str) -> Option<Compatibility> {
         unsafe { of_ort()?.compatibility(&its, &text) }
     });
     answer.flatten()
+}
+
+/// Reads the devices of a session's inputs and outputs, without the CPU EP's.
+pub(crate) fn session_devices(session: &Session) -> Vec<EpDevice> {
+    let devices = of_ort().and_then(|runtime| {
+        // SAFETY: it is a session of that library, and alive while it is borrowed.
+        unsafe { runtime.session(session.ptr().cast()) }.map(|session| session.devices())
+    });
+    devices.unwrap_or_default()
 }
 
 /// Reads the assignment of a session made with `session.record_ep_graph_assignment_info=1`, node by node.

@@ -10,7 +10,8 @@ use std::{
 };
 
 use epwatch_proto::{
-    Accelerator, PlacementSource, ReasonCode, Runtime, chipset::Soc, clipped, placement::CPU_EP,
+    Accelerator, EpDevice, PlacementSource, ReasonCode, Runtime, chipset::Soc, clipped,
+    placement::CPU_EP,
 };
 
 use super::{observation::Observation, request::SessionRequest};
@@ -18,7 +19,7 @@ use crate::{
     directives::EffectiveRequest,
     host::runtime,
     placement::{
-        self, Assignment, Compatibility, CompiledModel, HostRuntime, HostSession,
+        self, AssignedDevice, Assignment, Compatibility, CompiledModel, HostRuntime, HostSession,
         MAX_EP_COMPATIBILITY_BYTES, Placement, PlacementInput, log::SessionLog,
     },
     time::Clock,
@@ -39,6 +40,8 @@ pub struct HostAssignment {
     pub runtime: String,
     /// Nodes and EPs in the runtime's order; `None` if it returned no list.
     pub assignment: Option<Assignment>,
+    /// Devices of the session's inputs, for example from Python's `InferenceSession.get_input_epdevices`. May be empty.
+    pub devices: Vec<AssignedDevice>,
     /// For a precompiled model, its metadata `ep_compatibility_info.QNNExecutionProvider`.
     pub ep_compatibility: String,
 }
@@ -126,9 +129,10 @@ impl AttachRequest {
         self.shared.note_ort_version(|| version);
         self.other_runtime = read.other_runtime();
         let is_other = self.other_runtime.is_some();
-        let log = self.log.take();
+        let (log, missing) = (self.log.take(), read.missing());
+        let devices = read.devices.into_iter().map(EpDevice::from);
+        self.devices = placement::reported_devices(devices);
         let in_effect = self.in_effect();
-        let missing = read.missing();
         let assignment = read.assignment.ok_or(missing);
         let placement = |input: PlacementInput<'_>, device| {
             if !is_other {
@@ -163,6 +167,7 @@ impl AttachRequest {
             (Some(_), Some(session)) => session.assignment(),
         };
         let compatibility = || session.map(|s| s.ep_compatibility()).unwrap_or_default();
+        self.devices = session.map(|s| s.devices()).unwrap_or_default();
         let placement = |input: PlacementInput<'_>, device| {
             let assignment = placement::recorded(assignment(), input.requested_eps);
             placement::of_logged(assignment, log.as_ref(), input, device)

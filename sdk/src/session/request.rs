@@ -12,10 +12,12 @@ use std::{
 };
 
 use epwatch_proto::{
-    Accelerator, DeviceType, GraphKind, Model, ModelManifest, Placement, ReasonCode, Runtime,
-    SessionOptions, StartFailure, StartPhase,
+    Accelerator, DeviceType, EpDevice, GraphKind, Model, ModelManifest, Placement, ReasonCode,
+    Runtime, SessionOptions, StartFailure, StartPhase,
     chipset::{Soc, soc_by_soc_model},
 };
+#[cfg(feature = "qnn")]
+use epwatch_proto::{Asked, SelectionPolicy};
 #[cfg(feature = "ort")]
 use {
     super::observed::ObservedSession,
@@ -53,6 +55,8 @@ pub struct SessionRequest<S = DefaultSource> {
     /// The EP that the runtime's list of devices has for the policy.
     #[cfg(feature = "qnn")]
     ep_of_policy: Option<String>,
+    /// Devices of the session's inputs and outputs.
+    pub(super) devices: Vec<EpDevice>,
     options: SessionOptions,
     manifest: Option<ModelManifest>,
     pub(super) reasons: Vec<ReasonCode>,
@@ -90,6 +94,7 @@ impl<S> SessionRequest<S> {
             requested_eps: Vec::new(),
             #[cfg(feature = "qnn")]
             ep_of_policy: None,
+            devices: Vec::new(),
             options: SessionOptions::default(),
             manifest: None,
             reasons: Vec::new(),
@@ -129,6 +134,17 @@ impl<S> SessionRequest<S> {
     /// policy for the CPU changes nothing. `ort` sets a policy on each builder by itself, so no policy is read from there.
     pub fn with_selection_policy(mut self, policy: types::SelectionPolicy) -> Self {
         self.options.selection_policy = Some(policy.into());
+        self
+    }
+
+    /// Names the type of device that the EP runs on, for an EP that has several, for example what OpenVINO's option `device_type`
+    /// is given. Call this after [`Self::with_options`].
+    ///
+    /// It goes into reports and `explain()`, and sessions on different devices are judged apart. Without this call the
+    /// type is known if ONNX Runtime lists one type for the EP, or if a policy chose it (1.23, feature `qnn`). The devices
+    /// in `explain()` are another thing: ONNX Runtime's own answer for the session.
+    pub fn with_device_type(mut self, device: types::DeviceType) -> Self {
+        self.options.device_type = Some(device.into());
         self
     }
 
@@ -237,6 +253,7 @@ impl<S> SessionRequest<S> {
             ort_status_code,
             text: placement::scrubbed(message),
             count: 1,
+            device_type: self.options.device_type,
         };
         self.shared
             .core()
@@ -275,6 +292,7 @@ impl<S> SessionRequest<S> {
         let mut info = SessionInfo::new(model, placement);
         info.requested_eps = self.requested_eps;
         info.options = self.options;
+        info.devices = self.devices;
         info.creation = creation;
         info.directive_id = in_effect.directive_id();
         info.runtime = self.other_runtime;
@@ -362,6 +380,17 @@ impl SessionRequest {
             self.requested_eps = names.of_request(&self.requested_eps);
             let policy = self.options.selection_policy;
             self.ep_of_policy = policy.and_then(|policy| names.only_ep_of(policy.prefers()));
+            self.options.device_type = self.options.device_type.or_else(|| {
+                let wanted = self.wanted();
+                let asked = Asked::by_names(&wanted)?;
+                // The policy stands for the EP, which was found by the type that the policy prefers.
+                if self.requested_eps.is_empty() && asked.accelerator.is_named_by_device() {
+                    return policy.map(SelectionPolicy::prefers);
+                }
+                names
+                    .only_type_of(asked.ep)
+                    .filter(|_| asked.accelerator.is_named_by_device())
+            });
         }
         self.log = self
             .captures_log
@@ -391,8 +420,13 @@ impl SessionRequest {
             .extend(told.and_then(Compatibility::reason).map(ReasonCode::from));
         let repeats_self_test = self.repeats_self_test();
         let assignment = placement::read(&session);
+        self.devices = placement::session_devices(&session);
         #[cfg(feature = "qnn")]
         let assignment = assignment.map(|assignment| names.of_assignment(assignment));
+        #[cfg(feature = "qnn")]
+        {
+            self.devices = names.of_devices(self.devices);
+        }
         let log = self.log.take();
         let observation = self.begin(
             in_effect,

@@ -116,6 +116,26 @@ impl SelectionPolicy {
 }
 
 mirrored! {
+    /// Kind of the processor behind an EP.
+    #[expect(missing_docs, reason = "the names say it")]
+    pub enum DeviceType {
+        /// Several devices, or one that this version does not know.
+        Unknown,
+        Npu,
+        Gpu,
+        Cpu,
+    }
+}
+
+impl DeviceType {
+    /// Returns the type that an app names, for example by OpenVINO's option `device_type`: `NPU`, `GPU.1`. Case does not
+    /// matter. A choice among several devices (`AUTO:GPU,CPU`) is unknown. An empty text names none.
+    pub fn of_text(text: &str) -> Option<Self> {
+        proto::DeviceType::of_text(text).map(Self::from)
+    }
+}
+
+mirrored! {
     /// Kind of a failed upload.
     #[expect(missing_docs, reason = "the names say it")]
     pub enum UploadFailureKind {

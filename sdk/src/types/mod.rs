@@ -12,7 +12,8 @@ mod setters;
 pub use self::{
     device::{Device, Runtime},
     mirrored::{
-        ContextKind, Outcome, PowerSave, SelectionPolicy, StartPhase, Thermal, UploadFailureKind,
+        ContextKind, DeviceType, Outcome, PowerSave, SelectionPolicy, StartPhase, Thermal,
+        UploadFailureKind,
     },
     reason::ReasonCode,
     session::{ModelManifest, SelfTest, SessionOptions, SessionUid},

@@ -4,7 +4,10 @@ use std::fmt;
 
 use epwatch_proto as proto;
 
-use super::{mirrored::SelectionPolicy, setters::setters};
+use super::{
+    mirrored::{DeviceType, SelectionPolicy},
+    setters::setters,
+};
 
 /// Options of a session that change where or how fast the model runs. An empty text is not known.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,6 +23,14 @@ impl SessionOptions {
         with_htp_arch(htp_arch: String);
         /// Sets ONNX Runtime's level of graph optimisation.
         with_graph_optimization_level(graph_optimization_level: String);
+    }
+
+    /// Names the type of device that the EP runs on. See
+    /// [`SessionRequest::with_device_type`](crate::SessionRequest::with_device_type).
+    #[must_use]
+    pub fn with_device_type(mut self, device: impl Into<Option<DeviceType>>) -> Self {
+        self.0.device_type = device.into().map(Into::into);
+        self
     }
 
     /// Names the policy by which ONNX Runtime chooses devices by itself. See

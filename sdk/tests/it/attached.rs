@@ -129,6 +129,7 @@ fn a_placement_that_the_host_has_read_is_the_one_read_here() {
     let read = HostAssignment {
         runtime: runtime().version(),
         assignment: Some(placement::read(&host).unwrap()),
+        devices: Vec::new(),
         ep_compatibility: String::new(),
     };
     let attached = request(&watch, None)

@@ -426,8 +426,12 @@ impl<'a> CohortHtml<'a> {
             Some(asked) => format!(" Asked for: {}. Got: {got}.", visible_sentence(&asked)),
             None => String::new(),
         };
+        let devices = match &now.devices[..] {
+            [] => String::new(),
+            devices => format!(" Devices: {}.", visible_sentence(&devices.join(", "))),
+        };
         format!(
-            "{unit}, in the commonest placement of each version; {share} of the sessions now have it.{asked}"
+            "{unit}, in the commonest placement of each version; {share} of the sessions now have it.{asked}{devices}"
         )
     }
 

@@ -93,6 +93,8 @@ pub(crate) struct ModelSessions {
     pub(crate) n_nodes: u64,
     pub(crate) npu_nodes: u64,
     pub(crate) cpu_nodes: u64,
+    /// Devices to which ONNX Runtime gave inputs and outputs of its newest session.
+    pub(crate) devices: Vec<String>,
     /// Reason codes of all its sessions.
     pub(crate) reasons: Vec<String>,
 }
@@ -104,6 +106,7 @@ SELECT toString(s.model_id) AS model, toString(s.model_version) AS version,
     toUInt64(argMax(s.n_nodes, s.received_at)) AS n_nodes,
     toUInt64(argMax(s.npu_nodes, s.received_at)) AS npu_nodes,
     toUInt64(argMax(s.cpu_nodes, s.received_at)) AS cpu_nodes,
+    arrayMap(device -> toString(device), argMax(s.ep_devices, s.received_at)) AS devices,
     arrayMap(reason -> toString(reason), arraySort(groupUniqArrayArray(s.reasons))) AS reasons
 FROM device_sessions_v1 AS s
 WHERE s.bucket >= now('UTC') - toIntervalDay(?) AND s.installation = unhex(?)

@@ -25,6 +25,8 @@ pub(crate) struct PlacementRow {
     pub(crate) requested_eps: Vec<String>,
     /// The app's policy for the choice of devices; empty if it set none.
     pub(crate) selection_policy: String,
+    /// Devices to which ONNX Runtime gave inputs and outputs, for example `OpenVINOExecutionProvider on GPU (Intel)`.
+    pub(crate) devices: Vec<String>,
     pub(crate) npu_macs_share: Option<f64>,
     pub(crate) macs_attributed: Option<f64>,
     pub(crate) fingerprint: u64,
@@ -86,8 +88,8 @@ pub(super) struct Sessions {
 /// A name that was not reported for so long before is new again.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(24 * 14);
 
-/// Nodes, nodes on the NPU, nodes that belong on the CPU, and execution providers that were asked for.
-type Nodes = (u32, u32, u32, Vec<String>, String);
+/// Nodes, nodes on the NPU, nodes that belong on the CPU, execution providers that were asked for, policy and devices.
+type Nodes = (u32, u32, u32, Vec<String>, String, Vec<String>);
 
 /// Sums of one name, of one placement, or of all sessions. Columns that it is not about have their default.
 #[derive(Debug, Default, Row, Deserialize)]
@@ -127,7 +129,7 @@ SELECT c.model_version AS version, c.app_version AS app, c.firmware AS firmware,
     c.fingerprint_exact AS fingerprint, c.fingerprint_algorithm AS algorithm,
     grouping(version, app, firmware, runtime, fingerprint) AS others,
     min(c.bucket) AS first, sum(c.sessions) AS sessions, sumIf(c.sessions, is_placed) AS placed,
-    anyIf((c.n_nodes, c.npu_nodes, c.cpu_benign_nodes, c.requested_eps, c.selection_policy), is_placed) AS nodes,
+    anyIf((c.n_nodes, c.npu_nodes, c.cpu_benign_nodes, c.requested_eps, c.selection_policy, c.ep_devices), is_placed) AS nodes,
     anyIf(c.npu_macs_share, is_placed) AS npu_macs_share, anyIf(c.macs_attributed, is_placed) AS macs_attributed
 FROM cohort_sessions_closed_v1 AS c
 WHERE c.app_id = ? AND c.environment = ? AND c.model_id = ? AND c.chipset = ?
@@ -195,7 +197,7 @@ fn count(placements: &mut CommonPlacements, row: SeenRow) {
         let rank = |sessions, fingerprint| (sessions, std::cmp::Reverse(fingerprint));
         rank(known.sessions, known.fingerprint) > rank(row.placed, row.fingerprint)
     });
-    let (n_nodes, npu_nodes, benign_nodes, requested_eps, selection_policy) = row.nodes;
+    let (n_nodes, npu_nodes, benign_nodes, requested_eps, selection_policy, devices) = row.nodes;
     let commonest = stays.cloned().unwrap_or(PlacementRow {
         sessions: row.placed,
         all_sessions,
@@ -204,6 +206,7 @@ fn count(placements: &mut CommonPlacements, row: SeenRow) {
         benign_nodes,
         requested_eps,
         selection_policy,
+        devices,
         // The store holds -0 for sessions on the CPU only.
         npu_macs_share: row.npu_macs_share.map(|share| f64::from(share.abs())),
         macs_attributed: row.macs_attributed.map(f64::from),

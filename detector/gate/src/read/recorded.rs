@@ -612,6 +612,7 @@ mod tests {
             ort_status_code: 1,
             text: "QNN.backendValidateOpConfig() failed".to_owned(),
             count: 3,
+            device_type: None,
         }];
         report.run_errors = vec![epwatch_proto::RunErrors {
             session_uid: uid,

@@ -104,12 +104,13 @@ fn address(number: i64) -> *const c_void {
 }
 
 /// A model of `Native.kt`. Texts are id, version, hash, performance mode, SoC, HTP architecture, variant, side-car, file,
-/// selection policy, then the EPs and the reasons. Numbers are the count of EPs, the plan, the time of the creation, and a flag.
+/// selection policy, type of device, then the EPs and the reasons. Numbers are the count of EPs, the plan, the time of the
+/// creation, and a flag.
 fn with_model<R>(
     fields: &Fields,
     call: impl FnOnce(&EpwModel) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    const FIRST_NAME: usize = 10;
+    const FIRST_NAME: usize = 11;
     let names: Vec<EpwText> = (FIRST_NAME..fields.texts.len())
         .map(|at| fields.text(at))
         .collect();
@@ -141,6 +142,7 @@ fn with_model<R>(
         // ONNX Runtime's Java API cannot pass its log to a function of the app.
         log: EpwLog { id: 0 },
         selection_policy: fields.text(9),
+        device_type: fields.text(10),
     })
 }
 

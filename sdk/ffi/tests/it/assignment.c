@@ -50,6 +50,7 @@ static void explain_policy(EpwWatch watch, const EpwNode *nodes, size_t n_nodes)
   model.id = text("segmenter");
   model.version = text("3");
   model.selection_policy = text("OrtExecutionProviderDevicePolicy_PREFER_NPU");
+  model.device_type = text("NPU");
   memset(&assignment, 0, sizeof assignment);
   assignment.size = sizeof assignment;
   assignment.runtime = text("1.31.1");

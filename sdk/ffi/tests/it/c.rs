@@ -334,6 +334,7 @@ fn a_placement_that_the_host_has_read_is_summarised_as_one_read_here() {
         (on_cpu, "policy:prefer_npu"),
     ] {
         assert_eq!(by_policy["selection_policy"], "prefer_npu", "{by_policy}");
+        assert_eq!(by_policy["device_type"], "npu", "{by_policy}");
         assert_eq!(by_policy["requested"], json!([]), "{by_policy}");
         assert_eq!(by_policy["requested_in_effect"], json!([ep]), "{by_policy}");
     }

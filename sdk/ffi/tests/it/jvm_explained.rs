@@ -73,6 +73,7 @@ fn check_typed(printed: &Printed) {
         each(&session["requested_in_effect"], shown),
     ];
     assert_eq!(session["selection_policy"], "prefer_npu");
+    assert_eq!(session["device_type"], "gpu");
     assert_eq!(printed.line("typed_session"), typed.join("|"));
 }
 

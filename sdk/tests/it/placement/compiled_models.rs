@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use epwatch_proto::ReasonCode;
+use epwatch_proto::{DeviceType, ReasonCode};
 use epwatch_sdk::{
     ModelInfo, ObservedSession, SessionRequest, Watch,
     placement::Compatibility,
@@ -168,4 +168,38 @@ fn the_ep_is_asked_about_a_compiled_model() {
     assert_eq!(answer("not its own"), Some(Compatibility::Unsupported));
     // The text has the plugin's own form, but names a device that is missing here.
     assert_eq!(answer(r#"{"device":"NPU"}"#), None);
+}
+
+/// Intel's plugin lists NPUs only, as virtual devices. Here it has no compiler for them, so its session fails.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+#[test]
+fn a_session_that_fails_names_the_only_device_type_of_its_ep() {
+    if !is_alone(a_session_that_fails_names_the_only_device_type_of_its_ep) {
+        return;
+    }
+    let environment = environment();
+    let plugin = epwatch_runtimes::onnxruntime_ep_openvino();
+    let name = "openvino.virtual";
+    environment.register_ep_library(name, &plugin).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(KEY);
+    let watch = start(config(&dir.path().join("epwatch"), &collector.endpoint()));
+    let ep = |device: &ort::device::Device<'_>| device.ep().unwrap().to_owned();
+    let is_its = |device: &ort::device::Device<'_>| ep(device).starts_with("OpenVINO");
+    let devices: Vec<_> = environment.devices().filter(is_its).take(1).collect();
+    let asked = ep(&devices[0]);
+    let builder = ort::session::Session::builder(environment).unwrap();
+    let builder = builder.with_devices(devices, None).unwrap();
+    let request = watch.session(ModelInfo::new("m", "1").unwrap(), builder);
+    let request = request.requesting([asked]);
+    let made = request.commit_from_file(fixture("models/d_mlp.fp32.onnx"));
+    assert!(made.is_err(), "there is a compiler for Intel's NPU here");
+    watch.flush(TIMEOUT).unwrap();
+    let reports = collector.reports();
+    assert_eq!(
+        reports[0].start_failures[0].device_type,
+        Some(DeviceType::Npu)
+    );
+    let chipsets: Vec<_> = reports[0].start_failure_chipsets("x").collect();
+    assert_eq!(chipsets, ["x [OpenVINO NPU]"]);
 }

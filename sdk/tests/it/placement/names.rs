@@ -1,12 +1,20 @@
 //! Qualcomm's plugin under names that an app chose, and chosen by a policy. One process for each.
 
 use epwatch_proto::{Accelerator, ReasonCode, SelectionPolicy, placement::QNN_EP};
-use epwatch_sdk::ModelInfo;
+use epwatch_sdk::{ModelInfo, Watch};
 use ort::session::builder::{AutoDevicePolicy, SessionBuilder};
 use serde_json::{Value, json};
 
 use super::watch;
 use crate::support::{command, emit, emitted_by, environment, fixture, qnn, role};
+
+/// Devices of the latest session, without the vendor of this machine's processor.
+fn devices_of(watch: &Watch) -> Vec<String> {
+    let explained = watch.explain();
+    let devices = explained.sessions.last().unwrap().devices.iter();
+    let texts = devices.map(|device| device.split(" (").next().unwrap().to_owned());
+    texts.collect()
+}
 
 fn tell_placement(name: &str) {
     let environment = environment();
@@ -14,22 +22,28 @@ fn tell_placement(name: &str) {
     let library = qnn::installed().qnn_provider_library();
     environment.register_ep_library(name, library).unwrap();
     let is_its = |device: &ort::device::Device<'_>| device.ep().is_ok_and(|ep| ep == name);
-    let devices: Vec<_> = environment.devices().filter(is_its).take(1).collect();
-    assert_eq!(devices.len(), 1, "{name}");
     let backend = qnn::installed().qnn_htp_library();
     let option = |key: &str, value: &str| (format!("{name}.{key}"), value.to_owned());
     let options = [
         option("backend_path", &backend.to_string_lossy()),
         option("soc_model", "57"),
     ];
-    let builder = SessionBuilder::new(environment).unwrap();
-    let builder = builder.with_devices(devices, Some(&options)).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let session = watch(dir.path())
-        .session(ModelInfo::new("m", "1").unwrap(), builder)
-        .requesting([name])
-        .commit_from_file(fixture("models/a_cnn.qu8.onnx"))
-        .unwrap();
+    let watch = watch(dir.path());
+    let session = |model: &str| {
+        let devices: Vec<_> = environment.devices().filter(is_its).take(1).collect();
+        assert_eq!(devices.len(), 1, "{name}");
+        let builder = SessionBuilder::new(environment).unwrap();
+        let builder = builder.with_devices(devices, Some(&options)).unwrap();
+        let request = watch.session(ModelInfo::new("m", "1").unwrap(), builder);
+        let request = request.requesting([name]);
+        request
+            .commit_from_file(fixture(&format!("models/{model}.onnx")))
+            .unwrap()
+    };
+    let _of_floats = session("c_cnn_hardmax.fp32");
+    let of_floats = devices_of(&watch);
+    let session = session("a_cnn.qu8");
     let placement = session.placement().wire();
     let asked = placement.asked().unwrap();
     assert!(asked.accelerator.is_plain_npu(), "{asked:?}");
@@ -38,6 +52,7 @@ fn tell_placement(name: &str) {
         "nodes": [placement.n_npu_nodes(), placement.n_nodes],
         "is_qnn": asked.accelerator == Accelerator::QnnHtp,
         "reasons": placement.reasons,
+        "devices": [of_floats, devices_of(&watch)],
     }));
 }
 
@@ -61,6 +76,9 @@ fn a_plugin_under_any_name_gives_the_right_placement() {
             "nodes": [35, 37],
             "is_qnn": true,
             "reasons": ["edge_quantization"],
+            // The emulator's hardware is this machine's processor. Inputs and outputs of the quantised model belong to nodes
+            // on the CPU, so ONNX Runtime names no device of QNN.
+            "devices": [[format!("{reported} on CPU")], []],
         });
         assert_eq!(found, expected, "{name}");
     }

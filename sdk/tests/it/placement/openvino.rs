@@ -1,7 +1,7 @@
 //! Intel's EP, which compiles partitions as QNN's does: real sessions of `onnxruntime-openvino`, in a process of their own.
 
 use epwatch_proto::{Accelerator, Placement, PlacementSource, ReasonCode};
-use epwatch_sdk::{ModelInfo, placement::with_built_in_ep, runtime};
+use epwatch_sdk::{ModelInfo, placement::with_built_in_ep, runtime, types::DeviceType};
 use ort::session::Session;
 use serde_json::{Value, json};
 
@@ -40,13 +40,15 @@ fn tell_placements() {
         let mut session = watch
             .session(ModelInfo::new(model, "1").unwrap(), builder)
             .requesting([OPENVINO_EP])
+            .with_device_type(DeviceType::Cpu)
             .commit_from_file(fixture(&format!("models/{model}.onnx")))
             .unwrap();
         run(&mut session, dims);
         emit(facts(session.placement().wire()));
     }
     let explained = watch.explain().to_string();
-    assert!(explained.contains(OPENVINO_EP), "{explained}");
+    let asked = format!("asked for {OPENVINO_EP} (device cpu);");
+    assert!(explained.contains(&asked), "{explained}");
     assert!(!explained.contains("NPU"), "{explained}");
 }
 

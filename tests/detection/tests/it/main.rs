@@ -79,6 +79,7 @@ fn fail_to_start(report: &mut Report) {
         ort_status_code: 1,
         text: "device creation failed".into(),
         count: 1,
+        device_type: None,
     }];
     report.sessions.clear();
     report.series.clear();

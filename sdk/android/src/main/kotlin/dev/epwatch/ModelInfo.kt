@@ -31,6 +31,11 @@ public class ModelInfo @JvmOverloads constructor(
      * names no EP. A text that `OrtExecutionProviderDevicePolicy` does not have is an unknown policy.
      */
     public val selectionPolicy: String = "",
+    /**
+     * The device that the EP runs on, if it has several: `NPU`, `GPU` or `CPU`, for example what OpenVINO's option
+     * `device_type` is given, or empty. Sessions on different devices are judged apart.
+     */
+    public val deviceType: String = "",
 ) {
     /** For Java, which has no named arguments. */
     public class Builder(private val id: String, private val version: String) {
@@ -45,6 +50,7 @@ public class ModelInfo @JvmOverloads constructor(
         private var sideCar = ""
         private var modelFile = ""
         private var selectionPolicy = ""
+        private var deviceType = ""
 
         public fun setRequested(vararg eps: String): Builder = apply { requested = eps.toList() }
 
@@ -68,20 +74,24 @@ public class ModelInfo @JvmOverloads constructor(
 
         public fun setSelectionPolicy(policy: String): Builder = apply { selectionPolicy = policy }
 
+        public fun setDeviceType(device: String): Builder = apply { deviceType = device }
+
         public fun build(): ModelInfo = ModelInfo(
             id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar,
-            modelFile, selectionPolicy,
+            modelFile, selectionPolicy, deviceType,
         )
     }
 
     /** With this file, unless the app has named one. */
     internal fun ofFile(path: String): ModelInfo = if (modelFile.isNotEmpty()) this else ModelInfo(
         id, version, requested, reasons, sha256, performanceMode, socModel, htpArch, variant, afterRunError, sideCar, path,
-        selectionPolicy,
+        selectionPolicy, deviceType,
     )
 
     internal fun texts(): Array<ByteArray> {
-        val facts = listOf(id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar, modelFile, selectionPolicy)
+        val facts = listOf(
+            id, version, sha256, performanceMode, socModel, htpArch, variant, sideCar, modelFile, selectionPolicy, deviceType,
+        )
         return texts(*(facts + requested + reasons).toTypedArray())
     }
 
