@@ -75,6 +75,18 @@ def subgraphs(session: Any) -> Listed | None:
         return None
 
 
+def devices(session: Any) -> list[tuple[str, str, str]]:
+    """Returns EP, type and vendor of the device of each input that has one; needs onnxruntime 1.23."""
+    try:
+        return [
+            (own_name(device.ep_name), str(device.device.type).rpartition(".")[2], str(device.device.vendor))
+            for device in session.get_input_epdevices()
+            if device is not None
+        ]
+    except Exception:
+        return []
+
+
 def _metadata(session: Any) -> Any:
     try:
         return session.get_modelmeta()

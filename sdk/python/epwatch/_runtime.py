@@ -120,6 +120,7 @@ def session_of(
         "soc_model": "",
         "htp_arch": "",
         "selection_policy": "",
+        "device_type": "",
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": None,
@@ -129,6 +130,7 @@ def session_of(
     read = {
         "runtime": runtime,
         "subgraphs": subgraphs,
+        "devices": [],
         "ep_compatibility": "",
         "creation_ns": max(0, round(creation_seconds * 1e9)),
         "free_inputs": None,

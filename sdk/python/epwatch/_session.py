@@ -105,6 +105,8 @@ class InferenceSession:
         described["soc_model"] = str(options.get("soc_model", ""))
         described["htp_arch"] = str(options.get("htp_arch", ""))
         described["performance_mode"] = str(options.get("htp_performance_mode", ""))
+        # OpenVINO's option.
+        described["device_type"] = str(options.get("device_type", ""))
         self._described = described
         _add_missing(described, session)
         _process.track(self)
@@ -167,6 +169,7 @@ class InferenceSession:
         self._described["requested"] = asked or _placement.used(self._session)
         self._described["reasons"] = []
         self._described["selection_policy"] = self._followed(asked)
+        self._described["device_type"] = str(_placement.given_options(providers, provider_options).get("device_type", ""))
         _add_missing(self._described, self._session)
         self._remade(after_run_error=False)
 
@@ -229,6 +232,7 @@ class InferenceSession:
                 read = {
                     "runtime": _placement.runtime_version(),
                     "subgraphs": listed,
+                    "devices": _placement.devices(self._session),
                     "ep_compatibility": _placement.ep_compatibility(self._session),
                     "creation_ns": self._creation_ns,
                     "free_inputs": _placement.free_inputs(self._session),
@@ -366,6 +370,7 @@ def _describe(
         "soc_model": str(options.get("soc_model", "")),
         "htp_arch": str(options.get("htp_arch", "")),
         "selection_policy": selection_policy,
+        "device_type": str(options.get("device_type", "")),
         "reasons": _placement.listed("reasons", reasons, "no_ep_device"),
         "plan": None,
         "variant": variant,

@@ -13,9 +13,9 @@ use std::{
 use epwatch_proto::{placement::MAX_NODES, unhex};
 use epwatch_sdk::{
     AttachRequest, Conditions, HostAssignment, ModelInfo, NetworkKind, SessionPlan,
-    placement::{AssignedNode, Assignment, Compatibility, Subgraph},
+    placement::{AssignedDevice, AssignedNode, Assignment, Compatibility, Subgraph},
     preflight::{Check, PreflightFacts},
-    types::{PowerSave, ReasonCode, SelectionPolicy, SessionOptions, Thermal},
+    types::{DeviceType, PowerSave, ReasonCode, SelectionPolicy, SessionOptions, Thermal},
 };
 use pyo3::{
     FromPyObject, Py, PyErr, PyResult, Python, exceptions::PyValueError, pyclass, pymethods,
@@ -59,6 +59,8 @@ struct Described {
     htp_arch: String,
     /// Empty: none.
     selection_policy: String,
+    /// Empty: not known.
+    device_type: String,
     /// Codes.
     reasons: Vec<String>,
     plan: Option<Py<Plan>>,
@@ -76,6 +78,8 @@ type Listed = (String, Vec<(String, String, String)>);
 struct Read {
     runtime: String,
     subgraphs: Option<Vec<Listed>>,
+    /// EP, type and vendor of the device of each input.
+    devices: Vec<(String, String, String)>,
     ep_compatibility: String,
     creation_ns: u64,
     /// The names of the model's inputs, if dimensions are free.
@@ -106,6 +110,14 @@ impl Read {
     }
 }
 
+fn device_of((ep, device_type, vendor): (String, String, String)) -> AssignedDevice {
+    AssignedDevice {
+        ep,
+        device_type: DeviceType::of_text(&device_type).unwrap_or(DeviceType::Unknown),
+        vendor,
+    }
+}
+
 fn model_of(id: &str, version: &str) -> PyResult<ModelInfo> {
     let info = ModelInfo::new(id, version);
     info.map_err(|error| ConfigError::new_err(chain(&error)))
@@ -132,7 +144,8 @@ impl Watch {
             .with_performance_mode(&described.performance_mode)
             .with_soc_model(&described.soc_model)
             .with_htp_arch(&described.htp_arch)
-            .with_selection_policy(SelectionPolicy::of_text(&described.selection_policy));
+            .with_selection_policy(SelectionPolicy::of_text(&described.selection_policy))
+            .with_device_type(DeviceType::of_text(&described.device_type));
         let reason = |name: &String| {
             let unknown = || PyValueError::new_err(format!("{name:?} is not a code of a reason"));
             ReasonCode::from_name(name).ok_or_else(unknown)
@@ -209,7 +222,7 @@ impl Watch {
             let read_by_host = HostAssignment {
                 runtime: read.runtime,
                 assignment,
-                devices: Vec::new(),
+                devices: read.devices.into_iter().map(device_of).collect(),
                 ep_compatibility: read.ep_compatibility,
             };
             let creation = (read.creation_ns > 0).then(|| Duration::from_nanos(read.creation_ns));

@@ -19,6 +19,9 @@ session = epwatch.InferenceSession(MODEL, options, model="segmenter", version="3
 for _ in range(20):
     (output, *_) = session.run(None, {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)})
     assert output.shape[0] == 1
+# The emulator's hardware is this machine's processor.
+(listed,) = epwatch.explain(session)["devices"]
+assert " on CPU" in listed, listed
 print()
 print(json.dumps(epwatch.explain(session)))
 epwatch.flush(300)

@@ -146,6 +146,17 @@ explained = epwatch.explain(dropped)
 assert "ep_not_available" in [reason["code"] for reason in explained["reasons"]], explained
 assert explained["requested"] == ["QNNExecutionProvider"] and explained["soc_model"] == "SM8650"
 
+# OpenVINO is one EP for several devices; its option names the device, also if this build lacks the EP.
+laptop = epwatch.InferenceSession(
+    MODELS / "d_mlp.fp32.onnx",
+    providers=[("OpenVINOExecutionProvider", {"device_type": "GPU.1"}), "CPUExecutionProvider"],
+    model="laptop",
+    version="1",
+)
+assert epwatch.explain(laptop)["device_type"] == "gpu", epwatch.explain(laptop)
+laptop.set_providers(["CPUExecutionProvider"])
+assert epwatch.explain(laptop)["device_type"] in (None, ""), epwatch.explain(laptop)
+
 # Names no EP: onnxruntime chooses one by the policy, and here has none but the CPU.
 policy = onnxruntime.OrtExecutionProviderDevicePolicy.PREFER_NPU
 options = onnxruntime.SessionOptions()
