@@ -84,7 +84,7 @@ pub(crate) fn outputs(
         return Some(Check::new("outputs", CheckResult::Fail, why));
     }
     if let Some((one, found)) = noted.first() {
-        notes.push(Mistake::not_finite(&one.file.path, found));
+        notes.push(Mistake::not_finite(&one.file.path, &found.shown()));
     }
     let limit = by.policy.outputs.min_cosine?;
     let cosines = of_runs().map(|(one, outputs)| Some((outputs?.cosine?, one)));

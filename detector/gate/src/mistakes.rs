@@ -2,8 +2,6 @@
 
 use serde::Serialize;
 
-use crate::run::NotFinite;
-
 /// A misreading that a file invites, and what to do instead. If it would make a number meaningless, the reader returns
 /// an error instead.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -252,10 +250,10 @@ impl Mistake {
         )
     }
 
-    pub(crate) fn not_finite(file: &str, outputs: &NotFinite) -> Self {
+    pub(crate) fn not_finite(file: &str, outputs: &str) -> Self {
         Self::new(
             "not_finite",
-            format!("{file}: {}; a cosine is without them", outputs.shown()),
+            format!("{file}: {outputs}; a cosine is without them"),
             "inputs that the app has, as outputs.golden",
         )
     }

@@ -10,6 +10,8 @@
 use epwatch_proto::ROUNDING_COSINE;
 use sha2::{Digest, Sha256};
 
+#[cfg(feature = "ort")]
+use super::output::NotFinite;
 use super::{code, element::Number, output::Output};
 
 /// Distances of two sets of outputs.
@@ -101,13 +103,13 @@ fn distances_of_one(npu: &Output, cpu: &Output) -> Result<Distances, i32> {
 
 /// Counts the elements that are a NaN or an infinity; `None` if there is none.
 #[cfg(feature = "ort")]
-pub(super) fn not_finite(output: &Output) -> Option<super::NotFinite> {
+pub(super) fn not_finite(output: &Output) -> Option<NotFinite> {
     let (mut elements, mut of) = (0, 0);
     for number in output.element_type.numbers(&output.data) {
         of += 1;
         elements += u64::from(!number.as_f64().is_finite());
     }
-    (elements > 0).then(|| super::NotFinite {
+    (elements > 0).then(|| NotFinite {
         output: output.name.clone(),
         elements,
         of,

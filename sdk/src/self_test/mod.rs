@@ -69,6 +69,8 @@ pub(crate) use done::save_finished;
 
 pub use element::GoldenElement;
 pub use golden::GoldenInput;
+#[cfg(feature = "ort")]
+pub use output::NotFinite;
 pub use output::Output;
 #[cfg(feature = "ort")]
 pub use ready::ReadyInput;
@@ -134,19 +136,6 @@ where
     E: Into<Box<dyn Error + Send + Sync>>,
 {
     run::compared(random_session_uid(), session, golden, cpu_session).into()
-}
-
-/// An output of a run that is not finite everywhere.
-#[cfg(feature = "ort")]
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NotFinite {
-    /// Its name.
-    pub output: String,
-    /// Number of its elements that are a NaN or an infinity.
-    pub elements: u64,
-    /// Number of all its elements.
-    pub of: u64,
 }
 
 /// Runs a golden input on `session`, and returns the outputs that have a NaN or an infinity, in the session's order.

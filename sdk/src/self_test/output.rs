@@ -41,3 +41,16 @@ impl Output {
         })
     }
 }
+
+/// An output of a run that is not finite everywhere.
+#[cfg(feature = "ort")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotFinite {
+    /// Its name.
+    pub output: String,
+    /// Number of its elements that are a NaN or an infinity.
+    pub elements: u64,
+    /// Number of all its elements.
+    pub of: u64,
+}
