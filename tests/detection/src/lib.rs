@@ -10,6 +10,7 @@ mod evaluation;
 mod figures;
 mod goals;
 pub mod golden;
+mod jitter_table;
 pub mod labelled;
 mod outcome;
 mod repaired;
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 pub use cost::{record, replay_of};
-pub use outcome::{FaultOutcome, Healthy, Outcome, Repair};
+pub use outcome::{FaultOutcome, Healthy, JitterOutcome, Outcome, Repair};
 pub use repaired::repaired;
 pub use report::markdown;
 pub use senders::Keys;
@@ -130,6 +131,9 @@ pub fn evaluate(
                 let reports = |seed| (fleet.reports(seed), None);
                 let wrong = |lines: &[_]| fleet.wrong_in(lines);
                 stories::evaluate(&scenario.name, seeds, &runtime, reports, wrong)?
+            } else if let Some(jitter) = scenario.jitter() {
+                let families = (batch.from, &*specs);
+                stories::jitter::evaluate(&scenario.name, jitter, families, &runtime)?
             } else if let Some(day) = scenario.repaired_on() {
                 repaired::evaluate(&scenario.name, &specs, day, &runtime)?
             } else {

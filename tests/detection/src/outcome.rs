@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use epwatch_model::Severity;
 use serde::{Deserialize, Serialize};
 
 /// Figures of some families of one scenario.
@@ -26,6 +27,9 @@ pub struct Outcome {
     /// Fleets of a story of the field.
     #[serde(default)]
     pub stories: Vec<StoryOutcome>,
+    /// Fleets with runs that vary more.
+    #[serde(default)]
+    pub jitters: Vec<JitterOutcome>,
     /// Cohort windows from the change on, by truth and verdict.
     pub verdicts: BTreeMap<String, BTreeMap<String, u64>>,
     /// Numbers of cohort windows in which a rule could answer and in which it fired, by truth and the rule's number.
@@ -61,6 +65,18 @@ pub struct StoryOutcome {
     pub seed: u64,
     /// The error in the detector's account; `None` if the story was told correctly.
     pub wrong: Option<String>,
+}
+
+/// A fleet with runs that vary more.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct JitterOutcome {
+    pub seed: u64,
+    /// Share of the devices.
+    pub share: f64,
+    /// Multiple of their earlier p95.
+    pub strength: f64,
+    /// Highest severity that was sent.
+    pub notified: Severity,
 }
 
 /// A fault that was repaired.

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use crate::figures::{KINDS, bounds, drawn_faults, of_scenario, share_bounds};
 use crate::goals::goals;
 use crate::golden::{FALSE_FINDING, GoldenFleet, least_cosines_of_rounding};
+use crate::jitter_table::jitter_table;
 use crate::labelled::{Benign, Circumstance};
 use crate::outcome::{FaultOutcome, Healthy, Outcome, Repair};
 use crate::scenarios::{
@@ -76,6 +77,7 @@ pub fn markdown(
         Some(LEFT_OUT.to_owned()),
         repairs(outcomes),
         stories(outcomes),
+        jitter_table(outcomes),
         golden(outcomes),
         own_rates(outcomes),
         verdicts(outcomes),

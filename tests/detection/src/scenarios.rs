@@ -3,6 +3,7 @@
 use crate::golden::GoldenFleet;
 use crate::labelled::{Benign, Circumstance, FamilySpec, Fault, FaultKind, PlacementView, Truth};
 use crate::stories::Story;
+use crate::stories::jitter::Jitter;
 
 /// A kind of fleet and its weight.
 #[derive(Debug, Clone)]
@@ -49,6 +50,8 @@ enum Recipe {
     Story(Story),
     /// Golden outputs.
     Golden(GoldenFleet),
+    /// Runs that vary more, at each strength and on each share of the devices in turn.
+    Jitter(Jitter),
 }
 
 /// Faults for which the least number of devices is measured.
@@ -173,12 +176,16 @@ pub(crate) fn all() -> Vec<Scenario> {
     // With 300 families, each kind gets 50.
     let golden = GoldenFleet::ALL
         .map(|fleet| scenario(&golden_name(fleet), 1.0 / 6.0, Recipe::Golden(fleet)));
+    // With 300 families, each share and strength gets 10.
+    let jitters =
+        Jitter::ALL.map(|jitter| scenario(&jitter_name(jitter), 0.5, Recipe::Jitter(jitter)));
     let with_fewer_seeds = with_fewer_seeds
         .chain([among])
         .chain(lasting)
         .chain(stories)
         .chain(golden)
-        .chain(later_stories);
+        .chain(later_stories)
+        .chain(jitters);
     all.extend(with_fewer_seeds.map(|scenario| Scenario {
         seeds: (0, FEWER_SEEDS),
         ..scenario
@@ -207,6 +214,10 @@ pub(crate) fn lasting_name(runs: f64) -> String {
 
 pub(crate) fn story_name(story: Story) -> String {
     format!("story: {}", story.text())
+}
+
+pub(crate) fn jitter_name(jitter: Jitter) -> String {
+    format!("jitter: {}", jitter.text())
 }
 
 pub(crate) fn golden_name(fleet: GoldenFleet) -> String {
@@ -262,6 +273,14 @@ impl Scenario {
         }
     }
 
+    /// Returns the way in which the scenario's runs vary more, if they do.
+    pub(crate) fn jitter(&self) -> Option<Jitter> {
+        match self.recipe {
+            Recipe::Jitter(jitter) => Some(jitter),
+            _ => None,
+        }
+    }
+
     /// Families `from..to` of the scenario.
     pub(crate) fn families(&self, first_seed: u64, from: u64, to: u64) -> Vec<FamilySpec> {
         let first = first_seed + self.seeds.0;
@@ -281,7 +300,9 @@ impl Scenario {
         let in_turn = |of: &[Benign]| of[(number % of.len() as u64) as usize];
         let confounders = &Benign::CONFOUNDERS[1..];
         let kind = match self.recipe {
-            Recipe::Story(_) | Recipe::Golden(_) => return benign(Benign::Plain),
+            Recipe::Story(_) | Recipe::Golden(_) | Recipe::Jitter(_) => {
+                return benign(Benign::Plain);
+            }
             Recipe::Operational if at(4) < PLAIN_SHARE => return benign(Benign::Plain),
             Recipe::Operational => return benign(one_of(confounders, at(5))),
             Recipe::Confounders => return benign(in_turn(confounders)),

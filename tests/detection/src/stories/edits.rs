@@ -33,10 +33,26 @@ pub(super) fn slow_shape(report: &mut Report, shape: &str, factor: f64) {
 /// Makes the runs below each series' median faster by a factor, and the others slower by it.
 pub(super) fn alternate(report: &mut Report, factor: f64) {
     for series in &mut report.series {
-        let (fast, slow) = halves(series);
+        let (fast, slow) = by_speed(series, series.n / 2);
         let fast = fast.into_iter().map(|(us, count)| (us / factor, count));
         let slow = slow.into_iter().map(|(us, count)| (us * factor, count));
         take_runs(series, &fast.chain(slow).collect::<RunsByLatency>());
+    }
+}
+
+/// Multiplies the latency of the slowest share of each series' runs.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "small counts"
+)]
+pub(super) fn stretch_slowest(report: &mut Report, factor: f64, share: f64) {
+    for series in &mut report.series {
+        let n_fast = ((1.0 - share) * series.n as f64).round() as u64;
+        let (mut runs, slow) = by_speed(series, n_fast);
+        runs.extend(slow.into_iter().map(|(us, count)| (us * factor, count)));
+        take_runs(series, &runs);
     }
 }
 
@@ -69,10 +85,10 @@ pub(super) fn split_shapes(report: &mut Report, shapes: [&str; 2], share: f64) {
 /// Runs by their latency in microseconds.
 type RunsByLatency = Vec<(f64, u64)>;
 
-/// Returns the faster half of the runs of a series, and the slower one.
-fn halves(series: &LatencySeries) -> (RunsByLatency, RunsByLatency) {
+/// Returns a number of the fastest runs of a series, and the rest.
+fn by_speed(series: &LatencySeries, n_fast: u64) -> (RunsByLatency, RunsByLatency) {
     let (mut fast, mut slow) = (RunsByLatency::new(), RunsByLatency::new());
-    let mut left = series.n / 2;
+    let mut left = n_fast;
     for (index, count) in series.histogram.buckets() {
         let middle = (bucket_low_us(index) + bucket_high_us(index)) as f64 / 2.0;
         let n_fast = count.min(left);

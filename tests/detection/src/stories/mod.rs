@@ -2,6 +2,7 @@
 //! made from the reports of a [`Family`], which are changed from a day on.
 
 mod edits;
+pub(crate) mod jitter;
 mod nouns;
 mod told;
 
