@@ -186,7 +186,8 @@ fn shown(page: &InstallationPage, now: Timestamp) -> String {
     }));
     text.push_str("\n\n");
     text.push_str(&table(&rows));
-    for of in page.models.iter().filter(|of| !of.devices.is_empty()) {
+    let models = page.models.iter().flatten();
+    for of in models.filter(|of| !of.devices.is_empty()) {
         let [model, version, devices] =
             [&of.model, &of.version, &of.devices.join(", ")].map(|text| visible(text));
         _ = writeln!(text, "{model} {version}: {devices}");

@@ -113,6 +113,7 @@ pub(super) fn session(
         placement,
         creation_us: Some(300_000),
         created_at_unix_ms: created_ms,
+        devices: Vec::new(),
     }
 }
 
