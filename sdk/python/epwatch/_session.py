@@ -105,8 +105,6 @@ class InferenceSession:
         described["soc_model"] = str(options.get("soc_model", ""))
         described["htp_arch"] = str(options.get("htp_arch", ""))
         described["performance_mode"] = str(options.get("htp_performance_mode", ""))
-        # OpenVINO's option.
-        described["device_type"] = str(options.get("device_type", ""))
         self._described = described
         _add_missing(described, session)
         _process.track(self)
@@ -310,6 +308,8 @@ def attach(
     described = _describe(sha256, path, [], {}, reasons, variant, after_run_error, side_car, observed._followed(asked))
     described["plan"] = plan
     described["model"], described["version"] = _placement.identity(session, path, model, version)
+    # OpenVINO's option. A session that is made here has it from its arguments, as one that fails.
+    described["device_type"] = str(_placement.npu_options(session, {}).get("device_type", ""))
     observed._creation_ns = 0
     observed._begin(session, described, asked, {})
     return observed
