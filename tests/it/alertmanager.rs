@@ -469,7 +469,10 @@ async fn the_example_escapes_names_for_slack_and_for_mail() {
         incident.id = severity.as_str().to_owned();
         incident.key.model.app_id = "<!here>".to_owned();
         incident.key.model.model_id = "<!channel> & *\u{202e}<b>x</b>*".to_owned();
-        incident.headline.as_mut().unwrap().severity = severity;
+        let headline = incident.headline.as_mut().unwrap();
+        headline.severity = severity;
+        // A page about the same chipset would inhibit the ticket.
+        headline.chipsets = [incident.id.clone()].into();
         channels[0].notify(&news, now).await.unwrap();
     }
     until("Slack and the mail server were told", async || {
