@@ -480,20 +480,29 @@ async fn the_example_escapes_names_for_slack_and_for_mail() {
     })
     .await;
     let message = slack.bodies.lock().unwrap()[0]["attachments"][0].clone();
-    for part in ["title", "text"] {
+    let name = "&lt;!channel&gt; &amp; *[U+202E]&lt;b&gt;x&lt;/b&gt;*";
+    for (part, name) in [
+        ("fallback", name),
+        ("title", name),
+        ("text", "&lt;!here&gt;"),
+    ] {
         let text = message[part].as_str().unwrap();
-        let name = "&lt;!channel&gt; &amp; *[U+202E]&lt;b&gt;x&lt;/b&gt;*";
         assert!(text.contains(name), "{part}: {message:#}");
-        assert!(!text.contains('<'), "{part}: {message:#}");
     }
+    assert!(!message.to_string().contains('<'), "{message:#}");
     assert_eq!(message["mrkdwn_in"], json!(["pretext"]), "{message:#}");
     let mail = mails.lock().unwrap()[0].clone();
     let (head, body) = mail.split_once("\n\n").unwrap();
     assert!(head.contains("Subject: FIRING page: "), "{mail}");
     let (text, html) = body.split_once("text/html").unwrap();
     assert!(text.contains("<!channel> & *[U+202E]<b>x</b>*"), "{mail}");
-    let name = "&lt;!channel&gt; &amp; *[U+202E]&lt;b&gt;x&lt;/b&gt;*";
-    assert!(html.contains(name), "{mail}");
+    // Go's template also escapes the plus of [U+202E].
+    for part in [
+        "&lt;!channel&gt; &amp; *[U&#43;202E]",
+        "&lt;b&gt;x&lt;/b&gt;",
+    ] {
+        assert!(html.contains(part), "{part}: {mail}");
+    }
     assert!(
         !html.contains("<b>") && !html.contains("<!channel>"),
         "{mail}"
