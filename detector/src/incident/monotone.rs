@@ -7,10 +7,14 @@ use std::time::Duration;
 use epwatch_model::{CohortVerdict, Incident, IncidentKey, Severity};
 
 use super::advance;
+use crate::judge::baseline::Baseline;
 use crate::judge::placement::tests::placed;
 use crate::judge::signals::{Controls, PeerRatios};
 use crate::judge::window::CohortWindow;
-use crate::testing::{Fleet, at, judged_with_controls, reference};
+use crate::testing::{
+    Fleet, at, compiled_for_another, failed_starts, golden_tests, judged, judged_with_controls,
+    reference,
+};
 
 /// Seeds of the fleets' noise.
 const SEEDS: [u64; 3] = [7, 8, 9];
@@ -51,6 +55,17 @@ const SOME_RUNS: Grid = Grid {
 };
 
 const DAYS: [i64; 3] = [1, 2, 3];
+
+/// CV within a device in the cohort's earlier windows.
+const USUAL_CV: f64 = 0.15;
+
+/// A finding that counts devices, whatever their latency is.
+#[derive(Debug, Clone, Copy)]
+enum Counted {
+    FailedStarts,
+    CompiledForAnother,
+    WrongOutputs,
+}
 
 /// Another thing that ran in the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -221,7 +236,23 @@ fn verdict(fleet: &Fleet, beside: Beside) -> CohortVerdict {
         peers: &peers,
         chipsets: &[],
     };
-    judged_with_controls(&window, controls, &reference())
+    // The only control of a larger CV is the version before. Load of another model would be a ticket for its CV where few
+    // runs are slow, and load where many are.
+    let is_load = matches!(beside, Beside::SlowModel | Beside::SlowModelByFirmware);
+    let baseline = if is_load {
+        reference()
+    } else {
+        with_usual_cv()
+    };
+    judged_with_controls(&window, controls, &baseline)
+}
+
+/// Returns the baseline of a cohort whose runs varied little in earlier windows, so that a larger CV counts.
+fn with_usual_cv() -> Baseline {
+    Baseline {
+        cv_within: Some(USUAL_CV),
+        ..reference()
+    }
 }
 
 /// Returns the highest severity that was notified after one-day windows with these verdicts, one window each.
@@ -263,6 +294,70 @@ fn more_of_a_fault_with_placements_never_tells_less() {
 #[test]
 fn more_slow_runs_never_tell_less() {
     SOME_RUNS.check(false);
+}
+
+impl Counted {
+    /// Returns a healthy window in which this counts the first devices.
+    fn window(self, devices: u32, hit: u32) -> CohortWindow {
+        let fleet = Fleet {
+            devices,
+            ..Fleet::default()
+        };
+        let mut window = fleet.window();
+        match self {
+            Counted::FailedStarts => {
+                window.device_events.failed_starts =
+                    failed_starts(0..hit, "f1", "backend_setup_failed");
+                window
+            }
+            Counted::CompiledForAnother => compiled_for_another(window, 0..hit, "f1"),
+            Counted::WrongOutputs => {
+                let mut tests = golden_tests(0..hit, "bb", "f1", 0.5);
+                tests.extend(golden_tests(hit..devices, "aa", "f1", 0.01));
+                window.device_events.tests = tests;
+                window
+            }
+        }
+    }
+}
+
+#[test]
+fn more_devices_with_a_finding_other_than_latency_never_tell_less() {
+    let counted = [
+        Counted::FailedStarts,
+        Counted::CompiledForAnother,
+        Counted::WrongOutputs,
+    ];
+    for counted in counted {
+        let mut told_at: BTreeMap<(usize, usize), [Severity; 3]> = BTreeMap::new();
+        for (share_at, share) in ALL_RUNS.shares.iter().enumerate() {
+            for (devices_at, devices) in ALL_RUNS.devices.iter().enumerate() {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a share of some devices"
+                )]
+                let hit = (f64::from(*devices) * share).round() as u32;
+                let window = counted.window(*devices, hit);
+                let verdict = judged(&window, None, &with_usual_cv());
+                let of_days =
+                    |days: i64| told(&vec![verdict.clone(); usize::try_from(days).unwrap()]);
+                let found = DAYS.map(of_days);
+                let what = (counted, *share, *devices);
+                assert!(found.is_sorted(), "{what:?}: over days {found:?}");
+                let less_share = share_at.checked_sub(1).map(|less| (less, devices_at));
+                let less_devices = devices_at.checked_sub(1).map(|less| (share_at, less));
+                for less in [less_share, less_devices].into_iter().flatten() {
+                    let before = told_at[&less];
+                    let is_less = before.iter().zip(&found).any(|(before, now)| now < before);
+                    assert!(!is_less, "{what:?}: {found:?}, and {before:?} with less");
+                }
+                told_at.insert((share_at, devices_at), found);
+            }
+        }
+        let all = (ALL_RUNS.shares.len() - 1, ALL_RUNS.devices.len() - 1);
+        assert!(told_at[&all][2] >= Severity::Ticket, "{counted:?}");
+    }
 }
 
 /// A fault that grows from day to day is notified at least as severely as one that keeps the size of its first day.
