@@ -195,16 +195,14 @@ impl Story {
                 "30 % of the devices have half of their runs faster and half slower, 1.15x to 1.35x, with the old median: no page"
             }
             Story::RollBackOfSome => {
-                "2.0.0 is slow on 30 % of the devices and all go back to 1.0.0: the incident ends within a week and says so, and \
-                 1.0.0 has no finding"
+                "2.0.0 is slow on 30 % of the devices and all go back to 1.0.0: the incident ends within a week and says so"
             }
             Story::RollBackWithoutTheHit => {
                 "2.0.0 is slow on 30 % of the devices and all others go back to 1.0.0: the incident stays open, and 1.0.0 has no \
                  finding"
             }
             Story::RollBackForNone => {
-                "2.0.0 is slow on 30 % of the devices and all go back to 1.0.0, as slow on them: the incident stays open, and it \
-                 is one page"
+                "2.0.0 is slow on 30 % of the devices and all go back to 1.0.0, as slow on them: the incident stays open as one page"
             }
             Story::FixForNone => {
                 "2.0.0 is slow on 30 % of the devices and 2.0.1 is as slow on them: the incident stays open, and it is one page"
