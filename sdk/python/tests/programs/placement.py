@@ -1,6 +1,7 @@
 """A session on QNN's emulator, as a robot's program makes it, with the plugin under a name of its own: prints what is explained of it, and runs it 20 times."""
 
 import json
+import os
 import sys
 
 import numpy
@@ -19,9 +20,12 @@ session = epwatch.InferenceSession(MODEL, options, model="segmenter", version="3
 for _ in range(20):
     (output, *_) = session.run(None, {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)})
     assert output.shape[0] == 1
-# The emulator's hardware is this machine's processor.
-(listed,) = epwatch.explain(session)["devices"]
-assert " on CPU" in listed, listed
+# Inputs of this model belong to nodes on the CPU, so onnxruntime names no device of QNN. The other model's are QNN's, and the
+# emulator's hardware is this machine's processor.
+assert epwatch.explain(session)["devices"] == [], epwatch.explain(session)
+floats = onnxruntime.InferenceSession(os.path.join(os.path.dirname(MODEL), "c_cnn_hardmax.fp32.onnx"), options)
+((ep, device_type, _vendor),) = epwatch._placement.devices(floats)
+assert ep in (QNN, "QNNExecutionProvider") and device_type == "CPU", (ep, device_type)
 print()
 print(json.dumps(epwatch.explain(session)))
 epwatch.flush(300)
