@@ -226,10 +226,11 @@ fn observed_without_cause(
         });
     }
     match verdict.class {
-        VerdictClass::Healthy => Some(match still_has_hits(watched(incident, cohort)?, verdict) {
-            true => Observation::Held,
-            false => Observation::Clean,
-        }),
+        // Windows overlap, so one that is not sure must not count the clean ones anew.
+        VerdictClass::Healthy => {
+            let is_clean = !still_has_hits(watched(incident, cohort)?, verdict);
+            is_clean.then_some(Observation::Clean)
+        }
         _ if verdict.reasons.iter().any(is_as_before) => Some(Observation::Clean),
         // The only finding is that the certificate is for another runtime.
         VerdictClass::DataQuality if verdict.reasons.iter().any(is_uncertified) => {
