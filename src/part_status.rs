@@ -63,6 +63,7 @@ pub(crate) fn of_this_process(
         let page = metrics.encode();
         let mut facts = vec![fine("Collector", collector.clone())];
         facts.extend(certificate(&page, Timestamp::now()));
+        facts.extend(client_authorities(&page, Timestamp::now()));
         facts.extend(wal(&page));
         facts.extend(taken(&page, &store));
         facts.extend(summaries(&page));
@@ -101,6 +102,7 @@ pub(crate) async fn of_folder(dir: &Path, store: &str) -> Vec<PartStatus> {
     };
     let mut facts = vec![wal];
     facts.extend(certificate(&page, Timestamp::now()));
+    facts.extend(client_authorities(&page, Timestamp::now()));
     facts.extend(taken(&page, store));
     facts.extend(summaries(&page));
     facts.extend(judging(&page, steps, Timestamp::now()));
@@ -183,21 +185,42 @@ fn wal(page: &str) -> Option<PartStatus> {
     })
 }
 
+/// Returns a time of the device port's TLS files; `None` if it is not set.
+#[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
+fn tls_time(page: &str, name: &str) -> Option<Timestamp> {
+    let name = format!("epwatch_collector_tls_{name}_timestamp_seconds");
+    let second = value(page, &name).filter(|second| *second > 0.0)?;
+    Timestamp::from_second(second as i64).ok()
+}
+
+fn minute(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
+}
+
+/// Returns when the first authority of clients ends, if it has ended or will soon. Devices connect nevertheless, so this
+/// is not a failure.
+fn client_authorities(page: &str, now: Timestamp) -> Option<PartStatus> {
+    let end = tls_time(page, "client_ca_not_after")?;
+    let left = end.duration_since(now);
+    let verb = match left.is_positive() {
+        true => "ends",
+        false => "ended",
+    };
+    (left < CERTIFICATE_ENDS_SOON).then(|| {
+        let end = minute(end);
+        let text = format!(
+            "An authority in collector.tls.client_ca {verb} {end}. Clients with certificates that it signed connect until \
+             these end."
+        );
+        fine("Client authorities", text)
+    })
+}
+
 /// Returns the problem of the device port's certificate; `None` without a problem or a certificate.
 fn certificate(page: &str, now: Timestamp) -> Option<PartStatus> {
-    #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970")]
-    let time = |name: &str| {
-        let second = value(
-            page,
-            &format!("epwatch_collector_tls_{name}_timestamp_seconds"),
-        )?;
-        Timestamp::from_second(second as i64)
-            .ok()
-            .filter(|_| second > 0.0)
-    };
-    let (begin, end) = (time("not_before")?, time("not_after")?);
-    let at = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M UTC");
-    let (begins, ends) = (at(begin), at(end));
+    let begin = tls_time(page, "not_before")?;
+    let end = tls_time(page, "not_after")?;
+    let (begins, ends) = (minute(begin), minute(end));
     let text = if end <= now {
         format!("It ended {ends}, so no device can connect. Renew the files of collector.tls.")
     } else if begin > now {
@@ -636,6 +659,11 @@ epwatch_detector_failing_since_timestamp_seconds{{notifier=\"slack\"}} {:?}",
             let now = Timestamp::from_second(1_800_000_060).unwrap();
             let fact = certificate(&page, now).unwrap();
             assert!(fact.text.contains(says) && !fact.is_fine, "{fact:?}");
+            let page = page.replace("tls_not_after", "tls_client_ca_not_after");
+            assert_eq!(certificate(&page, now), None);
+            let fact = client_authorities(&page, now);
+            assert_eq!(fact.is_some(), end < 1_900_000_000, "{fact:?}");
+            assert!(fact.is_none_or(|fact| fact.is_fine && fact.text.contains("client_ca")));
         }
         let behind = ("oldest_seconds 0.0", "oldest_seconds 1800.5");
         check(behind, "Summaries", "lack a backlog");

@@ -11,6 +11,7 @@ use epwatch_detector::{Detector, DetectorConfig};
 use epwatch_page::{PageConfig, PageServer};
 use epwatch_server::Problems;
 use epwatch_store::embedded::{default_socket, engine_dir};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -228,6 +229,12 @@ impl ServerConfig {
             && let Some(lockout) = self.collector.lockout()
         {
             warnings.push(("collector.keys", lockout.to_owned()));
+        }
+        if matches!(runs, Runs::Both | Runs::Collector)
+            && let Some(tls) = &self.collector.tls
+            && let Some(problem) = tls.authority_problem(Timestamp::now())
+        {
+            warnings.push(("collector.tls.client_ca", problem));
         }
         if matches!(runs, Runs::Collector | Runs::Detector) && self.store.clickhouse.is_none() {
             let text = "names no server, so a start needs --clickhouse ADDRESS";

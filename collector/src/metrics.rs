@@ -85,6 +85,7 @@ pub struct Metrics {
     pub(crate) files_current: Family<Label, Gauge>,
     pub(crate) tls_not_before: Gauge,
     pub(crate) tls_not_after: Gauge,
+    pub(crate) tls_client_ca_not_after: Gauge,
     pub(crate) connections_max: Gauge,
     pub(crate) wal_max_bytes: Gauge,
     pub(crate) wal_min_free_bytes: Gauge,
@@ -190,11 +191,15 @@ impl Metrics {
             ),
             tls_not_before: table.add(
                 "tls_not_before_timestamp_seconds",
-                "Begin of the certificate in use, since 1970; 0 without one",
+                "Latest begin in the certificate's chain in use, since 1970; 0 without one",
             ),
             tls_not_after: table.add(
                 "tls_not_after_timestamp_seconds",
-                "Earliest end of the certificate in use and of client_ca, since 1970; 0 without one",
+                "Earliest end in the certificate's chain in use, since 1970; 0 without one",
+            ),
+            tls_client_ca_not_after: table.add(
+                "tls_client_ca_not_after_timestamp_seconds",
+                "Earliest end of an authority in client_ca, since 1970; 0 without one",
             ),
             connections_max: table.add("connections_max", "Limit of open connections"),
             wal_max_bytes: table.add("wal_max_bytes", "Limit of the bytes in the WAL"),

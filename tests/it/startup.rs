@@ -554,6 +554,27 @@ fn a_certificate_that_no_device_accepts_is_found_by_a_check() {
     check_succeeds(&mut openssl);
     let said = check_succeeds(&mut check(&soon));
     assert!(said.contains("within 7 days"), "{said}");
+
+    let read = |name: &str| std::fs::read_to_string(tls(name)).unwrap();
+    let written = |name: &str, texts: [&str; 2]| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, texts.map(read).concat()).unwrap();
+        path
+    };
+    // Clients read the chain as well.
+    let chain = written("chain.pem", ["server.pem", "expired.pem"]);
+    check_fails(&mut check(&chain), 2, "ended 2021-01-01");
+    // An ended authority of clients is nothing that a device reads.
+    let both = written("both.pem", ["device-ca.pem", "ended-device-ca.pem"]);
+    let mut command = check(&tls("server.pem"));
+    let said = check_succeeds(command.env("EPWATCH_COLLECTOR__TLS__CLIENT_CA", both));
+    for part in [
+        "collector.tls.client_ca: ",
+        "authority 2 of 2 ended 2021-01-01",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!said.contains("cert_file"), "{said}");
 }
 
 /// Answers every request in the same way; returns the address.

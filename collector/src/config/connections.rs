@@ -109,6 +109,14 @@ impl TlsConfig {
         let (problem, is_now) = tls::load(&self.files()).ok()?.validity?.problem(now)?;
         Some((format!("{}: {problem}", self.cert_file.display()), is_now))
     }
+
+    /// Returns which authorities of `client_ca` have ended or will soon. Their clients may still connect.
+    #[must_use]
+    pub fn authority_problem(&self, now: Timestamp) -> Option<String> {
+        let file = self.client_ca.as_ref()?;
+        let problem = tls::load(&self.files()).ok()?.authority_problem(now)?;
+        Some(format!("{}: {problem}", file.display()))
+    }
 }
 
 #[cfg(test)]

@@ -23,10 +23,27 @@ pub(crate) struct Validity {
 pub(crate) const ENDS_SOON: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl Validity {
+    /// Returns the time in which both are valid.
+    pub(super) fn overlap(self, other: Self) -> Self {
+        Self {
+            not_before: self.not_before.max(other.not_before),
+            not_after: self.not_after.min(other.not_after),
+        }
+    }
+
+    /// Returns when an authority of clients ends, if it has ended or will soon.
+    pub(super) fn end_of_authority(&self, now: Timestamp) -> Option<String> {
+        let left = self.not_after.duration_since(now);
+        let verb = match left.is_positive() {
+            true => "ends",
+            false => "ended",
+        };
+        (left < ENDS_SOON).then(|| format!("{verb} {}", shown(self.not_after)))
+    }
+
     /// Returns the reason why devices cannot connect now or soon, and whether they cannot connect now.
     pub(crate) fn problem(&self, now: Timestamp) -> Option<(String, bool)> {
-        let at = |time: Timestamp| time.strftime("%Y-%m-%d %H:%M UTC");
-        let (begin, end) = (at(self.not_before), at(self.not_after));
+        let (begin, end) = (shown(self.not_before), shown(self.not_after));
         if self.not_after <= now {
             return Some((
                 format!("ended {end}: no device can connect; renew it"),
@@ -42,6 +59,10 @@ impl Validity {
         let left = self.not_after.duration_since(now);
         (left < ENDS_SOON).then(|| (format!("ends {end}, within 7 days; renew it"), false))
     }
+}
+
+fn shown(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M UTC").to_string()
 }
 
 /// Returns when a certificate is valid; `None` if the bytes are not a certificate.

@@ -118,9 +118,13 @@ impl Watched {
     }
 }
 
-/// Logs a warning if the certificate ends soon or no device accepts it.
+/// Logs a warning if the certificate ends soon or no device accepts it, and if an authority of clients ends.
 fn warn_of_the_end(tls: &Tls) {
-    let problem = tls.validity().and_then(|of| of.problem(Timestamp::now()));
+    let now = Timestamp::now();
+    if let Some(problem) = tls.authority_problem(now) {
+        tracing::warn!(problem, "an authority in collector.tls.client_ca ends");
+    }
+    let problem = tls.validity().and_then(|of| of.problem(now));
     match problem {
         Some((problem, true)) => {
             let text = "the certificate of collector.tls.cert_file is not valid";
@@ -154,12 +158,14 @@ pub(crate) fn watch(
         let gauges = (
             metrics.tls_not_before.clone(),
             metrics.tls_not_after.clone(),
+            metrics.tls_client_ca_not_after.clone(),
         );
         let show = move |tls: &Tls| {
             let validity = tls.validity();
             let second = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_second);
             gauges.0.set(second(validity.map(|of| of.not_before)));
             gauges.1.set(second(validity.map(|of| of.not_after)));
+            gauges.2.set(second(tls.first_end_of_authorities()));
         };
         show(&tls);
         watched.push(Watched::new("tls", paths, move || {

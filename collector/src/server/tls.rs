@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use epwatch_server::read_config_file;
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use rustls::client::verify_server_name;
 use rustls::crypto::ring;
@@ -48,6 +49,28 @@ pub(crate) struct LoadedFiles {
     config: Arc<ServerConfig>,
     certificate: CertificateDer<'static>,
     pub(crate) validity: Option<Validity>,
+    /// Of each authority in `client_ca`, in the order of the file.
+    authorities: Vec<Option<Validity>>,
+}
+
+impl LoadedFiles {
+    /// Returns which authorities of clients have ended or will soon, and what that means. The handshake reads only an
+    /// authority's name and key (RFC 5280, 6.1.1), so it still accepts certificates that an ended authority signed.
+    pub(crate) fn authority_problem(&self, now: Timestamp) -> Option<String> {
+        let n = self.authorities.len();
+        let of = |(at, validity): (usize, &Option<Validity>)| {
+            let end = validity.as_ref()?.end_of_authority(now)?;
+            Some(format!("authority {} of {n} {end}", at + 1))
+        };
+        let ends: Vec<String> = self.authorities.iter().enumerate().filter_map(of).collect();
+        (!ends.is_empty()).then(|| {
+            format!(
+                "{}; clients with certificates that it signed connect until these end: give them certificates of \
+                 another authority, then remove it from the file",
+                ends.join(", ")
+            )
+        })
+    }
 }
 
 impl Tls {
@@ -62,9 +85,21 @@ impl Tls {
         self.current.read().config.clone()
     }
 
-    /// Returns the time in which the certificate in use and all authorities are valid; `None` if it cannot be read.
+    /// Returns the time in which the certificate in use and its chain are valid; `None` if it cannot be read.
     pub(crate) fn validity(&self) -> Option<Validity> {
         self.current.read().validity
+    }
+
+    /// Returns the earliest end of an authority of clients; `None` without one.
+    pub(crate) fn first_end_of_authorities(&self) -> Option<Timestamp> {
+        let current = self.current.read();
+        let read = current.authorities.iter().flatten();
+        read.map(|of| of.not_after).min()
+    }
+
+    /// As [`LoadedFiles::authority_problem`].
+    pub(crate) fn authority_problem(&self, now: Timestamp) -> Option<String> {
+        self.current.read().authority_problem(now)
     }
 
     /// Whether a client that asks for this name accepts the certificate's names.
@@ -108,14 +143,9 @@ pub(crate) fn load(files: &TlsFiles) -> Result<LoadedFiles, TlsError> {
         Some(file) => load_certificates("client_ca", file)?,
         None => Vec::new(),
     };
-    let ends = certified.cert.first().into_iter().chain(&authorities);
-    let validity = ends.map(|der| validity(der)).reduce(|one, other| {
-        let (one, other) = (one?, other?);
-        Some(Validity {
-            not_before: one.not_before.max(other.not_before),
-            not_after: one.not_after.min(other.not_after),
-        })
-    });
+    let chain = certified.cert.iter().map(|der| validity(der));
+    let in_chain = chain.reduce(|one, other| Some(one?.overlap(other?)));
+    let of_authorities = authorities.iter().map(|der| validity(der)).collect();
     let certificate = certified.cert.first().cloned();
     let certificate = certificate.ok_or_else(|| TlsError {
         key: "cert_file",
@@ -149,7 +179,8 @@ pub(crate) fn load(files: &TlsFiles) -> Result<LoadedFiles, TlsError> {
     Ok(LoadedFiles {
         config: Arc::new(config),
         certificate,
-        validity: validity.flatten(),
+        validity: in_chain.flatten(),
+        authorities: of_authorities,
     })
 }
 

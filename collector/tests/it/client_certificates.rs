@@ -149,6 +149,32 @@ async fn authorities_are_replaced_while_it_runs() {
     port.collector.stop().await;
 }
 
+/// A change of the authority: the earlier one may end before its file is written anew. `cert_file` is not blamed, and the
+/// gauge of its end stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ended_authority_is_named_and_stops_no_client() {
+    let port = port(|tls| {
+        let file = tls.client_ca.as_ref().unwrap();
+        let both = pem("device-ca.pem") + &pem("ended-device-ca.pem");
+        std::fs::write(file, both).unwrap();
+    })
+    .await;
+    let address = port.collector.listen();
+    for device in ["device", "ended-device"] {
+        upload(address, Some(device), &port.own).await.unwrap();
+    }
+    upload(address, None, &port.app).await.unwrap();
+    // From `openssl x509 -enddate` of ended-device-ca.pem and server.pem.
+    check_metrics(
+        &port.collector,
+        &[
+            "epwatch_collector_tls_client_ca_not_after_timestamp_seconds 1609459200",
+            "epwatch_collector_tls_not_after_timestamp_seconds 4948848736",
+        ],
+    );
+    port.collector.stop().await;
+}
+
 #[test]
 fn an_authority_that_cannot_be_used_is_a_problem_of_the_config() {
     let dir = tempfile::tempdir().unwrap();
