@@ -13,6 +13,9 @@ use crate::units::ByteSize;
 /// The most bytes of a config file, or of a file that a config names. 4,096 app keys need a quarter of them.
 const MAX_CONFIG_FILE: ByteSize = ByteSize(4 << 20);
 
+/// The mark U+FEFF in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Makes a folder that only this user can enter, whatever the umask. In an existing folder other users lose their
 /// rights.
 ///
@@ -56,12 +59,17 @@ pub fn read_config_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads a file as [`read_config_file`] does, as text.
+/// Reads a file as [`read_config_file`] does, as text. The byte order mark that some editors write first is not part of
+/// the text: a token or secret behind it would never match.
 ///
 /// # Errors
 /// Errors of [`read_config_file`], and bytes that are not UTF-8.
 pub fn read_config_text(path: &Path) -> io::Result<String> {
-    let text = String::from_utf8(read_config_file(path)?);
+    let mut bytes = read_config_file(path)?;
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
+    }
+    let text = String::from_utf8(bytes);
     text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
@@ -143,6 +151,16 @@ mod tests {
             (0o604, true),
         ] {
             assert_eq!(is_open_to_others(0o100_000 | mode), expected, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_not_part_of_a_text() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        for (text, expected) in [("\u{feff}abc", "abc"), ("abc\u{feff}", "abc\u{feff}")] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(read_secret(&path, "a.key").unwrap(), expected);
         }
     }
 

@@ -172,6 +172,13 @@ mod tests {
         assert_eq!(tokens.scope_of(""), None);
     }
 
+    /// Windows' editors write the mark, and the first token would be refused for ever.
+    #[test]
+    fn the_first_token_is_read_without_a_byte_order_mark() {
+        let tokens = read("\u{feff}long-enough-for-all\n").unwrap();
+        assert!(tokens.scope_of("long-enough-for-all").unwrap().is_all());
+    }
+
     #[test]
     fn a_line_that_is_no_token_is_named() {
         let problem = |text: &str| read(text).unwrap_err();
