@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use epwatch_server::{Problems, read_config_text};
+use epwatch_server::{MAX_LISTED, Problems, read_config_text};
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use strsim::damerau_levenshtein;
@@ -59,10 +59,12 @@ impl Sources {
         if problems.0.is_empty() {
             return Ok(());
         }
-        let named = problems.0.iter().map(|p| self.name(&p.key, &p.text));
-        Err(ConfigError::Problems {
-            problems: named.collect(),
-        })
+        let listed = problems.0.iter().take(MAX_LISTED);
+        let mut named: Vec<String> = listed.map(|p| self.name(&p.key, &p.text)).collect();
+        if let Some(more @ 1..) = problems.0.len().checked_sub(MAX_LISTED) {
+            named.push(format!("and {more} more"));
+        }
+        Err(ConfigError::Problems { problems: named })
     }
 
     /// Returns `source: key: text`. The source set the key, a part of it, or a section around it.
@@ -131,8 +133,8 @@ pub(crate) fn load<T: DeserializeOwned>(
     }
 }
 
-/// Parses `value`, and reports every unknown key and wrong type in it. A deserialiser stops at the first problem, so
-/// each bad entry is removed and the rest parsed again.
+/// Parses `value`, and reports the unknown keys and wrong types in it. A deserialiser stops at the first problem, so
+/// each bad entry is removed and the rest parsed again, up to [`MAX_LISTED`] problems.
 fn parse<T: DeserializeOwned>(
     mut value: Value,
     sources: &Sources,
@@ -142,6 +144,10 @@ fn parse<T: DeserializeOwned>(
     // Number of entries removed from a list, by the list's key.
     let mut entries: HashMap<String, usize> = HashMap::new();
     loop {
+        if problems.len() >= MAX_LISTED {
+            problems.push("and perhaps more: the rest was not read".to_owned());
+            return None;
+        }
         let error = match serde_path_to_error::deserialize(value.clone()) {
             Ok(config) => return Some(config),
             Err(error) => error,
@@ -428,6 +434,31 @@ mod tests {
         );
         check("", &[("EPWATCH_COLLECTOR", "3")], Err("collector"));
         check("", &[("EPWATCH_COLLECTOR__N__X", "3")], Err("collector.n"));
+    }
+
+    /// Each problem costs a pass over the file, so a file with a hundred thousand would take hours.
+    #[test]
+    fn a_file_of_unknown_keys_is_named_by_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("epwatch.toml");
+        let lines = (0..10_000).map(|n| format!("k{n} = 1\n"));
+        std::fs::write(&path, lines.collect::<String>()).unwrap();
+        let error = load::<Config>(Some(&path), std::iter::empty(), &[]).unwrap_err();
+        let ConfigError::Problems { problems } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(problems.len(), MAX_LISTED + 1);
+        assert!(problems[MAX_LISTED].starts_with("and perhaps more"));
+
+        let mut found = Problems::default();
+        for at in 0..MAX_LISTED + 3 {
+            found.push(format!("keys[{at}]"), "is there twice");
+        }
+        let text = Sources::default().refuse(&found).unwrap_err().to_string();
+        assert!(
+            text.ends_with("keys[19]: is there twice\n  and 3 more"),
+            "{text}"
+        );
     }
 
     #[derive(Debug, Default, serde::Deserialize)]

@@ -35,7 +35,7 @@ pub use crate::files::{
 pub use crate::forwarded_for::{forwarded_for, is_trusted};
 pub use crate::metrics::{Label, MetricReading, MetricTable, ReadValue, Scraped};
 pub use crate::page::open_metrics;
-pub use crate::problems::{Problem, Problems};
+pub use crate::problems::{MAX_LISTED, Problem, Problems};
 pub use crate::small_http_server::serve_few_clients;
 pub use crate::tasks::{ENDING, End, FaultPoints, TaskGuard, TaskSet};
 pub use crate::units::{ByteSize, Period, UnitError};

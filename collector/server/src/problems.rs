@@ -22,14 +22,20 @@ impl fmt::Display for Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 
-/// Writes all mistakes in one line, separated by semicolons.
+/// The most mistakes that a text lists. A file of 4 MiB could otherwise fill a terminal or a log.
+pub const MAX_LISTED: usize = 20;
+
+/// Writes the mistakes in one line, separated by semicolons.
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, problem) in self.0.iter().enumerate() {
+        for (at, problem) in self.0.iter().take(MAX_LISTED).enumerate() {
             let separator = if at == 0 { "" } else { "; " };
             write!(f, "{separator}{problem}")?;
         }
-        Ok(())
+        match self.0.len().saturating_sub(MAX_LISTED) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
     }
 }
 
@@ -94,5 +100,13 @@ mod tests {
         let text = "wal.max_bytes: must be 2B to 1KiB; keys: must not be empty";
         assert_eq!(problems.to_string(), text);
         assert_eq!(Problems::default().into_result(), Ok(()));
+        for at in 0..20 {
+            problems.push(format!("keys[{at}]"), "must not be empty");
+        }
+        let text = problems.to_string();
+        assert!(
+            text.ends_with("keys[17]: must not be empty; and 2 more"),
+            "{text}"
+        );
     }
 }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use epwatch_proto::{hex, unhex};
-use epwatch_server::{Problems, read_config_text};
+use epwatch_server::{Problem, Problems, read_config_text};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -140,13 +140,15 @@ struct KeysFile {
     keys: Vec<toml::Spanned<toml::Table>>,
 }
 
+fn too_many() -> String {
+    format!("must be at most {MAX_KEYS} keys")
+}
+
 /// Checks entries one by one; `section` is the prefix of the problems' keys.
 fn check_entries(section: &str, keys: &[AppKeyConfig], problems: &mut Problems) -> Vec<KeyEntry> {
     let mut entries = Vec::with_capacity(keys.len());
     let mut seen = HashSet::new();
-    problems.check(section, keys.len() <= MAX_KEYS, || {
-        format!("must be at most {MAX_KEYS} keys")
-    });
+    problems.check(section, keys.len() <= MAX_KEYS, too_many);
     for (index, key) in keys.iter().take(MAX_KEYS).enumerate() {
         let at = |field: &str| format!("{section}[{index}].{field}");
         match key.hash() {
@@ -187,16 +189,17 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
     let section = format!("keys_file {}: keys", path.display());
     let text = read_config_text(path)
         .map_err(|error| Problems::one("keys_file", format!("{}: {error}", path.display())))?;
-    let line_of = |at: usize| {
-        let before = text.get(..at).unwrap_or_default();
-        before.matches('\n').count() + 1
-    };
+    let mut lines = LineCounter::default();
+    let mut line_of = |at: usize| lines.line_of(&text, at);
     // The parser's own display quotes the line, which may hold a secret by mistake.
     let file: KeysFile = toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(0, |span| line_of(span.start));
         let text = format!("{} (line {line})", error.message());
         Problems::one(format!("keys_file {}", path.display()), text)
     })?;
+    if file.keys.len() > MAX_KEYS {
+        return Err(Problems::one(section, too_many()));
+    }
     let mut keys = Vec::with_capacity(file.keys.len());
     for (index, entry) in file.keys.into_iter().enumerate() {
         let line = line_of(entry.span().start);
@@ -213,12 +216,64 @@ pub(crate) fn read_keys_file(path: &Path) -> Result<Vec<KeyEntry>, Problems> {
     }
     let mut found = Problems::default();
     let entries = check_entries(&section, &keys, &mut found);
-    let unread: Vec<String> = problems.0.iter().map(|of| format!("{}.", of.key)).collect();
-    found
-        .0
-        .retain(|of| !unread.iter().any(|entry| of.key.starts_with(entry)));
+    let unread: HashSet<&str> = problems.0.iter().map(|of| of.key.as_str()).collect();
+    let is_read = |of: &Problem| {
+        let entry = of.key.rsplit_once('.').map(|(entry, _)| entry);
+        entry.is_none_or(|entry| !unread.contains(entry))
+    };
+    found.0.retain(is_read);
     problems.0.extend(found.0);
     problems.into_result().map(|()| entries)
+}
+
+/// Counts lines up to ascending places of a text, each line once.
+#[derive(Debug)]
+struct LineCounter {
+    at: usize,
+    line: usize,
+}
+
+impl Default for LineCounter {
+    fn default() -> Self {
+        Self { at: 0, line: 1 }
+    }
+}
+
+impl LineCounter {
+    fn line_of(&mut self, text: &str, at: usize) -> usize {
+        if at < self.at {
+            *self = Self::default();
+        }
+        let passed = text.as_bytes().get(self.at..at).unwrap_or_default();
+        self.line += passed.iter().filter(|byte| **byte == b'\n').count();
+        self.at = at;
+        self.line
+    }
+}
+
+/// Refuses keys of the file that the config itself has too, because each may be for another app.
+///
+/// # Errors
+/// Each such entry, with the file's name in the key.
+pub(crate) fn check_distinct(
+    inline: &[KeyEntry],
+    of_file: &[KeyEntry],
+    file: &Path,
+) -> Result<(), Problems> {
+    let known: HashSet<KeyHash> = inline.iter().map(|entry| entry.hash).collect();
+    let mut problems = Problems::default();
+    for (index, _) in of_file
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| known.contains(&entry.hash))
+    {
+        let key = format!("keys_file {}: keys[{index}].sha256", file.display());
+        problems.push(
+            key,
+            "is also in collector.keys; a key proves one app and environment",
+        );
+    }
+    problems.into_result()
 }
 
 /// Returns the keys of the config itself, which passed [`check`].
@@ -236,11 +291,11 @@ pub(super) fn check(
     problems.check("keys", !is_open || listen.ip().is_loopback(), || {
         format!("without an app key only a loopback address may listen, not {listen}; `epwatch collector key` makes one")
     });
-    check_entries("keys", keys, problems);
-    if let Some(path) = keys_file
-        && let Err(found) = read_keys_file(path)
-    {
-        problems.0.extend(found.0);
+    let inline = check_entries("keys", keys, problems);
+    if let Some(path) = keys_file {
+        let of_file = read_keys_file(path);
+        let distinct = of_file.and_then(|of_file| check_distinct(&inline, &of_file, path));
+        problems.0.extend(distinct.err().unwrap_or_default().0);
     }
 }
 
@@ -298,6 +353,49 @@ mod tests {
         let whole = entry(&format!("sha256 = \"{digits}\"\napp = \"a\""));
         std::fs::write(&path, whole).unwrap();
         assert_eq!(read_keys_file(&path).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn lines_are_counted_in_any_order() {
+        let (text, mut lines) = ("a\nb\n\nc", LineCounter::default());
+        let found = [0, 2, 5, 5, 1, 99].map(|at| lines.line_of(text, at));
+        assert_eq!(found, [1, 2, 4, 4, 1, 1]);
+    }
+
+    /// Each entry of a file of 4 MiB names its line, and counting from its beginning would take minutes.
+    #[test]
+    fn many_entries_are_refused_as_a_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        std::fs::write(&path, "[[keys]]\nshaa256 = 1\n".repeat(MAX_KEYS + 1)).unwrap();
+        let problems = read_keys_file(&path).unwrap_err();
+        let [problem] = &problems.0[..] else {
+            panic!("{problems}")
+        };
+        assert_eq!(problem.text, too_many());
+        std::fs::write(&path, "[[keys]]\nshaa256 = 1\n".repeat(MAX_KEYS)).unwrap();
+        let problems = read_keys_file(&path).unwrap_err();
+        assert_eq!(problems.0.len(), MAX_KEYS);
+        let last = problems.0.last().unwrap().to_string();
+        assert!(last.contains("(entry at line 8191)"), "{last}");
+    }
+
+    /// Otherwise the order of two lists would decide which app the key is for.
+    #[test]
+    fn a_key_of_the_config_may_not_be_in_the_keys_file_too() {
+        let digits = "0123456789abcdef".repeat(4);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        let entry = |digits: &str| format!("[[keys]]\nsha256 = \"{digits}\"\napp = \"b\"\n");
+        std::fs::write(&path, entry(&"0".repeat(64)) + &entry(&digits)).unwrap();
+        let config = CollectorConfig {
+            keys: vec![key(&digits.to_uppercase(), "a")],
+            keys_file: Some(path),
+            ..CollectorConfig::default()
+        };
+        let problems = config.validate().unwrap_err().to_string();
+        let expected = "keys.toml: keys[1].sha256: is also in collector.keys";
+        assert!(problems.contains(expected), "{problems}");
     }
 
     #[test]

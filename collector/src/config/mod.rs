@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::app_keys::{AppKeyConfig, KeyKind, NewKey};
 pub(crate) use self::app_keys::{
-    KeyEntry, KeyHash, NO_KEY_IN_FORCE, hash_of, inline as inline_keys, read_keys_file,
+    KeyEntry, KeyHash, NO_KEY_IN_FORCE, check_distinct, hash_of, inline as inline_keys,
+    read_keys_file,
 };
 pub(crate) use self::connections::ConnectionsConfig;
 pub use self::connections::TlsConfig;

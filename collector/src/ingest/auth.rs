@@ -20,8 +20,8 @@ use tonic::{Request, Status};
 
 use crate::admission::Network;
 use crate::config::{
-    CollectorConfig, KeyEntry, KeyHash, KeyKind, NO_KEY_IN_FORCE, hash_of, inline_keys,
-    read_keys_file,
+    CollectorConfig, KeyEntry, KeyHash, KeyKind, NO_KEY_IN_FORCE, check_distinct, hash_of,
+    inline_keys, read_keys_file,
 };
 use crate::ingest::refusal_warnings::RefusalWarnings;
 use crate::metrics::KeyMetrics;
@@ -206,7 +206,11 @@ impl AppKeys {
     /// Every problem of the file.
     pub(crate) fn reload(&self) -> Result<(), Problems> {
         let of_file = match &self.file {
-            Some(file) => read_keys_file(file)?,
+            Some(file) => {
+                let of_file = read_keys_file(file)?;
+                check_distinct(&self.inline, &of_file, file)?;
+                of_file
+            }
             None => Vec::new(),
         };
         let mut table = self.table.write();
@@ -526,6 +530,25 @@ mod tests {
                 assert_eq!(n_keys(), 1);
             }
         }
+    }
+
+    #[test]
+    fn a_reload_refuses_a_key_that_the_config_has_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.toml");
+        std::fs::write(&path, "").unwrap();
+        let mut config = config();
+        config.keys_file = Some(path.clone());
+        let keys = AppKeys::new(&config, KeyMetrics::default()).unwrap();
+        let scope = prove(&keys, Some("Bearer abc")).unwrap();
+        std::fs::write(
+            &path,
+            format!("[[keys]]\nsha256 = \"{ABC}\"\napp = \"b\"\n"),
+        )
+        .unwrap();
+        let problems = keys.reload().unwrap_err().to_string();
+        assert!(problems.contains("is also in collector.keys"), "{problems}");
+        assert_eq!(prove(&keys, Some("Bearer abc")).unwrap(), scope);
     }
 
     #[test]
