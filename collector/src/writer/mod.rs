@@ -107,7 +107,10 @@ impl Writer {
     }
 
     async fn write(&mut self, stop: &CancellationToken) -> Result<(), TimeUp> {
-        self.begin_names().await;
+        tokio::select! {
+            () = self.begin_names() => {}
+            () = self.stopped_with_nothing_left(stop) => {}
+        }
         if let Some(end) = self.checkpoint.batch_end {
             // The end was saved before a crash, so exactly this range must be inserted again.
             let limits = BatchLimits::up_to(end);
@@ -143,6 +146,14 @@ impl Writer {
                 self.save(self.checkpoint).await;
                 return Ok(());
             }
+        }
+    }
+
+    /// Returns once `stop` is cancelled, if all reports are stored by then. After the stop no report arrives.
+    async fn stopped_with_nothing_left(&self, stop: &CancellationToken) {
+        stop.cancelled().await;
+        if self.checkpoint.offset < *self.context.wal.durable().borrow() {
+            std::future::pending().await
         }
     }
 

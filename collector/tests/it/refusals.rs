@@ -399,6 +399,18 @@ async fn a_call_that_the_disk_has_no_room_for_is_unavailable() {
     collector.stop().await;
 }
 
+/// The store is away from the first start on, so the writer has not read the names that it admits.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_with_nothing_to_store_waits_for_no_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let collector = crate::hostile::start(&dir, |config| {
+        config.batch.drain_timeout = Period(Duration::from_secs(3_600));
+    })
+    .await;
+    let stopping = tokio::time::timeout(TIMEOUT, collector.stop());
+    stopping.await.expect("waited for drain_timeout");
+}
+
 /// The store refused the earlier counts. When the collector stops, it sends them together with the later counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clean_stop_stores_the_last_refusals_too() {
