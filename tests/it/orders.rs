@@ -494,11 +494,27 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     let ack = ack.to_string();
     let placed = page.ask(Method::POST, "/order.json", &as_json, &ack).await;
     assert_eq!(placed.status, 200, "{}", placed.text);
-    for body in ["", "[1]", r#"{"kind": ["ack"]}"#] {
+    let misspelt = r#"{"kind": "ack", "reason": "a"}"#;
+    let doubled = r#"{"kind": "ack", "kind": "resolve"}"#;
+    for body in ["", "[1]", r#"{"kind": ["ack"]}"#, misspelt, doubled] {
         let refused = page.ask(Method::POST, "/order.json", &as_json, body).await;
         let error = refused.json()["error"].as_str().unwrap().to_owned();
         assert_eq!(refused.status, 400);
         assert!(error.contains("expected an object like"), "{error}");
+    }
+    for (body, says) in [
+        ("incident=open-1&reason=a", "unknown field `reason`"),
+        ("kind=ack&kind=resolve", "duplicate field `kind`"),
+        (&*ack, "`Content-Type: application/json`"),
+        (
+            "incident=open-1&who=robot&why=known&kind=mute",
+            "for: is missing: how long, for example 8h or 7d",
+        ),
+    ] {
+        let refused = page.ask(Method::POST, "/order.json", &headers, body).await;
+        let error = refused.json()["error"].as_str().unwrap().to_owned();
+        assert_eq!(refused.status, 400);
+        assert!(error.contains(says), "{error}");
     }
     let wrong = [
         ("authorization", "Bearer not-one-of-the-tokens"),
@@ -516,7 +532,8 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
             403,
             "may read, not order",
         ),
-        (&[as_json[1]], "", 403, "must come from this page"),
+        (&[as_json[1]], "", 401, "`Authorization: Bearer TOKEN`"),
+        (&[writer, as_json[1]], "", 403, "must come from this page"),
         (&[same, as_json[1]], "", 401, "a token is needed"),
         (&[same, reader, as_json[1]], "", 403, "may read, not order"),
         (&[same, writer, as_json[1]], "{}", 403, "of another session"),
@@ -535,7 +552,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
     }
     let other = page.ask(Method::PUT, "/order.json", &as_json, "").await;
     assert_eq!(other.status, 405);
-    assert!(other.json()["error"].is_string(), "{}", other.text);
+    assert_eq!(other.json()["error"], "this address only answers POST");
     // Ten wrong tokens of a minute are answered as wrong.
     until("wrong tokens are refused for a minute", async || {
         let refused = page.ask(Method::POST, "/order.json", &wrong, "").await;

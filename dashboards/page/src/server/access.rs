@@ -130,10 +130,15 @@ impl Access {
             }
             Method::GET | Method::HEAD => {}
             _ => {
-                let text = "this page only answers GET and HEAD";
-                let answer = refusal(StatusCode::METHOD_NOT_ALLOWED, path, text);
+                let allowed = match path {
+                    _ if ORDER.contains(&path) => "POST",
+                    FORM if has_tokens => "GET, HEAD, POST",
+                    _ => "GET, HEAD",
+                };
+                let text = format!("this address only answers {allowed}");
+                let answer = refusal(StatusCode::METHOD_NOT_ALLOWED, path, &text);
                 return Err(Box::new(
-                    ([(header::ALLOW, "GET, HEAD")], answer).into_response(),
+                    ([(header::ALLOW, allowed)], answer).into_response(),
                 ));
             }
         }
@@ -198,10 +203,13 @@ impl Access {
                 false => Err(forbidden("this token may read, not order")),
             };
         }
-        if !is_same_origin(headers) {
+        let session = self.session(headers);
+        // A program without a token gets its answer below.
+        let is_program = wants_json(path) && session.is_none();
+        if !is_program && !is_same_origin(headers) {
             return Err(forbidden("the form must come from this page"));
         }
-        match self.session(headers) {
+        match session {
             Some((id, session)) if session.holder.may_order => Ok(Admitted {
                 scope: session.holder.scope,
                 right: OrderRight::May {

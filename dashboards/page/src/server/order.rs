@@ -1,7 +1,5 @@
 //! The form of orders: from a POST to an order in the store, or a page with the reason of a refusal.
 
-use std::collections::HashMap;
-
 use axum::body::{Body, to_bytes};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
@@ -10,6 +8,9 @@ use clickhouse::Client;
 use epwatch_model::OrderKind;
 use epwatch_server::Period;
 use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::value::MapDeserializer;
+use serde_json::Value;
 
 use super::access::{Admitted, json_refusal};
 use super::answer::{HTML, Pages};
@@ -34,23 +35,23 @@ pub(super) async fn answer(
         return refused(status, "", problem, is_json);
     };
     let sent = head.headers.get(header::CONTENT_TYPE);
-    let fields = match sent.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
-        true => match json_fields(&body) {
-            Ok(fields) => fields,
-            Err(problem) => return refused(StatusCode::BAD_REQUEST, "", &problem, is_json),
-        },
+    let read = match sent.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json")) {
+        true => json_fields(&body),
         false => form_fields(&body),
     };
-    let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
-    let incident = field("incident");
+    let fields = match read {
+        Ok(fields) => fields,
+        Err(problem) => return refused(StatusCode::BAD_REQUEST, "", &problem, is_json),
+    };
+    let incident = fields.incident.0.clone();
     if let OrderRight::May { form } = &admitted.right
         && !form.is_empty()
-        && field("form") != *form
+        && fields.form.0 != *form
     {
         let problem = "The form is of another session. Open the incident again.";
         return refused(StatusCode::FORBIDDEN, &incident, problem, is_json);
     }
-    let placed = match new_order(&fields) {
+    let placed = match new_order(fields) {
         Ok(new) => submit(client, pages.store(), &admitted.scope, new).await,
         Err(error) => Err(error.into()),
     };
@@ -79,62 +80,85 @@ pub(super) async fn answer(
     refused(status, &incident, &error.to_string(), is_json)
 }
 
-/// Returns the fields of a form. If a name occurs twice, the first counts.
-fn form_fields(body: &[u8]) -> HashMap<String, String> {
-    let mut fields = HashMap::new();
-    for (name, value) in url::form_urlencoded::parse(body) {
-        fields
-            .entry(name.into_owned())
-            .or_insert_with(|| value.into_owned());
-    }
-    fields
+/// The fields of a form or a JSON object. An unknown field, or one that occurs twice, is refused: it may be a misspelt
+/// one.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct OrderFields {
+    incident: Text,
+    kind: Text,
+    who: Text,
+    why: Text,
+    /// The length of a mute.
+    r#for: Text,
+    /// The number of the last order that the sender saw.
+    seen: Option<Text>,
+    /// The token of a session's forms.
+    form: Text,
 }
 
-/// Returns the fields of a JSON object. A number is taken as its digits, as a form has it.
-fn json_fields(body: &[u8]) -> Result<HashMap<String, String>, String> {
+/// A text, or a number as its digits, as a form has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "Value")]
+struct Text(String);
+
+impl TryFrom<Value> for Text {
+    type Error = &'static str;
+
+    fn try_from(value: Value) -> Result<Self, Self::Error> {
+        match value {
+            Value::String(text) => Ok(Self(text)),
+            Value::Number(number) => Ok(Self(number.to_string())),
+            _ => Err("each field must be text or a number"),
+        }
+    }
+}
+
+fn form_fields(body: &[u8]) -> Result<OrderFields, String> {
+    if body.trim_ascii_start().starts_with(b"{") {
+        return Err("expected a form; for JSON send `Content-Type: application/json`".to_owned());
+    }
+    let fields = url::form_urlencoded::parse(body)
+        .map(|(name, value)| (name.into_owned(), value.into_owned()));
+    OrderFields::deserialize(MapDeserializer::new(fields))
+        .map_err(|error: serde::de::value::Error| error.to_string())
+}
+
+fn json_fields(body: &[u8]) -> Result<OrderFields, String> {
     let expected = "expected an object like {\"incident\": \"...\", \"kind\": \"ack\", \"who\": \"...\", \"why\": \"...\"}";
-    let object: HashMap<String, serde_json::Value> =
-        serde_json::from_slice(body).map_err(|error| format!("{error}; {expected}"))?;
-    let mut fields = HashMap::new();
-    for (name, value) in object {
-        let text = match value {
-            serde_json::Value::String(text) => text,
-            serde_json::Value::Number(number) => number.to_string(),
-            _ => return Err(format!("{name}: must be text or a number; {expected}")),
-        };
-        fields.insert(name, text);
+    let value = body.trim_ascii_start();
+    match value.starts_with(b"{") {
+        true => serde_json::from_slice(body).map_err(|error| format!("{error}; {expected}")),
+        false => Err(expected.to_owned()),
     }
-    Ok(fields)
 }
 
-fn new_order(fields: &HashMap<String, String>) -> Result<NewOrder, BadField> {
-    let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
+fn new_order(fields: OrderFields) -> Result<NewOrder, BadField> {
     let bad = |field, problem| BadField { field, problem };
-    let kind = field("kind");
-    let kind = OrderKind::parse(&kind).ok_or_else(|| {
+    let kind = OrderKind::parse(&fields.kind.0).ok_or_else(|| {
         let names: Vec<&str> = OrderKind::ALL.iter().map(|kind| kind.as_str()).collect();
         bad("kind", format!("must be one of {}", names.join(", ")))
     })?;
     // The form sends the length of a mute with every button, so other kinds ignore it.
     let mute_for = match kind {
-        OrderKind::Mute => {
-            let length = field("for").parse::<Period>();
+        OrderKind::Mute if !fields.r#for.0.is_empty() => {
+            let length = fields.r#for.0.parse::<Period>();
             Some(length.map_err(|error| bad("for", error.to_string()))?.0)
         }
         _ => None,
     };
-    let seen = match fields.get("seen") {
+    let seen = match fields.seen {
         None => None,
-        Some(seen) => Some(
+        Some(Text(seen)) => Some(
             seen.parse()
                 .map_err(|_| bad("seen", "must be the number of an order".to_owned()))?,
         ),
     };
     Ok(NewOrder {
-        incident: field("incident"),
+        incident: fields.incident.0,
         kind,
-        who: field("who"),
-        why: field("why"),
+        who: fields.who.0,
+        why: fields.why.0,
         mute_for,
         seen,
         source: "page",
