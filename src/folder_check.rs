@@ -1,7 +1,7 @@
 //! Whether a server can make a folder and write into it. This check before a start looks only, and makes nothing.
 
 use std::io::ErrorKind;
-use std::path::{self, Path};
+use std::path::{self, Path, PathBuf};
 
 use rustix::fs::Access;
 
@@ -10,13 +10,45 @@ use crate::folder_lock;
 /// File systems of Linux's kernel. Root may write there by its rights, and still can make nothing.
 const OF_KERNEL: [&str; 2] = ["/proc", "/sys"];
 
-/// Returns the reason why a server could not use the folder, as a text after its key. The folder need not exist, but then
-/// the nearest one above it must take new files.
+/// Returns the reason why a server could not use a folder of its data, as a text after its key. The folder need not
+/// exist, but then the nearest one above it must take new files.
 pub(crate) fn problem(folder: &Path) -> Option<String> {
-    let (shown, absolute) = (
-        folder.display(),
-        path::absolute(Path::new(".").join(folder)),
-    );
+    if folder.as_os_str().is_empty() {
+        return Some("must name a folder; `.` is the current one".to_owned());
+    }
+    looked_at(folder, |at| folder_lock::whose(at).unwrap_or_default())
+}
+
+/// Works like [`problem`] for a folder that is not one of the data.
+pub(crate) fn problem_of_other(folder: &Path) -> Option<String> {
+    looked_at(folder, |_| String::new())
+}
+
+/// Returns the path without links, as far as it exists.
+pub(crate) fn resolved(folder: &Path) -> PathBuf {
+    let absolute = path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let mut resolved = absolute.ancestors().filter_map(|at| {
+        let below = absolute.strip_prefix(at).ok()?;
+        Some(at.canonicalize().ok()?.join(below))
+    });
+    resolved.next().unwrap_or_else(|| absolute.clone())
+}
+
+/// Returns the nearest folder that exists, with the free bytes of its volume; `u64::MAX` if they are unknown.
+pub(crate) fn free_bytes(folder: &Path) -> (PathBuf, u64) {
+    let absolute = path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let mut known = absolute.ancestors().filter_map(|at| {
+        let volume = rustix::fs::statvfs(at).ok()?;
+        Some((
+            at.to_owned(),
+            volume.f_bavail.saturating_mul(volume.f_frsize),
+        ))
+    });
+    known.next().unwrap_or((absolute.clone(), u64::MAX))
+}
+
+fn looked_at(folder: &Path, whose: impl Fn(&Path) -> String) -> Option<String> {
+    let (shown, absolute) = (folder.display(), path::absolute(folder));
     let absolute = match absolute {
         Ok(absolute) => absolute,
         Err(error) => return Some(format!("{shown} cannot be found: {error}")),
@@ -29,9 +61,8 @@ pub(crate) fn problem(folder: &Path) -> Option<String> {
             }
             Ok(_) => {
                 let why = why_not_writable(at)?;
-                let whose = folder_lock::whose(at).unwrap_or_default();
                 Some(match at == absolute {
-                    true => format!("files cannot be written into {shown}: {why}{whose}"),
+                    true => format!("files cannot be written into {shown}: {why}{}", whose(at)),
                     false => format!(
                         "{shown} cannot be made in {}: {why}; make it for the user who runs the server",
                         at.display()
@@ -73,7 +104,7 @@ mod tests {
         for folder in ["", "new", "new/er"] {
             assert_eq!(problem(&dir.path().join(folder)), None, "{folder}");
         }
-        assert_eq!(problem(Path::new("")), None);
+        assert_eq!(problem(Path::new(".")), None);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -96,6 +127,7 @@ mod tests {
                 "files cannot be written into /sys: the kernel's own",
             ),
             ("a\0b".into(), "cannot be made: "),
+            ("".into(), "must name a folder"),
         ] {
             let found = problem(&folder).unwrap();
             assert!(found.contains(expected), "{found}");

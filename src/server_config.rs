@@ -8,8 +8,9 @@ use std::{
 
 use epwatch_collector::{Collector, config::CollectorConfig};
 use epwatch_detector::{Detector, DetectorConfig};
+use epwatch_engines::{CacheState, Engine};
 use epwatch_page::{PageConfig, PageServer};
-use epwatch_server::Problems;
+use epwatch_server::{ByteSize, Problems};
 use epwatch_store::embedded::{default_socket, engine_dir};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -101,6 +102,9 @@ impl ServerArgs {
             config.data_dir.clone_from(data_dir);
             sources.note("data_dir", "--data-dir");
         }
+        if std::env::var_os("EPWATCH_CACHE").is_some() {
+            sources.note("EPWATCH_CACHE", "environment");
+        }
         if let Some(address) = &self.clickhouse {
             config.store.clickhouse = Some(address.clone());
             sources.note("store.clickhouse", "--clickhouse");
@@ -178,11 +182,17 @@ impl ServerConfig {
             default_socket(&made).err().map(|error| error.to_string())
         };
         let engine = engine_dir(data_dir);
+        let is_used = has_engine || has_wal;
+        let unnamed = folder_check::problem(data_dir).filter(|_| data_dir.as_os_str().is_empty());
+        let key_of_shared = "collector.wal.dir";
         let found = [
+            (is_used, "data_dir", unnamed),
             (has_engine, "data_dir", folder_check::problem(data_dir)),
             (has_engine, "data_dir", folder_check::problem(&engine)),
             (has_engine, "data_dir", problem_of_socket()),
+            (has_engine, key_of_shared, self.problem_of_shared_folder()),
             (has_wal, key_of_wal, folder_check::problem(wal)),
+            (has_engine, "EPWATCH_CACHE", problem_of_cache()),
         ];
         for (is_written, key, problem) in found {
             let is_known = problems.0.iter().any(|known| known.key == key);
@@ -190,6 +200,24 @@ impl ServerConfig {
                 problems.push(key, text);
             }
         }
+    }
+
+    /// Returns the reason why the WAL cannot be in the embedded store's folder: each has a lock and files of its own.
+    fn problem_of_shared_folder(&self) -> Option<String> {
+        let [data_dir, engine, wal] = [
+            &self.data_dir,
+            &engine_dir(&self.data_dir),
+            &self.collector.wal.dir,
+        ]
+        .map(|folder| folder_check::resolved(folder));
+        let whose = match wal {
+            _ if wal == data_dir => "data_dir itself, whose lock the embedded store holds",
+            _ if wal.starts_with(&engine) => "in the embedded store's folder",
+            _ => return None,
+        };
+        Some(format!(
+            "is {whose}: expected a folder of its own, such as `wal`, the default"
+        ))
     }
 
     /// Returns each key of an address that is also the address of another key, with that key. Port 0 is any free port.
@@ -236,6 +264,18 @@ impl ServerConfig {
         {
             warnings.push(("collector.tls.client_ca", problem));
         }
+        if matches!(runs, Runs::Both | Runs::Collector) {
+            let least = self.collector.wal.min_free_bytes;
+            let (dir, free) = folder_check::free_bytes(&self.collector.wal.dir);
+            if free < least.0 {
+                let text = format!(
+                    "is {least}, and {} are free on the volume of {}, so every report is refused: lower it, or free some",
+                    ByteSize(free >> 20 << 20),
+                    dir.display()
+                );
+                warnings.push(("collector.wal.min_free_bytes", text));
+            }
+        }
         if matches!(runs, Runs::Collector | Runs::Detector) && self.store.clickhouse.is_none() {
             let text = "names no server, so a start needs --clickhouse ADDRESS";
             warnings.push(("store.clickhouse", text.to_owned()));
@@ -248,6 +288,25 @@ impl ServerConfig {
         }
         warnings
     }
+}
+
+/// Returns the reason why the embedded store's library is not in the cache, and cannot be fetched into it.
+fn problem_of_cache() -> Option<String> {
+    let mut engines = epwatch_engines::list().into_iter();
+    let chdb = engines.find(|status| status.engine == Engine::Chdb)?;
+    let cache = match epwatch_engines::cache_dir() {
+        Ok(cache) => cache,
+        Err(error) => return Some(error.to_string()),
+    };
+    if !matches!(chdb.state, CacheState::Missing | CacheState::Damaged) {
+        return None;
+    }
+    let problem = folder_check::problem_of_other(&cache)?;
+    Some(format!(
+        "libchdb, the embedded store, is not in the cache {}, and cannot be fetched into it: {problem}, or set \
+         EPWATCH_CACHE to another folder",
+        cache.display()
+    ))
 }
 
 #[cfg(test)]

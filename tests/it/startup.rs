@@ -276,6 +276,19 @@ const MISTAKES: &[Mistake] = &[
         says: "expected http:// or https://",
     },
     Mistake {
+        config: "[[detector.alertmanager]]\nurl = \"http://127.0.0.1:9\"\n\
+                 [[detector.alertmanager]]\nurl = \"ftp://127.0.0.1:9\"",
+        file: None,
+        key: "alertmanager",
+        says: "detector.alertmanager[1].url",
+    },
+    Mistake {
+        config: "[store.reader]\nlisten = \"0.0.0.0:0\"\npassword_file = \"secret\"",
+        file: Some(("secret", "long-enough-for-readers")),
+        key: "store.reader.",
+        says: "must be a loopback address",
+    },
+    Mistake {
         config: "[[detector.pagerduty]]\nrouting_key_file = \"none\"",
         file: None,
         key: "detector.pagerduty[0]",
@@ -306,10 +319,10 @@ const MISTAKES: &[Mistake] = &[
         says: "PEM",
     },
     Mistake {
-        config: "data_dir = \".\"\n[collector]\nlisten = \"0.0.0.0:0\"\n[collector.wal]\ndir = \".\"\n\
+        config: "data_dir = \".\"\n[collector]\nlisten = \"0.0.0.0:0\"\n\
                  [[collector.keys]]\napp = \"a\"\n\
                  sha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
-        file: Some(("unnamed-proxy", "10.0.0.1")),
+        file: Some(("wal/unnamed-proxy", "10.0.0.1")),
         key: "collector.new_installations.trusted_proxies",
         says: "all reports with public keys came from 10.0.0.1",
     },
@@ -386,6 +399,30 @@ const MISTAKES: &[Mistake] = &[
         says: "/proc/nope cannot be made",
     },
     Mistake {
+        config: "[collector.wal]\ndir = \".\"",
+        file: None,
+        key: "collector.wal.dir",
+        says: "is data_dir itself",
+    },
+    Mistake {
+        config: "[collector.wal]\ndir = \"\"",
+        file: None,
+        key: "collector.wal.dir",
+        says: "is data_dir itself",
+    },
+    Mistake {
+        config: "[collector.wal]\ndir = \"engine/wal\"",
+        file: None,
+        key: "collector.wal.dir",
+        says: "in the embedded store's folder",
+    },
+    Mistake {
+        config: "data_dir = \"\"",
+        file: None,
+        key: "data_dir",
+        says: "must name a folder",
+    },
+    Mistake {
         config: "data_dir = \"a-name-of-50-bytes-in-which-no-socket-has-any-room-x/\
                  a-name-of-50-bytes-in-which-no-socket-has-any-room-y\"",
         file: None,
@@ -402,7 +439,9 @@ fn what_a_start_refuses_without_the_network_a_check_finds_too() {
         let config = dir.path().join("epwatch.toml");
         std::fs::write(&config, mistake.config).unwrap();
         if let Some((name, text)) = mistake.file {
-            std::fs::write(dir.path().join(name), text).unwrap();
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
         }
         let check = format!("config check {}", config.display());
         let serve = format!("serve --config {}", config.display());
@@ -419,6 +458,34 @@ fn what_a_start_refuses_without_the_network_a_check_finds_too() {
             let named = told.matches(mistake.key).count();
             assert_eq!(named, 1, "{words}: {}: {stderr}", mistake.key);
         }
+    }
+}
+
+/// The cache is found before the start fetches into it. Root may write everywhere but into the kernel's folders.
+#[test]
+fn a_cache_that_cannot_be_made_is_found_by_a_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |words: &str, set: Option<(&str, &str)>, says: &str| {
+        let mut command = epwatch(words);
+        command.env("EPWATCH_COLLECTOR__LISTEN", "127.0.0.1:0");
+        for name in ["EPWATCH_CACHE", "XDG_CACHE_HOME", "HOME"] {
+            command.env_remove(name);
+        }
+        let command = command.current_dir(dir.path()).envs(set);
+        let (_, stderr) = check_ends(command, 2);
+        for part in [says, "set EPWATCH_CACHE to"] {
+            assert!(stderr.contains(part), "{words} {set:?}: {stderr}");
+        }
+    };
+    for words in ["config check", "serve"] {
+        check(words, None, "failed to find a cache folder");
+        let set = Some(("EPWATCH_CACHE", "/dev/null"));
+        check(words, set, "environment: EPWATCH_CACHE: libchdb");
+        check(
+            words,
+            Some(("HOME", "/proc/nope")),
+            "cannot be made in /proc",
+        );
     }
 }
 
@@ -505,6 +572,10 @@ fn a_check_says_who_would_be_locked_out() {
         (
             "[page]\ntrusted_proxies = [\"10.0.0.1\"]",
             "page.trusted_proxies: is set, and page.hosts is not",
+        ),
+        (
+            "[collector.wal]\nmin_free_bytes = \"1048576GiB\"",
+            "collector.wal.min_free_bytes: is 1048576GiB, and ",
         ),
     ] {
         std::fs::write(dir.path().join("epwatch.toml"), config).unwrap();

@@ -158,7 +158,10 @@ pub(crate) fn ensure(
         return Err(EngineError::NotPinned { name: name.clone() });
     }
 
-    fs::create_dir_all(cache).map_err(EngineError::io("create cache folder", cache))?;
+    fs::create_dir_all(cache).map_err(|source| EngineError::NoCache {
+        path: cache.to_owned(),
+        source,
+    })?;
     let _lock = lock::lock(cache, name, lock::TIMEOUT, say)?;
     let damaged = match entry_state(cache, plan) {
         // Another process fetched it while this one waited.

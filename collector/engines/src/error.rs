@@ -21,6 +21,16 @@ pub enum EngineError {
     #[error("failed to find a cache folder: set EPWATCH_CACHE to a folder epwatch may write to")]
     NoCacheFolder,
 
+    /// The cache folder does not exist and cannot be made.
+    #[error("failed to create cache folder {}: set EPWATCH_CACHE to a folder epwatch may write to", path.display())]
+    NoCache {
+        /// The folder.
+        path: PathBuf,
+        /// The system's error.
+        #[source]
+        source: io::Error,
+    },
+
     /// A command that fetches or unpacks is not installed.
     #[error("failed to fetch {name}: `{tool}` is not installed; {way_out}")]
     ToolMissing {

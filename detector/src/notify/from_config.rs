@@ -33,10 +33,16 @@ pub fn notifiers(
     Ok(notifiers)
 }
 
-/// Adds the problem of each channel that cannot be used, such as a secret that cannot be read.
+/// Adds the problem of each channel that cannot be used, such as a secret that cannot be read. A channel whose URL
+/// [`DetectorConfig::validate`] refuses is left to it.
 pub(crate) fn check_channels(problems: &mut Problems, config: &DetectorConfig) {
+    let refused = config.validate().err().unwrap_or_default();
     for (key, channel) in channels(config) {
-        if let Err(error) = channel {
+        let url = format!("{key}.url");
+        let is_known = refused.0.iter().any(|known| known.key == url);
+        if let Err(error) = channel
+            && !is_known
+        {
             problems.push(key, error_chain(&error));
         }
     }
