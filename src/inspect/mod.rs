@@ -234,6 +234,9 @@ impl Inputs {
             }
             Err(_) => None,
         };
+        if let Some(why) = outline.as_ref().and_then(ModelOutline::irregular_data) {
+            return Err(format!("{shown}: {}", one_line(&why)));
+        }
         let given = args.manifest.as_deref();
         let manifest = given.map(|path| readable(path, "--manifest", FilePurpose::SideCar));
         let manifest = manifest.transpose()?;

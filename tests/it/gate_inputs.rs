@@ -386,6 +386,40 @@ fn what_is_no_file_is_refused() {
     }
 }
 
+/// ONNX Runtime would open them, and wait for ever.
+#[test]
+fn tensors_in_what_is_no_file_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::copy(path("external"), at("m.onnx")).unwrap();
+    fs::copy(path("tanh_clip"), at("plain.onnx")).unwrap();
+    let made = Command::new("mkfifo").arg(at("w.bin")).status().unwrap();
+    assert!(made.success());
+    let (model, plain, soc) = (at("m.onnx"), at("plain.onnx"), "--soc SM8650");
+    let limits = at("gate.toml");
+    fs::write(&limits, "[latency]\nmedian_ms = 60000").unwrap();
+    for words in [
+        format!("gate {model} {soc}"),
+        format!("gate {plain} {soc} --baseline {model}"),
+        format!("gate {model} --local --policy {limits}"),
+        format!("gate {plain} --local --baseline {model}"),
+        format!("gate fix {model} {soc}"),
+        format!("inspect {model} {soc}"),
+        format!("gate {model} --aihub phone --jobs {}", at("jobs")),
+        format!("run {model} --ort {plain} --out {}", at("launches")),
+        format!(
+            "run {plain} --against {model} --ort {plain} --out {}",
+            at("launches")
+        ),
+    ] {
+        check_fails(
+            &mut epwatch(&words),
+            2,
+            "it has its data in w.bin, which is not a plain file",
+        );
+    }
+}
+
 #[test]
 fn a_misspelt_op_of_a_policy_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -298,6 +298,9 @@ fn data_of(model: &Path) -> Result<Option<PathBuf>, String> {
         // An unreadable model is left to the service, which reports the problem.
         return Ok(None);
     };
+    if let Some(why) = outline.irregular_data() {
+        return Err(why);
+    }
     let files = Vec::from_iter(outline.data_files());
     let is_taken = |file: &Path| {
         let end = file.extension().and_then(OsStr::to_str);

@@ -337,14 +337,19 @@ impl DeviceArgs {
             if kind != FilePurpose::Model {
                 continue;
             }
-            // Else the launches would be made for nothing.
-            if let Err(
-                error @ (ManifestError::NotOnnx { .. }
-                | ManifestError::Over2Gb { .. }
-                | ManifestError::Io(_)),
-            ) = ModelOutline::of(path)
-            {
-                return Err(wrong(&error));
+            match ModelOutline::of(path) {
+                // Else the launches would be made for nothing.
+                Err(
+                    error @ (ManifestError::NotOnnx { .. }
+                    | ManifestError::Over2Gb { .. }
+                    | ManifestError::Io(_)),
+                ) => return Err(wrong(&error)),
+                Err(_) => {}
+                Ok(outline) => {
+                    if let Some(why) = outline.irregular_data() {
+                        return Err(wrong(&why));
+                    }
+                }
             }
             // The older model need not have the inputs that --shape and --dim name.
             if argument == "MODEL"

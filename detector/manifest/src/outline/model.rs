@@ -95,6 +95,17 @@ impl ModelOutline {
         all.filter(|path| is_inside(path)).collect()
     }
 
+    /// Returns the first file with tensors or a compiled graph that is there, and is not a plain file. A session would wait for
+    /// a FIFO for ever.
+    pub fn irregular_data(&self) -> Option<String> {
+        let mut files = self.data_files().into_iter();
+        files.find_map(|file| {
+            let found = self.folder.join(file).metadata().ok()?;
+            let words = "which is not a plain file; expected a file";
+            (!found.is_file()).then(|| format!("it has its data in {}, {words}", file.display()))
+        })
+    }
+
     /// The target that QNN compiled the graph for; `None` if it was not precompiled.
     pub fn precompiled(&self) -> Option<Precompiled> {
         data::precompiled(&self.contexts, self.compatibility.as_deref())
