@@ -405,11 +405,14 @@ fn judged_files(
         return Ok(None);
     }
     let model = model_of_runs(args, chosen, policy)?;
+    let measured = model.as_deref().filter(|_| args.device.option().is_some());
+    let before = measured.map(|model| chosen.baseline.of_model(model, 1));
     let shapes = args.app.shapes(&args.shape);
     let files = RunFiles {
         runs,
         baseline,
         model: model.as_deref(),
+        before: before.transpose()?.flatten(),
         shapes: &shapes,
         chipset: chosen.socs.first().map(shown),
         device: None,
@@ -503,6 +506,8 @@ async fn on_farm(
             runs: &on.candidate,
             baseline: &on.baseline,
             model: Some(&model),
+            // A job does not say which file it measured.
+            before: None,
             shapes: &shapes,
             chipset: chosen.socs.first().map(shown),
             device: Some(on.device.clone()),

@@ -32,6 +32,8 @@ pub(super) struct RunFiles<'a> {
     pub(super) runs: &'a [PathBuf],
     pub(super) baseline: &'a [PathBuf],
     pub(super) model: Option<&'a Path>,
+    /// The baseline's model, if the gate has measured it.
+    pub(super) before: Option<&'a Path>,
     /// Shapes for the model's MACs.
     pub(super) shapes: &'a [InputShape],
     /// The chipset that the launches ran on.
@@ -81,9 +83,15 @@ pub(super) fn launches(files: &RunFiles<'_>, policy: &Policy) -> Result<JudgedLa
     policy_ops::check(policy, ops, OtherOps::OfRuntimes)?;
     let model = files.model.map(|path| model(path, files.shapes));
     let model = model.transpose()?;
+    let before = files.before.map(|path| {
+        let shown = path.display();
+        gated_model(path).map_err(|error| WrongUse(format!("--baseline {shown}: {error}")))
+    });
+    let before = before.transpose()?;
     let by = JudgedBy {
         policy,
         model: model.as_ref().map(|(file, _)| file),
+        before: before.as_ref(),
         macs: model.as_ref().and_then(|(_, macs)| macs.as_ref()),
         chipset: files.chipset.as_deref(),
         is_on_cpu: files.is_on_cpu,

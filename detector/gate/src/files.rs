@@ -27,7 +27,9 @@ pub struct JudgedBy<'a> {
     pub policy: &'a Policy,
     /// The measured model, if its file is available.
     pub model: Option<&'a GatedModel>,
-    /// MACs per node of that model.
+    /// The model of the baseline's launches, if its file is available.
+    pub before: Option<&'a GatedModel>,
+    /// MACs per node of the measured model.
     pub macs: Option<&'a ModelMacs>,
     /// The chipset, if the command line names it.
     pub chipset: Option<&'a str>,

@@ -54,6 +54,7 @@ pub fn read(bytes: &[u8]) {
             is_on_cpu: false,
             policy: &policy,
             model: None,
+            before: None,
             macs,
             chipset: None,
         };

@@ -56,6 +56,7 @@ pub fn judged(
     let (mut candidate, mut baseline) = of_one_model(candidate, baseline, by.model)?;
     check_files(&candidate, &baseline, by.chipset)?;
     check_model(&candidate, by.model)?;
+    check_model(&baseline, by.before)?;
     check_models(&candidate, &baseline)?;
     let source = candidate.first().map_or("", |one| one.run.source);
     let (is_table, is_recorded) = (source == "perf_yaml", source == recorded::SOURCE);
@@ -126,12 +127,9 @@ pub fn judged(
     })
 }
 
-fn check_model(
-    candidate: &[MeasuredFile],
-    model: Option<&GatedModel>,
-) -> Result<(), LaunchesError> {
+fn check_model(launches: &[MeasuredFile], model: Option<&GatedModel>) -> Result<(), LaunchesError> {
     let Some(model) = model else { return Ok(()) };
-    for one in candidate {
+    for one in launches {
         let sha256 = one.run.target.model_sha256.as_ref();
         if let Some(other) = sha256.filter(|sha256| **sha256 != model.sha256) {
             let (path, model) = (one.file.path.clone(), model.path.clone());

@@ -30,6 +30,7 @@ mod schedule;
 mod session;
 mod settings;
 mod side;
+mod unchanged;
 mod untimed;
 mod wrong_use;
 

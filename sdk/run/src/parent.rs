@@ -209,12 +209,12 @@ impl Plan {
             "MODEL",
             model.map(|path| linked("MODEL", path)).transpose()?,
         )?;
-        let mut sides = vec![Side::new(Arm::Candidate, &model)?];
+        let mut sides = vec![Side::new(Arm::Candidate, "MODEL", &model)?];
         sides[0].add_macs("--manifest", command.manifest.as_deref())?;
         let old = command.against.as_deref();
         let old = old.map(|path| linked(caller.name_of_baseline(), path));
         if let Some(old) = old.transpose()? {
-            let mut old = Side::new(Arm::Baseline, &old)?;
+            let mut old = Side::new(Arm::Baseline, caller.name_of_baseline(), &old)?;
             old.add_macs("--against-manifest", command.against_manifest.as_deref())?;
             sides.push(old);
         }
@@ -387,10 +387,34 @@ impl Plan {
                 name_of(&file)
             ));
         }
+        for side in &self.sides {
+            if let Some(file) = side.changed_by_hash()? {
+                return Err(self.changed(side.arm, &file).into());
+            }
+        }
         if self.attended {
             attended::send_end()?;
         }
         Ok(())
+    }
+
+    /// Refuses to go on with a model that is another file now, because all its launches count as launches of one model.
+    fn check_unchanged(&self) -> Result<(), WrongUse> {
+        let mut changed = self.sides.iter();
+        let changed = changed.find_map(|side| Some((side.arm, side.changed()?)));
+        changed.map_or(Ok(()), |(arm, file)| Err(self.changed(arm, file)))
+    }
+
+    fn changed(&self, arm: Arm, file: &Path) -> WrongUse {
+        let argument = match arm {
+            Arm::Candidate => "MODEL",
+            Arm::Baseline => self.caller.name_of_baseline(),
+        };
+        WrongUse(format!(
+            "{} of {argument} was changed or replaced while launches were made, so that they are not launches of one model; \
+             leave its files alone until the end, and measure again in another folder",
+            name_of(file)
+        ))
     }
 
     /// Gives a launch of an earlier call what only this call's look has, because the disk was full then.
@@ -607,8 +631,17 @@ impl Plan {
         Ok(())
     }
 
-    /// Runs a process that makes one launch. The file gets the launch's name only once it is complete.
+    /// Runs a process that makes one launch of a model that does not change meanwhile.
     fn child(&self, job: &Job) -> anyhow::Result<RunDocument> {
+        self.check_unchanged()?;
+        let made = self.launched(job);
+        // Explains the launch's own error too.
+        self.check_unchanged()?;
+        made
+    }
+
+    /// The file gets the launch's name only once it is complete.
+    fn launched(&self, job: &Job) -> anyhow::Result<RunDocument> {
         let (told, answer) = (self.out.join("job.json"), self.out.join("launching.json"));
         let job = Job {
             out: answer.clone(),

@@ -8,7 +8,6 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_manifest::ModelOutline;
 use epwatch_proto::hex;
 use sha2::{Digest, Sha256};
 
@@ -106,19 +105,6 @@ pub(crate) fn sha256_of(path: &Path) -> anyhow::Result<String> {
         }
     };
     read().with_context(|| format!("failed to read {}", path.display()))
-}
-
-/// Returns the SHA-256 of each file next to a model that holds its tensors, by its path as the model names it. A file that is
-/// missing is left out: the session tells of it.
-pub(crate) fn sha256_of_data(model: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    let (outline, folder) = (ModelOutline::of(model).ok(), model.parent());
-    let files = outline.iter().flat_map(ModelOutline::data_files);
-    let paths = files.map(|file| (file, folder.unwrap_or(Path::new("")).join(file)));
-    // A FIFO would wait for ever.
-    let plain = paths.filter(|(_, path)| path.is_file());
-    plain
-        .map(|(file, path)| Ok((file.display().to_string(), sha256_of(&path)?)))
-        .collect()
 }
 
 /// Returns one SHA-256 of the names and the content of a folder's files.

@@ -7,13 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use anyhow::Context;
 use epwatch_gate::run::Arm;
+use epwatch_manifest::ModelOutline;
 use epwatch_proto::{ModelManifest, SideCar};
 
-use crate::{
-    settings::{sha256_of, sha256_of_data},
-    wrong_use::WrongUse,
-};
+use crate::{settings::sha256_of, unchanged::FileState, wrong_use::WrongUse};
 
 /// One of the two models.
 pub(crate) struct Side {
@@ -22,19 +21,58 @@ pub(crate) struct Side {
     pub(crate) sha256: String,
     /// SHA-256 of the files next to the model that hold its tensors.
     pub(crate) data: BTreeMap<String, String>,
+    /// All these files, as they were before they were hashed.
+    files: Vec<FileState>,
     /// MACs of its nodes.
     pub(crate) manifest: Option<SideCar>,
 }
 
 impl Side {
-    pub(crate) fn new(arm: Arm, model: &Path) -> anyhow::Result<Self> {
+    /// Hashes the model. `argument` is its name on the command line.
+    pub(crate) fn new(arm: Arm, argument: &str, model: &Path) -> anyhow::Result<Self> {
+        let outline = ModelOutline::of(model).ok();
+        if let Some(why) = outline.as_ref().and_then(ModelOutline::irregular_data) {
+            return Err(WrongUse(format!("{argument} {}: {why}", model.display())).into());
+        }
+        let folder = model.parent().unwrap_or(Path::new(""));
+        let found = outline.iter().flat_map(ModelOutline::data_files);
+        let paths = found.map(|file| (file.display().to_string(), folder.join(file)));
+        // A missing file is left out, because the session tells of it.
+        let data: Vec<_> = paths.filter(|(_, path)| path.is_file()).collect();
+        let mut files = Vec::new();
+        for path in data.iter().map(|(_, path)| path.as_path()).chain([model]) {
+            let state = FileState::of(path);
+            files.push(state.with_context(|| format!("failed to read {}", path.display()))?);
+        }
+        let data = data
+            .into_iter()
+            .map(|(name, path)| Ok((name, sha256_of(&path)?)));
         Ok(Self {
             arm,
             model: model.to_owned(),
             sha256: sha256_of(model)?,
-            data: sha256_of_data(model)?,
+            data: data.collect::<anyhow::Result<_>>()?,
+            files,
             manifest: None,
         })
+    }
+
+    /// The first of its files that is another one than at the beginning.
+    pub(crate) fn changed(&self) -> Option<&Path> {
+        self.files.iter().find_map(FileState::changed)
+    }
+
+    /// The same, by the hash of each file too: not every file system records each change.
+    pub(crate) fn changed_by_hash(&self) -> anyhow::Result<Option<PathBuf>> {
+        let folder = self.model.parent().unwrap_or(Path::new(""));
+        let data = self.data.iter();
+        let data = data.map(|(name, sha256)| (folder.join(name), sha256));
+        for (path, sha256) in data.chain([(self.model.clone(), &self.sha256)]) {
+            if sha256_of(&path)? != *sha256 {
+                return Ok(Some(path));
+            }
+        }
+        Ok(self.changed().map(Path::to_owned))
     }
 
     /// Reads the MACs of the model's nodes, once, so that the file may be a pipe of the shell.

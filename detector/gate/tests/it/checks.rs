@@ -33,6 +33,7 @@ impl By<'_> {
             is_on_cpu: false,
             policy: &Policy::parse(self.policy).unwrap(),
             model: model.as_ref(),
+            before: None,
             macs: self.macs,
             chipset: self.chipset,
         };
