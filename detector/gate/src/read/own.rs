@@ -10,7 +10,7 @@ use crate::{
     mistakes::{Mistake, THIS_LAUNCH},
     placement::{InspectedChipset, NPU},
     profile::{MOST_SHARES, NodeShare, RunProfile},
-    run::{Run, RunNode, RunTarget, RuntimeParts, Unit},
+    run::{NotFinite, Run, RunNode, RunTarget, RuntimeParts, Unit},
     run_document::{MeasuredRuntime, RunDocument, SCHEMA},
 };
 
@@ -187,6 +187,34 @@ fn check_profile(profile: &RunProfile) -> Result<(), String> {
     }
 }
 
+/// Refuses an output that cannot be: its elements are counted, and are the same ones if they do not differ.
+fn check_not_finite(found: &NotFinite) -> Result<(), String> {
+    if found.output.len() > MOST_NAME_BYTES {
+        return Err(format!(
+            "outputs.not_finite has a name of more than {MOST_NAME_BYTES} bytes"
+        ));
+    }
+    let NotFinite {
+        elements,
+        expected,
+        of,
+        differs,
+        ..
+    } = *found;
+    if !(1..=of).contains(&elements.max(expected)) {
+        return Err(format!(
+            "outputs.not_finite has {elements} elements and {expected} expected ones of {of}; expected one or more, and no more than all"
+        ));
+    }
+    if !differs && elements != expected {
+        return Err(format!(
+            "outputs.not_finite has {elements} elements and {expected} expected ones that do not differ; expected equal numbers, or \
+             \"differs\": true"
+        ));
+    }
+    Ok(())
+}
+
 impl RunDocument<InspectedChipset> {
     /// Refuses numbers outside what they measure, and a placement of another chipset.
     fn check(&self) -> Result<(), String> {
@@ -202,14 +230,8 @@ impl RunDocument<InspectedChipset> {
                 return Err(format!("{field} is {value}"));
             }
         }
-        if let Some(found) = &outputs.not_finite
-            && (found.output.len() > MOST_NAME_BYTES
-                || found.elements.max(found.expected) > found.of)
-        {
-            let (elements, of) = (found.elements.max(found.expected), found.of);
-            return Err(format!(
-                "outputs.not_finite has {elements} of {of} elements, or a name of more than {MOST_NAME_BYTES} bytes"
-            ));
+        if let Some(found) = &outputs.not_finite {
+            check_not_finite(found)?;
         }
         if let Some(profile) = &self.profile {
             check_profile(profile)?;
@@ -384,6 +406,11 @@ mod tests {
         ] {
             check(&format!(r#""runs_us": [{runs}]"#), says);
         }
+        let not_finite = |elements: u64, expected: u64, of: u64, differs: bool| {
+            format!(
+                r#""outputs": {{"not_finite": {{"output": "y", "elements": {elements}, "expected": {expected}, "of": {of}, "differs": {differs}}}}}"#
+            )
+        };
         for (field, says) in [
             (r#""load_us": -1"#, "load_us is -1"),
             (r#""arm": "both""#, "candidate"),
@@ -399,6 +426,12 @@ mod tests {
             (r#""outputs": {"cosine": 1e999}"#, "out of range"),
             (r#""outputs": {"max_abs": -1}"#, "outputs.max_abs is -1"),
             (r#""outputs": {"top1": 1.5}"#, "outputs.top1 is 1.5"),
+            (&not_finite(3, 0, 16, false), "do not differ"),
+            (&not_finite(0, 3, 16, false), "do not differ"),
+            (&not_finite(0, 0, 0, false), "of 0; expected one or more"),
+            (&not_finite(0, 0, 16, true), "of 16; expected one or more"),
+            (&not_finite(17, 3, 16, true), "17 elements"),
+            (&not_finite(3, 17, 16, true), "17 expected"),
             (
                 r#""per_op": [{"name": "a", "ep": "b", "macs": -1}]"#,
                 "expected u64",
