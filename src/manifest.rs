@@ -7,8 +7,9 @@ use std::{
 
 use anyhow::Context;
 use epwatch_manifest::{
-    FreeDim, InputShape, ManifestDocument, ManifestError, manifest_of, stamp_names,
+    FreeDim, InputShape, ManifestDocument, ManifestError, SCHEMA, manifest_of, stamp_names,
 };
+use epwatch_run::{ReportKind, replace_report};
 use tempfile::NamedTempFile;
 
 use crate::{
@@ -57,14 +58,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let model = args.stamp_names.as_ref().unwrap_or(&args.model);
     let shapes = args.dim.iter().map(InputShape::from);
     let shapes: Vec<InputShape> = shapes.chain(args.shape.iter().cloned()).collect();
-    if let Some(out) = &args.out {
-        output::check_report("--out", out, "{")?;
-    }
-    let manifest = manifest_of(model, &shapes).map_err(|error| refused(model, error))?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => side_car_of(model),
     };
+    output::check_report("--out", &out, ReportKind::Json("/schema", SCHEMA))?;
+    let manifest = manifest_of(model, &shapes).map_err(|error| refused(model, error))?;
     // No side-car is written with uncounted work, because too small a sum would make a placement's shares too large.
     if manifest.uncounted.is_empty() {
         write(&manifest, &out)?;
@@ -112,7 +111,7 @@ fn write(manifest: &ManifestDocument, to: &Path) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(manifest)?;
     text.push('\n');
     let shown = to.display();
-    std::fs::write(to, text).with_context(|| format!("failed to write the side-car {shown}"))
+    replace_report(to, &text).with_context(|| format!("failed to write the side-car {shown}"))
 }
 
 fn side_car_of(model: &Path) -> PathBuf {

@@ -8,6 +8,7 @@ use std::{
 
 use epwatch_collector::directives::store::DirectiveError;
 use epwatch_proto::visible;
+use epwatch_run::ReportKind;
 use epwatch_store::TargetError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -28,10 +29,9 @@ pub(crate) const INTERRUPTED: u8 = 130;
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
 
-/// Refuses a file for a report that could not be written, or that has something else. Reports of this kind begin with the same
-/// text.
-pub(crate) fn check_report(argument: &str, file: &Path, begins: &str) -> Result<(), WrongUse> {
-    let checked = epwatch_run::check_report(argument, file, begins);
+/// Refuses a file for a report that could not be written, or that has something else than a report of this kind.
+pub(crate) fn check_report(argument: &str, file: &Path, kind: ReportKind) -> Result<(), WrongUse> {
+    let checked = epwatch_run::check_report(argument, file, kind);
     checked.map_err(|error| WrongUse(error.to_string()))
 }
 

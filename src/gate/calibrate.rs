@@ -1,7 +1,6 @@
 //! `epwatch gate calibrate`: measures a model in turn with itself, to find out what a gate can decide on this device.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -15,10 +14,13 @@ use epwatch_gate::{
     read::ReadOptions,
 };
 use epwatch_manifest::{FreeDim, InputShape};
+use epwatch_run::{ReportKind, replace_report};
 
 use super::{
     device::{DeviceArgs, LeftBehind, Measured},
-    policy_file, runs,
+    policy_file,
+    reports::check_apart,
+    runs,
 };
 use crate::{
     input_file::{self, FilePurpose},
@@ -97,7 +99,10 @@ pub(super) async fn calibrate(
         shapes: &shapes,
         policy: &measured,
     };
-    output::check_report("--out", &args.out, "{")?;
+    output::check_report("--out", &args.out, ReportKind::Json("/schema", SCHEMA))?;
+    if let Some(report) = args.device.report() {
+        check_apart(&[("--out", &args.out), ("--report", report)])?;
+    }
     let made = args.device.measure(&of, left, None).await?;
     let read = |paths: &[PathBuf]| -> Result<Vec<MeasuredFile>, WrongUse> {
         let each = paths
@@ -109,7 +114,7 @@ pub(super) async fn calibrate(
     let found = Calibration::of_files(candidate, baseline, &policy)?;
     let shown = args.out.display();
     let text = serde_json::to_string_pretty(&found)? + "\n";
-    fs::write(&args.out, text).with_context(|| format!("failed to write --out {shown}"))?;
+    replace_report(&args.out, &text).with_context(|| format!("failed to write --out {shown}"))?;
     if args.json {
         output::json(&found)?;
     } else {

@@ -133,7 +133,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         .as_deref()
         .map(calibrate::read)
         .transpose()?;
-    args.report.prepare()?;
+    args.report.prepare(args.device.report())?;
     check_ops(args, &chosen, &policy)?;
     let mut parts = Parts::default();
     if let Err(error) = parts.judge(args, &chosen, &policy, left).await {

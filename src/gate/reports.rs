@@ -6,8 +6,12 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_gate::{evidence, report, verdict::Verdict};
+use epwatch_gate::{
+    evidence, report,
+    verdict::{self, Verdict},
+};
 use epwatch_proto::ModelHash;
+use epwatch_run::{ReportKind, key_of, replace_report};
 
 use super::dsse;
 use crate::{
@@ -62,18 +66,24 @@ impl ReportArgs {
         self.out.as_deref()
     }
 
-    /// Makes the folder of --out before judging, and checks the other files, so that a result can be written.
-    pub(super) fn prepare(&self) -> Result<(), WrongUse> {
-        for (argument, path, begins) in [
-            ("--markdown", &self.markdown, report::markdown::BEGINS),
-            ("--comment", &self.comment, report::comment::MARK),
-            ("--junit", &self.junit, "<?xml "),
-            ("--sarif", &self.sarif, "{"),
-        ] {
+    /// Makes the folder of --out before judging, and checks each file, so that a result can be written. `seen` is the file of
+    /// `--report`.
+    pub(super) fn prepare(&self, seen: Option<&Path>) -> Result<(), WrongUse> {
+        let options = [
+            ("--markdown", &self.markdown, MARKDOWN),
+            ("--comment", &self.comment, COMMENT),
+            ("--junit", &self.junit, JUNIT),
+            ("--sarif", &self.sarif, SARIF),
+        ];
+        let mut apart: Vec<(&str, &Path)> = Vec::new();
+        for (argument, path, kind) in options {
             if let Some(path) = path {
-                output::check_report(argument, path, begins)?;
+                output::check_report(argument, path, kind)?;
+                apart.push((argument, path));
             }
         }
+        apart.extend(seen.map(|path| ("--report", path)));
+        check_apart(&apart)?;
         let Some(folder) = &self.out else {
             return Ok(());
         };
@@ -82,7 +92,19 @@ impl ReportArgs {
                 "failed to make the folder {} of --out: {error}",
                 folder.display()
             ))
-        })
+        })?;
+        for (name, kind) in IN_FOLDER {
+            let path = folder.join(name);
+            output::check_report("--out", &path, kind)?;
+            // The same report may be in the folder and at the path of its option.
+            let others = options.iter().filter(|(.., of)| *of != kind);
+            let others =
+                others.filter_map(|(argument, path, _)| Some((*argument, path.as_deref()?)));
+            for other in others.chain(seen.map(|path| ("--report", path))) {
+                check_apart(&[("--out", &path), other])?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the reports, and returns the hash of the evidence. Reports in files come first, so that they exist
@@ -99,7 +121,7 @@ impl ReportArgs {
         let file = |name: &str, path: Option<&PathBuf>, text: String| {
             let in_folder = self.out.as_ref().map(|folder| folder.join(name));
             for path in in_folder.iter().chain(path) {
-                fs::write(path, &text)
+                replace_report(path, &text)
                     .with_context(|| format!("failed to write the report {}", path.display()))?;
             }
             anyhow::Ok(())
@@ -129,6 +151,50 @@ impl ReportArgs {
     }
 }
 
+const MARKDOWN: ReportKind = ReportKind::Text(report::markdown::BEGINS);
+const COMMENT: ReportKind = ReportKind::Text(report::comment::MARK);
+const JUNIT: ReportKind = ReportKind::Text(report::junit::BEGINS);
+const SARIF: ReportKind = ReportKind::Json(report::sarif::TOOL_AT, report::sarif::TOOL);
+
+/// Files of `--out`.
+const IN_FOLDER: [(&str, ReportKind); 7] = [
+    ("gate.json", ReportKind::Json("/schema", verdict::SCHEMA)),
+    ("gate.md", MARKDOWN),
+    ("comment.md", COMMENT),
+    ("gate.xml", JUNIT),
+    ("gate.sarif", SARIF),
+    (EVIDENCE[0], ReportKind::Signed(evidence::TEST_RESULT)),
+    (EVIDENCE[1], ReportKind::Signed(evidence::GATE)),
+];
+
+/// Refuses two options with one file, of which only one report would remain. A report of what was seen has a second file.
+pub(super) fn check_apart(options: &[(&str, &Path)]) -> Result<(), WrongUse> {
+    let mut known: Vec<(&str, PathBuf)> = Vec::new();
+    for (argument, path) in options {
+        let key = (*argument == "--report").then(|| key_of(path));
+        for path in [path.to_path_buf()].into_iter().chain(key) {
+            let place = place_of(&path);
+            if let Some((other, _)) = known.iter().find(|(_, known)| *known == place) {
+                return Err(WrongUse(format!(
+                    "{other} and {argument} are one file, {}: give each its own",
+                    path.display()
+                )));
+            }
+            // A stream takes several reports.
+            known.extend((!path.starts_with("/dev")).then_some((*argument, place)));
+        }
+    }
+    Ok(())
+}
+
+/// A path whose folder has one name.
+fn place_of(path: &Path) -> PathBuf {
+    let folder = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    folder.join(path.file_name().unwrap_or_default())
+}
+
 /// Files of [`evidence::statements`], in their order.
 const EVIDENCE: [&str; 2] = ["test-result.dsse.json", "gate.dsse.json"];
 
@@ -156,7 +222,7 @@ fn attest(
         for (path, statement) in paths.iter().zip(&statements) {
             let envelope = dsse::signed(&serde_json::to_vec(statement)?, key);
             let text = serde_json::to_string(&envelope)? + "\n";
-            fs::write(path, &text)
+            replace_report(path, &text)
                 .with_context(|| format!("failed to write the evidence {}", path.display()))?;
             written = Some(ModelHash::of(text.as_bytes()));
         }

@@ -39,7 +39,7 @@ fn a_trend_is_in_the_order_of_the_documents() {
     assert!(table.contains(line), "{table}");
     let svg = fs::read_to_string(svg).unwrap();
     assert!(
-        svg.starts_with("<svg ")
+        svg.starts_with("<!-- epwatch gate trend -->\n<svg ")
             && svg.contains("Partitions on the NPU")
             && svg.contains("SM8635: 2026-11-01 08:00 73 %, fail"),
         "{svg}"

@@ -40,7 +40,8 @@ use crate::{
     job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
     kept::{known, out_of_turn},
     launch::launch,
-    report_file::{check_report, write_report},
+    launch_timeout::LaunchTimeout,
+    report_file::{check_seen_report, write_report},
     say::say,
     schedule::{MOST_TRIES, order},
     settings::settings,
@@ -185,7 +186,7 @@ impl Plan {
             }
         };
         if let Some(report) = &command.report {
-            check_report("--report", report, "{")?;
+            check_seen_report("--report", report)?;
         }
         let given = |argument, path: &Option<PathBuf>| -> Result<Option<PathBuf>, WrongUse> {
             path.as_deref()

@@ -27,7 +27,10 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::document::{self, RunDocument};
+use crate::{
+    document::{self, RunDocument},
+    report_file::{PUBLIC_KEY, key_of, replace_report},
+};
 
 /// Name and version of the document.
 const SCHEMA: &str = "epwatch.seen/1";
@@ -81,7 +84,7 @@ struct SeenModel {
 }
 
 /// Writes the report of the launches in a folder, and its public key.
-pub(crate) fn write(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<PathBuf> {
+pub(crate) fn write(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<()> {
     let report = of_folder(folder, is_broken_off)?;
     let models = report.models.iter();
     let subject = models.map(|model| Subject::new("model", &model.sha256));
@@ -104,12 +107,11 @@ pub(crate) fn write(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::
         key.sign(bytes)
     });
     let written = |path: &Path, text: String| {
-        fs::write(path, text).with_context(|| format!("failed to write {}", path.display()))
+        let written = replace_report(path, &text);
+        written.with_context(|| format!("failed to write the report {}", path.display()))
     };
     written(file, serde_json::to_string(&envelope)? + "\n")?;
-    let public_file = PathBuf::from(format!("{}.pub", file.display()));
-    written(&public_file, pem(&[&SPKI[..], public].concat()))?;
-    Ok(public_file)
+    written(&key_of(file), pem(&[&SPKI[..], public].concat()))
 }
 
 fn pem(der: &[u8]) -> String {
@@ -120,7 +122,7 @@ fn pem(der: &[u8]) -> String {
         .filter_map(|line| std::str::from_utf8(line).ok())
         .collect();
     format!(
-        "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
+        "{PUBLIC_KEY}\n{}\n-----END PUBLIC KEY-----\n",
         lines.join("\n")
     )
 }

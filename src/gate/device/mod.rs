@@ -186,6 +186,11 @@ impl DeviceArgs {
         self.keep.as_deref()
     }
 
+    /// The file of --report.
+    pub(super) fn report(&self) -> Option<&Path> {
+        self.report.as_deref()
+    }
+
     /// Whether launches are made on another machine.
     pub(super) fn is_elsewhere(&self) -> bool {
         self.ssh.is_some() || self.adb.is_some()
@@ -200,7 +205,8 @@ impl DeviceArgs {
     ) -> anyhow::Result<LaunchFiles> {
         self.check_files(of)?;
         if let Some(report) = &self.report {
-            output::check_report("--report", report, "{")?;
+            let checked = epwatch_run::check_seen_report("--report", report);
+            checked.map_err(|error| WrongUse(error.to_string()))?;
         }
         let mut temporary = before.and_then(|files| files.folder);
         let folder = match (&self.keep, &temporary) {

@@ -6,6 +6,8 @@ mod svg;
 
 use std::{path::PathBuf, process::ExitCode};
 
+use epwatch_run::{ReportKind, replace_report};
+
 use self::series::Skipped;
 use crate::output::{self, WrongUse};
 
@@ -30,7 +32,7 @@ pub(crate) struct TrendArgs {
 
 pub(super) fn trend(args: &TrendArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.svg {
-        output::check_report("--svg", path, "<svg ")?;
+        output::check_report("--svg", path, ReportKind::Text(svg::BEGINS))?;
     }
     let shown = args.folder.display();
     let trend = read::folder(&args.folder)
@@ -45,7 +47,7 @@ pub(super) fn trend(args: &TrendArgs) -> anyhow::Result<ExitCode> {
         return Err(WrongUse(text).into());
     }
     if let Some(path) = &args.svg {
-        let written = std::fs::write(path, svg::chart(&trend.series));
+        let written = replace_report(path, &svg::chart(&trend.series));
         written.map_err(|error| WrongUse(format!("--svg {}: {error}", path.display())))?;
     }
     if args.json {

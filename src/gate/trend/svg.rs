@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 
 use super::series::{Point, Series};
 
+/// Beginning of a chart.
+pub(super) const BEGINS: &str = "<!-- epwatch gate trend -->";
+
 const WIDTH: f64 = 960.0;
 const PANEL: f64 = 130.0;
 const GAP: f64 = 54.0;
@@ -95,7 +98,8 @@ pub(super) fn chart(series: &[Series]) -> String {
     #[expect(clippy::cast_precision_loss, reason = "five panels at most")]
     let height = top + panels.len() as f64 * (PANEL + GAP) + 12.0;
     let mut out = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH:.0}" height="{height:.0}" viewBox="0 0 {WIDTH:.0} {height:.0}" font-family="sans-serif" font-size="12" fill="#222">
+        r##"{BEGINS}
+<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH:.0}" height="{height:.0}" viewBox="0 0 {WIDTH:.0} {height:.0}" font-family="sans-serif" font-size="12" fill="#222">
 <title>epwatch gate: results over time</title>
 <rect width="{WIDTH:.0}" height="{height:.0}" fill="#fff"/>
 "##

@@ -4,9 +4,13 @@ use epwatch_proto::push_visible;
 
 use crate::verdict::{Check, CheckResult, Verdict};
 
+/// Beginning of the document.
+pub const BEGINS: &str =
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"epwatch gate\">";
+
 /// Returns the verdict as one XML document. Each suite has a skipped case for each part that was not checked.
 pub fn junit(verdict: &Verdict) -> String {
-    let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n");
+    let mut text = format!("{BEGINS}\n");
     for target in &verdict.targets {
         let count = |outcome| target.checks.iter().filter(|c| c.result == outcome).count();
         let name = escaped(&verdict.name_of(target));

@@ -10,6 +10,11 @@ use crate::verdict::{CheckResult, Verdict};
 /// Maximum number of results that GitHub accepts in a run.
 const MOST_RESULTS: usize = 5_000;
 
+/// The name of the tool, at this JSON pointer of the document.
+pub const TOOL: &str = "epwatch gate";
+/// The pointer to [`TOOL`].
+pub const TOOL_AT: &str = "/runs/0/tool/driver/name";
+
 /// Returns the verdict's nodes as one SARIF document. A check without nodes is a result on the model. If several checks
 /// of a target name a node, it is one result, under the gravest check.
 pub fn sarif(verdict: &Verdict) -> Value {
@@ -69,7 +74,7 @@ pub fn sarif(verdict: &Verdict) -> Value {
         "version": "2.1.0",
         "runs": [{
             "tool": {"driver": {
-                "name": "epwatch gate",
+                "name": TOOL,
                 "semanticVersion": verdict.tool.version,
                 "rules": rules,
             }},
