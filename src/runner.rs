@@ -5,13 +5,13 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::output::WrongUse;
+use crate::output::{self, INTERRUPTED, WrongUse};
 
 /// Measures a model on this machine, launch by launch, and writes files for `gate --runs`.
 ///
 /// A launch is a process of its own with one session. With --against, launches of both models take turns. A launch that the
 /// device throttled is made again. `epwatch gate --local` runs this and judges the files. Exit code 0: all launches were
-/// made. Exit code 2: wrong use. Exit code 3: a launch could not be made.
+/// made. Exit code 2: wrong use. Exit code 3: a launch could not be made. Exit code 130: interrupted.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,10 +38,15 @@ fn is_runner() -> bool {
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let subcommand: &[&str] = if is_runner() { &[] } else { &["run"] };
-    epwatch_run::run(args.command, subcommand).map_err(|error| {
-        match error.downcast::<epwatch_run::WrongUse>() {
+    let ended = epwatch_run::run(args.command, subcommand);
+    ended.or_else(|error| match epwatch_run::exit_code(&error) {
+        INTERRUPTED => {
+            output::remark(format_args!("{error:#}"));
+            Ok(ExitCode::from(INTERRUPTED))
+        }
+        _ => Err(match error.downcast::<epwatch_run::WrongUse>() {
             Ok(wrong) => WrongUse(wrong.to_string()).into(),
             Err(error) => error,
-        }
+        }),
     })
 }

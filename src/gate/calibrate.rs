@@ -126,7 +126,10 @@ pub(super) async fn calibrate(
     for mistake in found.below_floor(&policy.latency, &policy.load) {
         output::remark(format_args!("{}; {}", mistake.why, mistake.fix));
     }
-    Ok(ExitCode::SUCCESS)
+    match made.unwritten {
+        Some(error) => Err(error.context("calibrated, and --report was not written")),
+        None => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Reads a calibration.

@@ -152,6 +152,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         mut judged,
         latency,
         cells,
+        unwritten,
     } = parts;
     if let Some(calibration) = &calibration {
         for target in &mut found {
@@ -164,6 +165,9 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     let mut verdict = Verdict::new(version, policy_file, not_checked, found);
     verdict.made_at = Some(Timestamp::from_second(Timestamp::now().as_second())?.to_string());
     let evidence = args.report.write(&verdict, key.as_ref())?;
+    if let Some(error) = &unwritten {
+        output::remark(format_args!("--report: {error:#}"));
+    }
     // On a terminal, the report right above already has the sentences.
     let is_told = output::columns().is_some() && !args.report.json;
     let sentences = |outcome| {
@@ -187,6 +191,9 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
     match verdict.result {
         CheckResult::Fail => Err(No(sentences(CheckResult::Fail)).into()),
         CheckResult::Undecided => anyhow::bail!("{}", sentences(CheckResult::Undecided)),
+        _ if unwritten.is_some() => {
+            anyhow::bail!("the gate passed, and its --report was not written, see above")
+        }
         _ => {
             if let Some(url) = &args.certify.certify {
                 let shapes = args.app.shapes(&args.shape);
@@ -227,6 +234,8 @@ struct Parts {
     latency: Option<v1::CertifiedLatency>,
     /// Placements of devices that can be certified.
     cells: cells::Cells,
+    /// Why the file of `--report` could not be written.
+    unwritten: Option<anyhow::Error>,
 }
 
 impl Parts {
@@ -278,6 +287,7 @@ impl Parts {
             self.not_checked.retain(|part| part.id != "placement");
         }
         self.targets.extend(measured.targets);
+        self.unwritten = made.unwritten;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 
 use std::{
     fs,
+    io::{BufRead, BufReader},
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Stdio},
@@ -181,6 +182,118 @@ fn a_report_never_replaces_another_file() {
     check_succeeds(&mut epwatch(&format!(
         "{gate} --preset macs-only --junit /dev/stdout"
     )));
+}
+
+#[test]
+fn reports_of_a_folder_replace_no_file_of_another_tool() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    let gate = format!(
+        "gate {FIXTURES}/models/d_mlp.fp32.onnx --soc SM8650 --preset macs-only --out {}",
+        out.display()
+    );
+    for name in [
+        "gate.json",
+        "gate.md",
+        "comment.md",
+        "gate.xml",
+        "gate.sarif",
+        "gate.dsse.json",
+    ] {
+        let file = out.join(name);
+        let text = r#"{"schema": "another.gate/1"}"#;
+        fs::write(&file, text).unwrap();
+        let told = format!(
+            "--out {}: it exists, and a report would replace it",
+            file.display()
+        );
+        check_fails(&mut epwatch(&gate), 2, &told);
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        fs::remove_file(&file).unwrap();
+    }
+    check_succeeds(&mut epwatch(&gate));
+    check_succeeds(&mut epwatch(&gate));
+}
+
+/// Else minutes of launches would be for nothing.
+#[test]
+fn reports_that_could_not_be_written_are_refused_before_a_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let gate = format!("gate {FIXTURES}/models/d_mlp.fp32.onnx --soc SM8650");
+    let policy = policy(folder.path(), 1);
+    for (words, told) in [
+        (
+            format!("--junit {0} --sarif {0}", at("one")),
+            "--junit and --sarif are one file",
+        ),
+        (
+            format!("--out {0} --junit {0}/gate.sarif", at("out")),
+            "--out and --junit are one file",
+        ),
+        (
+            format!(
+                "--local --policy {policy} --report {0} --sarif {0}.pub",
+                at("r.json")
+            ),
+            "--sarif and --report are one file",
+        ),
+        (
+            "--junit /proc/gate.xml".to_owned(),
+            "--junit /proc/gate.xml: no file can be made there",
+        ),
+        (
+            format!("--local --policy {policy} --report /dev/null"),
+            "--report /dev/null: its public key is written next to it",
+        ),
+    ] {
+        check_fails(&mut epwatch(&format!("{gate} {words}")), 2, told);
+    }
+}
+
+/// The launches count, although the report of them is lost.
+#[test]
+fn a_report_that_cannot_be_written_after_the_launches_leaves_their_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let (policy, report) = (policy(folder.path(), 2), folder.path().join("report.json"));
+    let model = format!("{FIXTURES}/models/d_mlp.fp32.onnx");
+    let mut gate = epwatch(&format!("gate {model} --local --policy {policy} --json"));
+    gate.arg("--report").arg(&report);
+    gate.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut gate = Running(gate.spawn().unwrap());
+    let mut told = String::new();
+    let lines = BufReader::new(gate.0.stderr.take().unwrap()).lines();
+    for line in lines.map_while(Result::ok) {
+        told.push_str(&line);
+        if line.contains("launch 1 of 2") {
+            fs::create_dir(&report).unwrap();
+        }
+    }
+    let found: Value = serde_json::from_reader(gate.0.stdout.take().unwrap()).unwrap();
+    assert_eq!(gate.0.wait().unwrap().code(), Some(3), "{told}");
+    assert_eq!(found["result"], "pass", "{told}");
+    for words in [
+        "failed to write the report",
+        "the gate passed, and its --report was not written",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_run_with_130() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
+    let mut run = epwatch(&format!(
+        "run {FIXTURES}/models/d_mlp.fp32.onnx --launches 150"
+    ));
+    run.arg("--ort").arg(ort).arg("--out").arg(&out);
+    let mut run = Running(run.stderr(Stdio::null()).spawn().unwrap());
+    wait_for(|| out.join("candidate-001.json").exists());
+    kill_process(Pid::from_child(&run.0), Signal::INT).unwrap();
+    assert_eq!(run.0.wait().unwrap().code(), Some(130));
 }
 
 /// Nothing says that the folder was made for nothing.

@@ -145,6 +145,8 @@ pub(super) struct LaunchFiles {
     pub(super) baseline: Vec<PathBuf>,
     /// The temporary folder of the files, removed on drop; `None` if the files are kept.
     folder: Option<TempDir>,
+    /// Why the file of `--report` could not be written. The launches are judged all the same.
+    pub(super) unwritten: Option<anyhow::Error>,
 }
 
 impl LaunchFiles {
@@ -265,11 +267,13 @@ impl DeviceArgs {
             }
             devices => self.elsewhere(devices, call, &folder, left).await?,
         };
-        if let (Some(report), [folder]) = (&self.report, &folders[..]) {
-            epwatch_run::write_report(folder, report, false)?;
-        }
+        let written = match (&self.report, &folders[..]) {
+            (Some(report), [folder]) => epwatch_run::write_report(folder, report, false),
+            _ => Ok(()),
+        };
         let mut files = LaunchFiles {
             folder: temporary,
+            unwritten: written.err(),
             ..LaunchFiles::default()
         };
         let most = of.policy.latency.launches;
