@@ -160,12 +160,19 @@ fn a_library_that_hangs_ends_the_launch_at_its_limit() {
     let [library, keep] = ["libhang.so", "launches"].map(|name| at(name).display().to_string());
     let model = format!("{FIXTURES}/gate/custom_op.onnx");
     let words = format!(
-        "gate {model} --local --policy {policy} --keep {keep} --custom-ops {library} --launch-timeout 2s"
+        "gate {model} --local --policy {policy} --keep {keep} --custom-ops {library} --launch-timeout 1500ms"
     );
-    let told = "the placement's launch of the candidate (custom_op.onnx) did not end within 2 s, and was ended";
+    let told = "the placement's launch of the candidate (custom_op.onnx) did not end within 1500ms, and was ended";
     check_fails(epwatch(&words).arg("--out").arg(&out), 3, told);
     check_reports(&out, told);
     check_no_process(folder.path());
+    for command in [
+        format!("gate {model} --local"),
+        format!("run {model} --ort {library} --out {keep}"),
+    ] {
+        let mut command = epwatch(&format!("{command} --launch-timeout 500ms"));
+        check_fails(&mut command, 2, "expected a second or more");
+    }
 }
 
 #[test]

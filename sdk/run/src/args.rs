@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use epwatch_gate::policy::{MOST_LAUNCHES, MOST_RUNS};
 use epwatch_manifest::FreeDim;
 
-use crate::{inputs::InputKind, job::KeyValue};
+use crate::{inputs::InputKind, job::KeyValue, launch_timeout::LaunchTimeout};
 
 /// The models to measure, and the runtime.
 #[derive(Debug, Clone, clap::Args)]
@@ -58,9 +58,9 @@ pub struct Command {
     /// Longest pause before a launch, until two pieces of work on the CPU take as long, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) steady_seconds: u64,
-    /// Longest time of one launch, in seconds. A launch that takes longer is ended with its processes.
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) launch_timeout: u64,
+    /// Longest time of one launch. A launch that takes longer is ended with its processes.
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub(crate) launch_timeout: LaunchTimeout,
     /// The chipset, for example SM8650 [default: as the device names it].
     #[arg(long, value_name = "NAME")]
     pub(crate) chipset: Option<String>,

@@ -1,10 +1,11 @@
 //! A launch whose process ended without a document, or not in its time: the words for its end, and what helps.
 
-use std::{os::unix::process::ExitStatusExt, process::ExitStatus, time::Duration};
+use std::{os::unix::process::ExitStatusExt, process::ExitStatus};
 
 use crate::{
     document::{Placed, RunDocument},
     job::{Job, Task},
+    launch_timeout::LaunchTimeout,
     measured::document_of,
 };
 
@@ -42,12 +43,11 @@ const SIGKILL: i32 = 9;
 pub(crate) struct TimedOut(String);
 
 impl TimedOut {
-    pub(crate) fn of(job: &Job, limit: Duration) -> Self {
+    pub(crate) fn of(job: &Job, limit: LaunchTimeout) -> Self {
         Self(format!(
-            "{} did not end within {} s, and was ended: a library that it loads may hang, such as the EP or custom ops; \
+            "{} did not end within {limit}, and was ended: a library that it loads may hang, such as the EP or custom ops; \
              --launch-timeout gives it longer",
-            name_of(job),
-            limit.as_secs()
+            name_of(job)
         ))
     }
 }

@@ -20,6 +20,7 @@ mod inputs;
 mod job;
 mod kept;
 mod launch;
+mod launch_timeout;
 mod measured;
 mod parent;
 mod path_bytes;
@@ -38,6 +39,7 @@ pub use args::Command;
 pub use broken::broken_by;
 pub use crash::crash_signal;
 pub use job::PATH_OPTIONS;
+pub use launch_timeout::LaunchTimeout;
 pub use parent::{exit_code, run};
 pub use report_file::{
     ReportKind, check_report, check_seen_report, key_of, replace_report, write_report,

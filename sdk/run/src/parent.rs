@@ -157,7 +157,7 @@ struct Plan {
     sides: Vec<Side>,
     launches: u32,
     /// Longest time of one launch.
-    launch_timeout: Duration,
+    launch_timeout: LaunchTimeout,
     /// A job without the fields that differ between launches.
     job: Job,
     out: PathBuf,
@@ -293,7 +293,7 @@ impl Plan {
         Ok(Self {
             sides,
             launches: command.launches,
-            launch_timeout: Duration::from_secs(command.launch_timeout),
+            launch_timeout: command.launch_timeout,
             job,
             out,
             is_new,
@@ -703,7 +703,7 @@ impl Plan {
                 end_group(&mut child)?;
                 return Err(Ended::Interrupted(self.caller).into());
             }
-            if began.elapsed() >= self.launch_timeout {
+            if began.elapsed() >= self.launch_timeout.0 {
                 end_group(&mut child)?;
                 return Err(TimedOut::of(job, self.launch_timeout).into());
             }

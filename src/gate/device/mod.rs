@@ -26,7 +26,7 @@ use epwatch_manifest::{
     FreeDim, GraphFacts, InputShape, ManifestError, ModelOutline, graph_facts, manifest_of,
 };
 use epwatch_proto::placement::QNN_EP;
-use epwatch_server::Period;
+use epwatch_run::LaunchTimeout;
 use serde_json::Value;
 use tempfile::{NamedTempFile, TempDir};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -110,7 +110,7 @@ pub(super) struct DeviceArgs {
     inputs: Option<String>,
     /// With launches made here: how long one launch may take [default: 1h].
     #[arg(long, value_name = "TIME", requires = "place")]
-    launch_timeout: Option<Period>,
+    launch_timeout: Option<LaunchTimeout>,
     /// With launches made here: the folder that keeps the launches. The same command goes on where it was broken off, and
     /// `--runs` judges the files again [default: a temporary one].
     #[arg(long, value_name = "DIR", requires = "place")]
@@ -224,9 +224,7 @@ impl DeviceArgs {
         self.add_runtime(&mut call, of).await?;
         self.add_policy(&mut call, of.policy);
         if let Some(limit) = &self.launch_timeout {
-            // The runner counts whole seconds, and at least one.
-            let seconds = limit.0.as_secs().max(1);
-            call.text(["--launch-timeout".to_owned(), seconds.to_string()]);
+            call.text(["--launch-timeout".to_owned(), limit.to_string()]);
         }
         let counted = ModelCount::of(of.model, of.shapes)?;
         if let Some(file) = &counted.macs {
