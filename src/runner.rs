@@ -3,6 +3,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 use crate::output::{self, INTERRUPTED, WrongUse};
@@ -22,7 +23,11 @@ pub(crate) struct Args {
 /// the runner without the word `run`.
 pub(crate) fn arguments() -> Vec<OsString> {
     let mut arguments: Vec<OsString> = env::args_os().collect();
-    if is_runner() {
+    // A link with the runner's name is the runner too.
+    let is_link = arguments
+        .first()
+        .is_some_and(|name| is_name_of_runner(Path::new(name)));
+    if is_link || is_runner() {
         arguments.insert(1, "run".into());
     }
     arguments
@@ -30,10 +35,12 @@ pub(crate) fn arguments() -> Vec<OsString> {
 
 /// The program that started this process may give it any name, so the file's name counts.
 fn is_runner() -> bool {
-    env::current_exe().is_ok_and(|file| {
-        file.file_name()
-            .is_some_and(|name| name == epwatch_run::PROGRAM)
-    })
+    env::current_exe().is_ok_and(|file| is_name_of_runner(&file))
+}
+
+fn is_name_of_runner(file: &Path) -> bool {
+    file.file_name()
+        .is_some_and(|name| name == epwatch_run::PROGRAM)
 }
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {

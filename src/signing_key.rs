@@ -44,9 +44,10 @@ pub(crate) struct SigningKey {
 /// Messages that a key may sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyUse {
-    /// Directives, and evidence too.
     Directives,
     Evidence,
+    /// The file does not say, as a file of another tool.
+    Unnamed,
 }
 
 /// A new key pair, without its private half.
@@ -167,6 +168,18 @@ impl SigningKey {
         Ok(key)
     }
 
+    /// Reads like [`Self::read`] a key that may sign evidence. A pipeline must not have the key of directives.
+    pub(crate) fn read_for_evidence(path: &Path) -> anyhow::Result<Self> {
+        let key = Self::read(path)?;
+        if key.key_use == KeyUse::Directives {
+            let path = path.display();
+            bail!(
+                "failed to use key file {path}: it signs directives, which turn NPUs off; `epwatch gate keygen` makes one for evidence"
+            );
+        }
+        Ok(key)
+    }
+
     fn parse(text: &str) -> anyhow::Result<Self> {
         let (before, der) = der(PRIVATE, text)
             .context("expected a PEM block PRIVATE KEY, as `epwatch directive keygen` makes it")?;
@@ -180,9 +193,10 @@ impl SigningKey {
             None => derived_id(&pair),
         };
         let is_evidence = before.lines().any(|line| line.trim() == EVIDENCE_ONLY);
-        let key_use = match is_evidence {
-            true => KeyUse::Evidence,
-            false => KeyUse::Directives,
+        let key_use = match (is_evidence, named) {
+            (true, _) => KeyUse::Evidence,
+            (false, Some(_)) => KeyUse::Directives,
+            (false, None) => KeyUse::Unnamed,
         };
         Ok(Self {
             pair,

@@ -65,5 +65,13 @@ mod tests {
             "{refused}"
         );
         SigningKey::read_for_directives(&out).unwrap();
+        let refused = SigningKey::read_for_evidence(&out).err().unwrap();
+        assert!(
+            refused
+                .to_string()
+                .contains("`epwatch gate keygen` makes one"),
+            "{refused}"
+        );
+        SigningKey::read_for_evidence(&evidence).unwrap();
     }
 }

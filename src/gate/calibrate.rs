@@ -98,6 +98,7 @@ pub(super) async fn calibrate(
         custom_ops: &args.custom_ops,
         shapes: &shapes,
         policy: &measured,
+        policy_folder: policy_file::folder(args.policy.as_deref()),
     };
     output::check_report("--out", &args.out, ReportKind::Json("/schema", SCHEMA))?;
     if let Some(report) = args.device.report() {

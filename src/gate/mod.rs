@@ -123,7 +123,7 @@ async fn gated(args: &Args, left: &LeftBehind) -> anyhow::Result<ExitCode> {
         .report
         .attest
         .as_deref()
-        .map(SigningKey::read)
+        .map(SigningKey::read_for_evidence)
         .transpose();
     let key = key.map_err(|error| WrongUse(format!("--attest: {error:#}")))?;
     check_use(args, &chosen)?;
@@ -343,7 +343,10 @@ fn check_measured(args: &Args, chosen: &Chosen, policy: &Policy) -> Result<(), W
         )));
     }
     let soc = chosen.socs.first();
-    let is_judged = before.is_some() || of_model(policy, Some(&model))?.limits_launches();
+    let own = of_model(policy, Some(&model))?;
+    // Outputs are compared with the CPU's.
+    let has_limits = own.latency.has_limits() || own.load.cold_ms.is_some();
+    let is_judged = before.is_some() || has_limits;
     match args.device.option() {
         Some(option) if args.device.is_on_cpu(soc) && !is_judged => Err(WrongUse(format!(
             "{option} measures on the CPU, where nothing judges the launches: give --baseline OLD_MODEL, a limit of launches \
@@ -489,6 +492,7 @@ async fn made_here(
         custom_ops: &args.app.custom_ops,
         shapes: &shapes,
         policy: &own,
+        policy_folder: policy_file::folder(args.policy.as_deref()),
     };
     args.device.measure(&measured, left, first).await
 }

@@ -11,6 +11,11 @@ use crate::{
     output::WrongUse,
 };
 
+/// Returns the folder to which a policy's paths are relative.
+pub(super) fn folder(policy: Option<&Path>) -> &Path {
+    policy.and_then(Path::parent).unwrap_or(Path::new(""))
+}
+
 /// Reads a policy, whose chipsets must have names that reports use.
 pub(super) fn read(path: &Path) -> Result<(Policy, GatedFile), WrongUse> {
     let shown = path.display();

@@ -69,6 +69,14 @@ impl ReportArgs {
     /// Makes the folder of --out before judging, and checks each file, so that a result can be written. `seen` is the file of
     /// `--report`.
     pub(super) fn prepare(&self, seen: Option<&Path>) -> Result<(), WrongUse> {
+        if let Some(folder) = &self.out {
+            fs::create_dir_all(folder).map_err(|error| {
+                let shown = folder.display();
+                WrongUse(format!(
+                    "failed to make the folder {shown} of --out: {error}"
+                ))
+            })?;
+        }
         let options = [
             ("--markdown", &self.markdown, MARKDOWN),
             ("--comment", &self.comment, COMMENT),
@@ -87,12 +95,6 @@ impl ReportArgs {
         let Some(folder) = &self.out else {
             return Ok(());
         };
-        fs::create_dir_all(folder).map_err(|error| {
-            WrongUse(format!(
-                "failed to make the folder {} of --out: {error}",
-                folder.display()
-            ))
-        })?;
         for (name, kind) in IN_FOLDER {
             let path = folder.join(name);
             output::check_report("--out", &path, kind)?;

@@ -132,7 +132,7 @@ async fn what_passed_is_certified_by_a_pipeline_alone() {
     assert_eq!(count("model_manifests").await, 1);
     let (signer, out) = (dir.path().join("ops.pem"), dir.path().join("out"));
     check_succeeds(&mut epwatch(&format!(
-        "directive keygen --out {}",
+        "gate keygen --out {}",
         signer.display()
     )));
     let attest = format!(

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs,
     io::{BufRead, BufReader},
-    os::unix::ffi::OsStrExt,
+    os::unix::{ffi::OsStrExt, fs::symlink},
     path::Path,
     process::{Command, Stdio},
     thread,
@@ -15,7 +15,7 @@ use epwatch_engines::{Engine, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{EPWATCH, Running, check_fails, epwatch};
+use crate::support::{EPWATCH, Running, check_fails, check_succeeds, epwatch};
 
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models");
 
@@ -331,6 +331,43 @@ fn a_model_that_is_replaced_between_launches_ends_the_gate() {
             format!("{replaced} of {argument} was changed or replaced while launches were made");
         assert!(told.contains(&words), "{told}");
     }
+}
+
+/// A board may have the command under a link.
+#[test]
+fn a_link_with_the_runners_name_is_the_runner() {
+    let folder = tempfile::tempdir().unwrap();
+    let runner = folder.path().join("epwatch-run");
+    symlink(EPWATCH, &runner).unwrap();
+    let ort = ensure(Engine::OnnxRuntime).unwrap().ort_library();
+    let mut run = Command::new(runner);
+    run.arg(format!("{MODELS}/d_mlp.fp32.onnx"))
+        .arg("--ort")
+        .arg(ort);
+    run.args(["--launches", "1", "--runs", "21", "--out"]);
+    check_succeeds(run.arg(folder.path().join("launches")));
+}
+
+/// As its models are.
+#[test]
+fn the_inputs_of_a_policy_are_relative_to_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("gate.toml");
+    fs::write(
+        &policy,
+        "[latency]\nmedian_ms = 60000\n[outputs]\ngolden = 'inputs'",
+    )
+    .unwrap();
+    let model = format!("{MODELS}/d_mlp.fp32.onnx");
+    let mut gate = epwatch(&format!(
+        "gate {model} --local --policy {}",
+        policy.display()
+    ));
+    let told = format!(
+        "--inputs {}: expected noise",
+        folder.path().join("inputs").display()
+    );
+    check_fails(&mut gate, 2, &told);
 }
 
 #[test]

@@ -148,16 +148,48 @@ const HANGING: &str = r#"
     }
 "#;
 
+/// Builds a library of custom ops from C.
+fn library(folder: &Path, source: &str) -> String {
+    let (code, library) = (folder.join("ops.c"), folder.join("libops.so"));
+    fs::write(&code, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]);
+    check_succeeds(cc.arg(&library).arg(code));
+    library.display().to_string()
+}
+
+/// The runtime is not to blame alone.
+#[test]
+fn a_crash_names_the_library_of_custom_ops_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let crashing = "#include <signal.h>\n__attribute__((constructor)) static void crash(void) { raise(SIGSEGV); }";
+    let (library, policy) = (library(folder.path(), crashing), policy(folder.path(), 1));
+    let model = format!("{FIXTURES}/gate/custom_op.onnx");
+    let words = format!("gate {model} --local --policy {policy} --custom-ops {library}");
+    let told = "ONNX Runtime, or libops.so of --custom-ops, crashed";
+    check_fails(&mut epwatch(&words), 1, told);
+}
+
+/// The option --baseline is not one of this command.
+#[test]
+fn a_calibration_of_a_model_without_a_launch_names_the_model() {
+    let model = format!("{FIXTURES}/gate/sequence_in.onnx");
+    let mut calibrate = epwatch(&format!("gate calibrate {model} --local"));
+    let (_, told) = check_ends(&mut calibrate, 2);
+    assert!(
+        told.contains("MODEL has no answer here: input s is a sequence"),
+        "{told}"
+    );
+    assert!(!told.contains("--baseline"), "{told}");
+}
+
 #[test]
 fn a_library_that_hangs_ends_the_launch_at_its_limit() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
-    fs::write(at("hang.c"), HANGING).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-o"]);
-    check_succeeds(cc.arg(at("libhang.so")).arg(at("hang.c")));
+    let library = library(folder.path(), HANGING);
     let (policy, out) = (policy(folder.path(), 1), at("out"));
-    let [library, keep] = ["libhang.so", "launches"].map(|name| at(name).display().to_string());
+    let keep = at("launches").display().to_string();
     let model = format!("{FIXTURES}/gate/custom_op.onnx");
     let words = format!(
         "gate {model} --local --policy {policy} --keep {keep} --custom-ops {library} --launch-timeout 1500ms"

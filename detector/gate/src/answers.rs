@@ -23,6 +23,10 @@ pub(crate) fn failed_runs(candidate: &[MeasuredFile]) -> Option<Check> {
     (launches > 0).then(|| Check::new("failed_runs", CheckResult::Fail, why))
 }
 
+/// Why outputs of launches on the CPU are not checked.
+pub(crate) const SAME_EP: &str =
+    "the launches ran on the CPU, and outputs are compared with the CPU's own";
+
 fn none(id: &'static str, what: &str) -> Check {
     let why = format!("a limit is set, and a file has no {what}");
     Check::new(id, CheckResult::Undecided, why)
@@ -87,6 +91,9 @@ pub(crate) fn outputs(
         notes.push(Mistake::not_finite(&one.file.path, &found.shown()));
     }
     let limit = by.policy.outputs.min_cosine?;
+    if by.is_on_cpu {
+        return Some(Check::new("outputs", CheckResult::Skip, SAME_EP));
+    }
     let cosines = of_runs().map(|(one, outputs)| Some((outputs?.cosine?, one)));
     let least = cosines
         .collect::<Option<Vec<_>>>()

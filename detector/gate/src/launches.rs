@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     Launch,
+    answers::SAME_EP,
     change::judge_numbers,
     comparison::adjusted_chances,
     files::{check_files, check_models, of_one_model},
@@ -316,6 +317,7 @@ fn not_checked(
         );
     }
     match by.policy.outputs.min_cosine {
+        _ if by.is_on_cpu => not("outputs", SAME_EP),
         None if all(&|run| run.outputs.is_some()) => {
             not("outputs", "the policy has no outputs.min_cosine");
         }

@@ -81,7 +81,7 @@ pub(crate) fn without_document(job: &Job, ended: ExitStatus, why: Option<&str>) 
             signal,
             text: format!(
                 "{signal} ended {launch}: {} crashed, as it would in the app",
-                job.ep.runtime()
+                suspects(job)
             ),
         }
         .into(),
@@ -96,12 +96,23 @@ pub(crate) fn without_document(job: &Job, ended: ExitStatus, why: Option<&str>) 
     }
 }
 
+/// The code that may have crashed: the runtime, or the app's libraries in its process.
+fn suspects(job: &Job) -> String {
+    let runtime = job.ep.runtime();
+    let libraries = job.custom_ops.iter().filter_map(|path| path.file_name());
+    let libraries: Vec<_> = libraries.map(|name| name.to_string_lossy()).collect();
+    match libraries.is_empty() {
+        true => runtime.to_owned(),
+        false => format!("{runtime}, or {} of --custom-ops,", libraries.join(" or ")),
+    }
+}
+
 impl Crashed {
     /// The document of a launch that crashes each time. It has no session, as for a refusal.
     pub(crate) fn document(&self, job: &Job) -> RunDocument {
         let error = format!(
             "{} crashed ({}) while it made the session or ran the model, as it would in the app",
-            job.ep.runtime(),
+            suspects(job),
             self.signal
         );
         let placed = Placed::failed(job, error, None);

@@ -63,6 +63,20 @@ impl InputKind {
         Ok(Self::Folder(found))
     }
 
+    /// Names the expected outputs of a folder of ONNX's test data, which no launch uses.
+    pub(crate) fn ignored(&self) -> Option<String> {
+        let Self::Folder(folder) = self else {
+            return None;
+        };
+        let name = "output_0.pb";
+        folder.join(name).exists().then(|| {
+            format!(
+                "{} has {name} and is used for its inputs only: outputs are compared with the CPU's",
+                folder.display()
+            )
+        })
+    }
+
     /// Makes the inputs that this session takes.
     ///
     /// # Errors
@@ -120,4 +134,22 @@ fn of_folder(folder: &Path, session: &Session) -> anyhow::Result<GoldenInput> {
         }
     }
     Ok(golden)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expected_outputs_of_a_folder_are_named_as_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let inputs = InputKind::Folder(folder.path().to_owned());
+        assert_eq!((inputs.ignored(), InputKind::Noise.ignored()), (None, None));
+        std::fs::write(folder.path().join("output_0.pb"), "").unwrap();
+        let told = inputs.ignored().unwrap();
+        assert!(
+            told.contains("output_0.pb and is used for its inputs only"),
+            "{told}"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// A length of time of a second or more: a whole number and `ms`, `s`, `m` or `h`, as the other options of the command have it.
+/// A length of time of a second or more: a whole number and `ms`, `s`, `m` or `h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchTimeout(pub(crate) Duration);
 

@@ -41,9 +41,8 @@ pub use crash::crash_signal;
 pub use job::PATH_OPTIONS;
 pub use launch_timeout::LaunchTimeout;
 pub use parent::{exit_code, run};
-pub use report_file::{
-    ReportKind, check_report, check_seen_report, key_of, replace_report, write_report,
-};
+pub use report::write_report;
+pub use report_file::{ReportKind, check_report, check_seen_report, key_of, replace_report};
 pub use say::say;
 pub use session::{lacks_custom_ops, needs_custom_ops, with_custom_ops};
 pub use wrong_use::WrongUse;

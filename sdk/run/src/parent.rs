@@ -41,7 +41,8 @@ use crate::{
     kept::{known, out_of_turn},
     launch::launch,
     launch_timeout::LaunchTimeout,
-    report_file::{check_seen_report, write_report},
+    report::write_report,
+    report_file::check_seen_report,
     say::say,
     schedule::{MOST_TRIES, order},
     settings::settings,
@@ -233,6 +234,9 @@ impl Plan {
         };
         let inputs = command.inputs.absolute();
         let inputs = inputs.map_err(|error| WrongUse(format!("{error:#}")))?;
+        if let Some(ignored) = inputs.ignored() {
+            say(ignored);
+        }
         let ort = needed("--ort", given("--ort", &command.ort)?)?;
         let libraries = command.custom_ops.iter();
         let libraries = libraries.map(|library| absolute("--custom-ops", library));
@@ -487,6 +491,14 @@ impl Plan {
     /// No launch could be compared with an earlier model that has no session.
     fn without_baseline(&self, word: &str, error: &str) -> WrongUse {
         let argument = self.caller.name_of_baseline();
+        // `epwatch gate calibrate` measures MODEL in turn with itself.
+        if self
+            .sides
+            .iter()
+            .all(|side| side.sha256 == self.sides[0].sha256)
+        {
+            return WrongUse(format!("MODEL has {word} here: {error}"));
+        }
         WrongUse(format!(
             "the model of {argument} has {word} here: {error}; without {argument} MODEL is measured alone"
         ))

@@ -30,6 +30,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     document::{self, RunDocument},
     report_file::{PUBLIC_KEY, key_of, replace_report},
+    say::say,
 };
 
 /// Name and version of the document.
@@ -83,8 +84,11 @@ struct SeenModel {
     top1: Option<f64>,
 }
 
-/// Writes the report of the launches in a folder, and its public key.
-pub(crate) fn write(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<()> {
+/// Writes what was seen in a folder of launches as one signed file without names, next to its public key, and says so.
+///
+/// # Errors
+/// Fails if a launch cannot be read, or the files cannot be written.
+pub fn write_report(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<()> {
     let report = of_folder(folder, is_broken_off)?;
     let models = report.models.iter();
     let subject = models.map(|model| Subject::new("model", &model.sha256));
@@ -111,7 +115,14 @@ pub(crate) fn write(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::
         written.with_context(|| format!("failed to write the report {}", path.display()))
     };
     written(file, serde_json::to_string(&envelope)? + "\n")?;
-    written(&key_of(file), pem(&[&SPKI[..], public].concat()))
+    let key_file = key_of(file);
+    written(&key_file, pem(&[&SPKI[..], public].concat()))?;
+    say(format_args!(
+        "{} has what was seen here; send it with {}",
+        file.display(),
+        key_file.display()
+    ));
+    Ok(())
 }
 
 fn pem(der: &[u8]) -> String {

@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_gate::evidence::SEEN;
 use serde_json::Value;
 
-use crate::{report, say::say, wrong_use::WrongUse};
+use crate::wrong_use::WrongUse;
 
 /// Longest file that is read to find out whether it is a report.
 const MOST_REPORT_BYTES: u64 = 256 << 20;
@@ -50,20 +50,6 @@ impl ReportKind {
             }
         }
     }
-}
-
-/// Writes what was seen in a folder of launches as one signed file without names, next to its public key, and says so.
-///
-/// # Errors
-/// Fails if a launch cannot be read, or the files cannot be written.
-pub fn write_report(folder: &Path, file: &Path, is_broken_off: bool) -> anyhow::Result<()> {
-    report::write(folder, file, is_broken_off)?;
-    say(format_args!(
-        "{} has what was seen here; send it with {}",
-        file.display(),
-        key_of(file).display()
-    ));
-    Ok(())
 }
 
 /// The file with the public key of a report of what was seen.

@@ -1,7 +1,7 @@
 //! Whether a model's files are still the files that were hashed. Launches read them again, one after the other.
 //!
-//! A large model is not hashed for each launch. Its identity and times are compared instead: a file that was replaced has
-//! another inode, and a file that was written or renamed has another time of its last change.
+//! A large model is not hashed for each launch. Its identity and times are compared instead. A file that was replaced has
+//! another inode. A file that was written or renamed has another time of its last change.
 
 use std::{
     io,

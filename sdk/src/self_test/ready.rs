@@ -64,11 +64,17 @@ impl GoldenInput {
         let mut golden = Self::new(ready.id())?;
         for (at, input) in (0..).zip(session.inputs()) {
             let numbers = "a tensor of numbers";
-            let ValueType::Tensor { ty, shape, .. } = input.dtype() else {
-                return Err(wrong("input", numbers, input.name()));
+            let other = || {
+                wrong(
+                    "input",
+                    numbers,
+                    format!("{}: {}", input.name(), input.dtype()),
+                )
             };
-            let element_type =
-                ElementType::from_ort(*ty).ok_or_else(|| wrong("input", numbers, input.name()))?;
+            let ValueType::Tensor { ty, shape, .. } = input.dtype() else {
+                return Err(other());
+            };
+            let element_type = ElementType::from_ort(*ty).ok_or_else(other)?;
             let dims: Vec<u64> = shape
                 .iter()
                 .map(|dim| u64::try_from(*dim).unwrap_or(1).max(1))

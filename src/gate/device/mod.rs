@@ -136,6 +136,8 @@ pub(super) struct Measured<'a> {
     pub(super) custom_ops: &'a [PathBuf],
     pub(super) shapes: &'a [InputShape],
     pub(super) policy: &'a Policy,
+    /// The folder of the policy's file, to which its paths are relative.
+    pub(super) policy_folder: &'a Path,
 }
 
 /// Files of the launches that were made.
@@ -222,7 +224,7 @@ impl DeviceArgs {
         let mut call = RunnerCall::default();
         add_model(&mut call, of.model, "candidate");
         self.add_runtime(&mut call, of).await?;
-        self.add_policy(&mut call, of.policy);
+        self.add_policy(&mut call, of.policy, of.policy_folder);
         if let Some(limit) = &self.launch_timeout {
             call.text(["--launch-timeout".to_owned(), limit.to_string()]);
         }
@@ -491,7 +493,7 @@ impl DeviceArgs {
         Ok(())
     }
 
-    fn add_policy(&self, call: &mut RunnerCall, policy: &Policy) {
+    fn add_policy(&self, call: &mut RunnerCall, policy: &Policy, folder: &Path) {
         let latency = &policy.latency;
         for (option, number) in [
             ("--launches", latency.launches),
@@ -510,7 +512,7 @@ impl DeviceArgs {
             .outputs
             .golden
             .as_ref()
-            .map(|path| path.display().to_string());
+            .map(|path| folder.join(path).display().to_string());
         if let Some(inputs) = self.inputs.clone().or(golden) {
             call.text(["--inputs"]);
             match Path::new(&inputs).is_dir() {

@@ -56,7 +56,7 @@ fn a_pull_request_is_red_and_then_green() {
 
     runner.commit(GREEN);
     check_succeeds(&mut epwatch(&format!(
-        "directive keygen --out {}",
+        "gate keygen --out {}",
         runner.dir.path().join("ops.pem").display()
     )));
     let key = fs::read_to_string(runner.dir.path().join("ops.pem")).unwrap();
