@@ -216,7 +216,7 @@ impl ServerConfig {
             _ => return None,
         };
         Some(format!(
-            "is {whose}: expected a folder of its own, such as `wal`, the default"
+            "is {whose}: expected a folder of its own, such as `epwatch-wal`, the default"
         ))
     }
 

@@ -322,7 +322,7 @@ const MISTAKES: &[Mistake] = &[
         config: "data_dir = \".\"\n[collector]\nlisten = \"0.0.0.0:0\"\n\
                  [[collector.keys]]\napp = \"a\"\n\
                  sha256 = \"0000000000000000000000000000000000000000000000000000000000000000\"",
-        file: Some(("wal/unnamed-proxy", "10.0.0.1")),
+        file: Some(("epwatch-wal/unnamed-proxy", "10.0.0.1")),
         key: "collector.new_installations.trusted_proxies",
         says: "all reports with public keys came from 10.0.0.1",
     },

@@ -8,8 +8,8 @@ use clickhouse::Client;
 use epwatch_model::OrderKind;
 use epwatch_server::Period;
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde::de::value::MapDeserializer;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::access::{Admitted, json_refusal};
@@ -92,6 +92,7 @@ struct OrderFields {
     /// The length of a mute.
     r#for: Text,
     /// The number of the last order that the sender saw.
+    #[serde(deserialize_with = "given")]
     seen: Option<Text>,
     /// The token of a session's forms.
     form: Text,
@@ -112,6 +113,11 @@ impl TryFrom<Value> for Text {
             _ => Err("each field must be text or a number"),
         }
     }
+}
+
+/// Reads a field that was sent. The texts of a form cannot be read as an `Option`.
+fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Text>, D::Error> {
+    Text::deserialize(field).map(Some)
 }
 
 fn form_fields(body: &[u8]) -> Result<OrderFields, String> {
