@@ -1,4 +1,4 @@
-//! The state of the device before and after a launch: heat, battery, and a fixed piece of work on the CPU.
+//! The device: its names, and its state before and after a launch, which is heat, battery, and a fixed piece of work on the CPU.
 
 use std::{
     fs,
@@ -9,8 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use epwatch_gate::run_document::MeasuredOn;
 use epwatch_proto::Thermal;
+use epwatch_sdk::desk;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::args::Command as RunCommand;
 
 /// Loop iterations of the piece of work, which takes some 5 ms on a phone.
 const TURNS: u64 = 2_000_000;
@@ -127,7 +131,7 @@ fn fastest_core(cores: &Path) -> Option<u64> {
 }
 
 /// The output of a program of the platform; `None` if the program is missing.
-pub(crate) fn output_of(program: &str, argument: &str) -> Option<String> {
+fn output_of(program: &str, argument: &str) -> Option<String> {
     if !Path::new(program).is_file() {
         return None;
     }
@@ -141,6 +145,28 @@ pub(crate) fn output_of(program: &str, argument: &str) -> Option<String> {
             .trim()
             .to_owned(),
     )
+}
+
+/// The device as it describes itself, with fields that the command line replaces.
+pub(crate) fn target(command: &RunCommand) -> MeasuredOn {
+    let device = desk::device();
+    let property =
+        |name: &str| output_of("/system/bin/getprop", name).filter(|text| !text.is_empty());
+    let known =
+        |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty() && text != "unknown");
+    let chipset = command.chipset.clone();
+    let chipset = chipset.or_else(|| property("ro.soc.model"));
+    let name = command.device.clone();
+    let name = name.or_else(|| property("ro.product.model"));
+    let firmware = command.firmware.clone();
+    let firmware = firmware.or_else(|| property("ro.build.fingerprint"));
+    MeasuredOn {
+        chipset: chipset.or_else(|| known(device.chipset.as_str())),
+        device: name.or_else(|| known(&device.model)),
+        phone: command.phone.clone(),
+        firmware: firmware.or_else(|| known(&device.os_version)),
+        os: known(&format!("{} {}", device.os, device.abi)),
+    }
 }
 
 #[cfg(test)]

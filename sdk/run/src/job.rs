@@ -1,12 +1,16 @@
 //! One launch, as the parent describes it to the process that makes it.
 
-use std::{collections::BTreeMap, path::PathBuf, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use epwatch_gate::{run::Arm, run_document::MeasuredOn};
 use epwatch_proto::SideCar;
 use serde::{Deserialize, Serialize};
 
-use crate::{inputs::InputKind, path_bytes};
+use crate::{inputs::InputKind, path_bytes, wrong_use::WrongUse};
 
 /// One launch. Paths are absolute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,4 +135,27 @@ impl FromStr for KeyValue {
             value: value.to_owned(),
         })
     }
+}
+
+/// The EP's options for launches, whose working folder is another one: paths are relative to the folder of the caller.
+pub(crate) fn with_whole_paths(
+    options: &[KeyValue],
+    absolute: impl Fn(&str, &Path) -> Result<PathBuf, WrongUse>,
+) -> Result<Vec<KeyValue>, WrongUse> {
+    let each = options.iter().map(|option| {
+        let mut option = option.clone();
+        if !PATH_OPTIONS.contains(&option.key.as_str()) || option.value.is_empty() {
+            return Ok(option);
+        }
+        let argument = format!("--ep-option {}", option.key);
+        let path = Path::new(&option.value);
+        let path = match option.key == AFFINITY {
+            true => absolute(&argument, path)?,
+            false => std::path::absolute(path)
+                .map_err(|error| WrongUse(format!("{argument} {}: {error}", option.value)))?,
+        };
+        option.value = path.display().to_string();
+        Ok(option)
+    });
+    each.collect()
 }

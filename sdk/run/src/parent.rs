@@ -17,7 +17,7 @@ use std::{
 };
 
 use anyhow::Context;
-use epwatch_gate::{profile::RunProfile, run::Arm, run_document::MeasuredOn};
+use epwatch_gate::{profile::RunProfile, run::Arm};
 use epwatch_manifest::ModelOutline;
 use epwatch_proto::{clipped, visible};
 use epwatch_sdk::runtime::TELEMETRY_SWITCH;
@@ -34,10 +34,10 @@ use signal_hook::{
 use crate::{
     args::Command,
     attended::{self, StartedBy},
-    conditions::output_of,
+    conditions::target,
     crash::{Crashed, TimedOut, without_document},
     document::{self, Placed, RunDocument},
-    job::{AFFINITY, Ep, Job, KeyValue, PATH_OPTIONS, Task},
+    job::{Ep, Job, KeyValue, Task, with_whole_paths},
     kept::{known, out_of_turn},
     launch::launch,
     launch_timeout::LaunchTimeout,
@@ -744,29 +744,6 @@ fn end_group(child: &mut Child) -> io::Result<()> {
     Ok(())
 }
 
-/// The EP's options for launches, whose working folder is another one: paths are relative to the folder of the caller.
-fn with_whole_paths(
-    options: &[KeyValue],
-    absolute: impl Fn(&str, &Path) -> Result<PathBuf, WrongUse>,
-) -> Result<Vec<KeyValue>, WrongUse> {
-    let each = options.iter().map(|option| {
-        let mut option = option.clone();
-        if !PATH_OPTIONS.contains(&option.key.as_str()) || option.value.is_empty() {
-            return Ok(option);
-        }
-        let argument = format!("--ep-option {}", option.key);
-        let path = Path::new(&option.value);
-        let path = match option.key == AFFINITY {
-            true => absolute(&argument, path)?,
-            false => std::path::absolute(path)
-                .map_err(|error| WrongUse(format!("{argument} {}: {error}", option.value)))?,
-        };
-        option.value = path.display().to_string();
-        Ok(option)
-    });
-    each.collect()
-}
-
 /// The file in which a process explains why it made no launch.
 fn error_of(answer: &Path) -> PathBuf {
     answer.with_extension("error")
@@ -790,28 +767,6 @@ fn explain(document: &mut RunDocument, seen: &RunDocument) {
         document.outputs.clone_from(&seen.outputs);
         document.profile.clone_from(&seen.profile);
         document.load_warm_us = seen.load_warm_us;
-    }
-}
-
-/// The device as it describes itself, with fields that the command line replaces.
-fn target(command: &Command) -> MeasuredOn {
-    let device = epwatch_sdk::desk::device();
-    let property =
-        |name: &str| output_of("/system/bin/getprop", name).filter(|text| !text.is_empty());
-    let known =
-        |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty() && text != "unknown");
-    let chipset = command.chipset.clone();
-    let chipset = chipset.or_else(|| property("ro.soc.model"));
-    let name = command.device.clone();
-    let name = name.or_else(|| property("ro.product.model"));
-    let firmware = command.firmware.clone();
-    let firmware = firmware.or_else(|| property("ro.build.fingerprint"));
-    MeasuredOn {
-        chipset: chipset.or_else(|| known(device.chipset.as_str())),
-        device: name.or_else(|| known(&device.model)),
-        phone: command.phone.clone(),
-        firmware: firmware.or_else(|| known(&device.os_version)),
-        os: known(&format!("{} {}", device.os, device.abi)),
     }
 }
 
