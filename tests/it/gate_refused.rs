@@ -297,6 +297,73 @@ fn ctrl_c_ends_a_run_with_130() {
     assert_eq!(run.0.wait().unwrap().code(), Some(130));
 }
 
+/// Otherwise the launches of a slower model would count as the baseline's, and a red gate would be green. The file is put
+/// back, so that its content does not show it.
+#[test]
+fn a_model_that_is_replaced_between_launches_ends_the_gate() {
+    for (replaced, argument) in [("old.onnx", "--baseline"), ("new.onnx", "MODEL")] {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::copy(
+            format!("{FIXTURES}/models/mixed_v1.int8.onnx"),
+            at("old.onnx"),
+        )
+        .unwrap();
+        fs::copy(
+            format!("{FIXTURES}/models/mixed_v2.head32.onnx"),
+            at("new.onnx"),
+        )
+        .unwrap();
+        fs::copy(
+            format!("{FIXTURES}/models/a_cnn.qu8.onnx"),
+            at("other.onnx"),
+        )
+        .unwrap();
+        let policy = policy(folder.path(), 6);
+        let mut gate = epwatch(&format!(
+            "gate new.onnx --local --baseline old.onnx --policy {policy}"
+        ));
+        gate.current_dir(folder.path()).stdout(Stdio::null());
+        let mut running = Running(gate.stderr(Stdio::piped()).spawn().unwrap());
+        let mut told = String::new();
+        let mut lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
+        for line in lines.by_ref().map_while(Result::ok) {
+            told.push_str(&line);
+            if line.contains("launch 1 of 12") {
+                fs::rename(at(replaced), at("aside.onnx")).unwrap();
+                fs::rename(at("other.onnx"), at(replaced)).unwrap();
+                fs::rename(at("aside.onnx"), at(replaced)).unwrap();
+            }
+        }
+        assert_eq!(running.0.wait().unwrap().code(), Some(2), "{told}");
+        let words =
+            format!("{replaced} of {argument} was changed or replaced while launches were made");
+        assert!(told.contains(&words), "{told}");
+    }
+}
+
+/// As its models are.
+#[test]
+fn the_inputs_of_a_policy_are_relative_to_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("gate.toml");
+    fs::write(
+        &policy,
+        "[latency]\nmedian_ms = 60000\n[outputs]\ngolden = 'inputs'",
+    )
+    .unwrap();
+    let model = format!("{FIXTURES}/models/d_mlp.fp32.onnx");
+    let mut gate = epwatch(&format!(
+        "gate {model} --local --policy {}",
+        policy.display()
+    ));
+    let told = format!(
+        "--inputs {}: expected noise",
+        folder.path().join("inputs").display()
+    );
+    check_fails(&mut gate, 2, &told);
+}
+
 /// Nothing says that the folder was made for nothing.
 #[test]
 fn ctrl_c_leaves_no_empty_folder_of_reports() {

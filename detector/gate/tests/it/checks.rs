@@ -14,6 +14,8 @@ pub(crate) struct By<'a> {
     pub(crate) policy: &'a str,
     /// The SHA-256 of MODEL is `hash of ` and this text.
     pub(crate) model: Option<&'a str>,
+    /// The same of the model of the baseline's launches.
+    pub(crate) before: Option<&'a str>,
     pub(crate) macs: Option<&'a ModelMacs>,
     pub(crate) chipset: Option<&'a str>,
 }
@@ -24,16 +26,18 @@ impl By<'_> {
         candidate: Vec<MeasuredFile>,
         baseline: Vec<MeasuredFile>,
     ) -> Result<JudgedLaunches, LaunchesError> {
-        let model = self.model.map(|model| GatedModel {
-            path: "m.onnx".to_owned(),
+        let file = |model: &str, path: &str| GatedModel {
+            path: path.to_owned(),
             sha256: format!("hash of {model}"),
             data: Vec::new(),
-        });
+        };
+        let model = self.model.map(|model| file(model, "m.onnx"));
+        let before = self.before.map(|model| file(model, "before.onnx"));
         let by = JudgedBy {
             is_on_cpu: false,
             policy: &Policy::parse(self.policy).unwrap(),
             model: model.as_ref(),
-            before: None,
+            before: before.as_ref(),
             macs: self.macs,
             chipset: self.chipset,
         };

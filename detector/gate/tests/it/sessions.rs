@@ -93,6 +93,25 @@ fn judge(
     by.judge(candidate, baseline)
 }
 
+/// The file of the baseline was replaced after its launches.
+#[test]
+fn launches_of_a_baseline_are_of_its_file() {
+    let judge = |before: &str| {
+        let by = By {
+            model: Some("new"),
+            before: Some(before),
+            ..By::default()
+        };
+        by.judge(
+            sessions("new", 8_000, 12, "a"),
+            sessions("old", 8_000, 12, "a"),
+        )
+    };
+    judge("old").unwrap();
+    let says = "was measured with another model (SHA-256 hash of old) than before.onnx";
+    check_refused(judge("older"), says);
+}
+
 /// One file with both models is the usual recording of a bench.
 #[test]
 fn sessions_of_two_models_pair_up_by_hash() {
