@@ -508,7 +508,7 @@ async fn only_the_orders_token_writes_and_hostile_texts_stay_texts() {
         (&*ack, "`Content-Type: application/json`"),
         (
             "incident=open-1&who=robot&why=known&kind=mute",
-            "for: is missing: how long, for example 8h or 7d",
+            "for is missing: how long, for example 8h or 7d",
         ),
     ] {
         let refused = page.ask(Method::POST, "/order.json", &headers, body).await;
