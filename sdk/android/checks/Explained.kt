@@ -75,6 +75,6 @@ public object ExplainedApp {
     private fun shown(of: SessionExplanation): String = listOf(
         of.model, of.version, of.runs, of.p50Us, of.source, of.graphKind, of.eps.map { "${it.key}=${it.value.nodes}" },
         of.cpuNodes.size, of.cpuNodes.firstOrNull()?.opType, of.fingerprintNormalised, of.reasons.map { it.code },
-        of.selectionPolicy, of.requestedInEffect,
+        of.selectionPolicy, of.deviceType, of.devices, of.requestedInEffect,
     ).joinToString("|")
 }

@@ -70,6 +70,8 @@ fn check_typed(printed: &Printed) {
         text("fingerprint_normalised"),
         each(&session["reasons"], |reason| shown(&reason["code"])),
         text("selection_policy"),
+        text("device_type"),
+        each(&session["devices"], shown),
         each(&session["requested_in_effect"], shown),
     ];
     assert_eq!(session["selection_policy"], "prefer_npu");

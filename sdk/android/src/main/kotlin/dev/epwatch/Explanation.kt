@@ -102,6 +102,8 @@ public data class Explanation(
  * @property reasons why the NPU did not get nodes.
  * @property runtime name and version of another runtime than ONNX Runtime; `null` for that one.
  * @property selectionPolicy the app's policy for the choice of devices, for example `prefer_npu`; `null` for none.
+ * @property deviceType the device that the EP was to run on, for example `gpu`; `null` if it is not known.
+ * @property devices where ONNX Runtime has inputs and outputs, for example `OpenVINOExecutionProvider on GPU (Intel)`.
  */
 public data class SessionExplanation(
     public val model: String,
@@ -123,6 +125,8 @@ public data class SessionExplanation(
     public val reasons: List<Reason>,
     public val runtime: String? = null,
     public val selectionPolicy: String? = null,
+    public val deviceType: String? = null,
+    public val devices: List<String> = emptyList(),
 ) {
     /** For example `QNNExecutionProvider 30 nodes, CPUExecutionProvider 1 nodes; fp16_not_supported`. */
     internal fun placement(): String {
@@ -154,6 +158,8 @@ public data class SessionExplanation(
             reasons = known.each("reasons", Reason::of),
             runtime = known.textOrNull("runtime"),
             selectionPolicy = known.textOrNull("selection_policy"),
+            deviceType = known.textOrNull("device_type"),
+            devices = known.texts("devices"),
         )
     }
 }
