@@ -117,6 +117,6 @@ async fn only_this_machine_and_the_token_open_the_page() {
         Arc::new(SystemClock),
         stop,
     );
-    let error = refused.await.unwrap_err().to_string();
+    let error = epwatch_proto::error_chain(&refused.await.unwrap_err());
     assert!(error.contains("16 bytes or more"), "{error}");
 }
