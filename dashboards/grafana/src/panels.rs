@@ -206,7 +206,8 @@ fn accelerator_word(chipset: &str) -> String {
     );
     let unknown = Accelerator::Unknown.in_words("NPU");
     let label = format!(r"extract(toString({chipset}), ' \\[([^\\]]*)\\]')");
-    // Without the device, which QNN's own labels end with, too.
-    let label = format!(r"replaceRegexpOne({label}, '^([^Q].*) (NPU|GPU|CPU)$', '\\1')");
+    // Without the device, which QNN's own labels end with, too. The end is `\\z`, because Grafana takes a dollar sign for
+    // a variable.
+    let label = format!(r"replaceRegexpOne({label}, '^([^Q].*) (NPU|GPU|CPU)\\z', '\\1')");
     format!("if({label} = '', 'NPU', transform({label}, [{labels}], [{words}], '{unknown}'))")
 }
