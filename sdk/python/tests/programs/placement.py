@@ -20,12 +20,14 @@ session = epwatch.InferenceSession(MODEL, options, model="segmenter", version="3
 for _ in range(20):
     (output, *_) = session.run(None, {"x": numpy.zeros((1, 3, 32, 32), numpy.float32)})
     assert output.shape[0] == 1
-# Inputs of this model belong to nodes on the CPU, so onnxruntime names no device of QNN. The other model's are QNN's, and the
-# emulator's hardware is this machine's processor.
+# Inputs of this model belong to nodes on the CPU, so onnxruntime names no device of QNN.
 assert epwatch.explain(session)["devices"] == [], epwatch.explain(session)
-floats = onnxruntime.InferenceSession(os.path.join(os.path.dirname(MODEL), "c_cnn_hardmax.fp32.onnx"), options)
-((ep, device_type, _vendor),) = epwatch._placement.devices(floats)
-assert ep in (QNN, "QNNExecutionProvider") and device_type == "CPU", (ep, device_type)
+if QNN == "QNNExecutionProvider":
+    # The other model's inputs are QNN's, and the emulator's hardware is this machine's processor. onnxruntime's change of the
+    # layout refuses this model under any other name of the plugin.
+    floats = onnxruntime.InferenceSession(os.path.join(os.path.dirname(MODEL), "c_cnn_hardmax.fp32.onnx"), options)
+    ((ep, device_type, _vendor),) = epwatch._placement.devices(floats)
+    assert (ep, device_type) == (QNN, "CPU"), (ep, device_type)
 print()
 print(json.dumps(epwatch.explain(session)))
 epwatch.flush(300)
