@@ -2,17 +2,16 @@
 
 use std::{
     ffi::OsString,
-    fs::{self, File, FileType},
+    fs::{self, File, FileType, Permissions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::FileTypeExt as _,
+    os::unix::fs::{FileTypeExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    process,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use epwatch_gate::evidence::SEEN;
 use serde_json::Value;
+use tempfile::NamedTempFile;
 
 use crate::wrong_use::WrongUse;
 
@@ -95,9 +94,9 @@ pub fn check_report(argument: &str, file: &Path, kind: ReportKind) -> Result<(),
         }
         folder if !folder.is_dir() => "its folder does not exist; make it first".to_owned(),
         folder => {
-            let half = half_in(folder);
-            let made = File::create_new(&half).and_then(|_| fs::remove_file(&half));
-            let Err(error) = made else { return Ok(()) };
+            let Err(error) = temporary_in(folder) else {
+                return Ok(());
+            };
             format!("no file can be made there: {error}; give another folder")
         }
     };
@@ -130,14 +129,10 @@ pub fn replace_report(file: &Path, text: &str) -> io::Result<()> {
     if is_stream(file) {
         return fs::write(file, text);
     }
-    let half = half_in(folder_of(file));
-    let written = File::create_new(&half).and_then(|mut made| made.write_all(text.as_bytes()));
-    let written = written.and_then(|()| fs::rename(&half, file));
-    if written.is_err() {
-        // The first error counts.
-        let _ = fs::remove_file(&half);
-    }
-    written
+    let mut made = temporary_in(folder_of(file))?;
+    made.write_all(text.as_bytes())?;
+    made.persist(file)?;
+    Ok(())
 }
 
 fn folder_of(file: &Path) -> &Path {
@@ -145,11 +140,12 @@ fn folder_of(file: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// A name that no other file has.
-fn half_in(folder: &Path) -> PathBuf {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let (process, n) = (process::id(), MADE.fetch_add(1, Relaxed));
-    folder.join(format!(".epwatch-report-{process}-{n}.part"))
+/// Makes a file that goes with the value, unless it is renamed before. The umask decides who may read it.
+fn temporary_in(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new();
+    file.prefix(".epwatch-report-")
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder)
 }
 
 /// Whether a report is not kept there: the terminal, `/dev/null`, or an open file of this process, such as a shell's pipe.
