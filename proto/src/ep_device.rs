@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    message::{Enum, Name, Text, message},
+    message::{Enum, Message, Name, Text, message},
     v1,
     wire_enum::wire_enum,
 };
@@ -77,7 +77,6 @@ impl EpDevice {
     /// Clips texts to the lengths of a report.
     #[must_use]
     pub fn normalised(mut self) -> Self {
-        use crate::message::Message;
         self.fit();
         self
     }

@@ -61,7 +61,7 @@ impl ReportArgs {
         }
     }
 
-    /// The folder of --out.
+    /// The folder that gets all reports (`--out`).
     pub(super) fn folder(&self) -> Option<&Path> {
         self.out.as_deref()
     }

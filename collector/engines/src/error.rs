@@ -24,9 +24,9 @@ pub enum EngineError {
     /// The cache folder does not exist and cannot be made.
     #[error("failed to create cache folder {}: set EPWATCH_CACHE to a folder epwatch may write to", path.display())]
     NoCache {
-        /// The folder.
+        /// The cache folder that is set, or the default.
         path: PathBuf,
-        /// The system's error.
+        /// Why it cannot be made.
         #[source]
         source: io::Error,
     },

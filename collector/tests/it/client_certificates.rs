@@ -149,8 +149,8 @@ async fn authorities_are_replaced_while_it_runs() {
     port.collector.stop().await;
 }
 
-/// A change of the authority: the earlier one may end before its file is written anew. `cert_file` is not blamed, and the
-/// gauge of its end stays.
+/// While devices get certificates of a new authority, `client_ca` has both, and the earlier one may end. Neither a check
+/// nor the gauge of `cert_file` says that the server's certificate ended.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_ended_authority_is_named_and_stops_no_client() {
     let port = port(|tls| {

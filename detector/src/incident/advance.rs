@@ -226,7 +226,8 @@ fn observed_without_cause(
         });
     }
     match verdict.class {
-        // Windows overlap, so one that is not sure must not count the clean ones anew.
+        // A window with most of the hits is neither clean nor faulty. Windows overlap, so a reset by each such window would keep
+        // the incident of a repaired fault open for days.
         VerdictClass::Healthy => {
             let is_clean = !still_has_hits(watched(incident, cohort)?, verdict);
             is_clean.then_some(Observation::Clean)

@@ -190,7 +190,7 @@ impl DeviceArgs {
         self.keep.as_deref()
     }
 
-    /// The file of --report.
+    /// The file that gets what was seen on the device (`--report`).
     pub(super) fn report(&self) -> Option<&Path> {
         self.report.as_deref()
     }

@@ -89,7 +89,7 @@ struct OrderFields {
     kind: Text,
     who: Text,
     why: Text,
-    /// The length of a mute.
+    /// How long a mute lasts, for example `8h`; other orders have none.
     r#for: Text,
     /// The number of the last order that the sender saw.
     #[serde(deserialize_with = "given")]

@@ -10,9 +10,9 @@ use crate::verdict::{CheckResult, Verdict};
 /// Maximum number of results that GitHub accepts in a run.
 const MOST_RESULTS: usize = 5_000;
 
-/// The name of the tool, at this JSON pointer of the document.
+/// Name of the tool in the document, by which an earlier report is recognised.
 pub const TOOL: &str = "epwatch gate";
-/// The pointer to [`TOOL`].
+/// JSON pointer to this name in the document.
 pub const TOOL_AT: &str = "/runs/0/tool/driver/name";
 
 /// Returns the verdict's nodes as one SARIF document. A check without nodes is a result on the model. If several checks
